@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(config.disk_failure_policy, DiskFailurePolicy::StopParanoid);
         assert_eq!(config.commit_failure_policy, CommitFailurePolicy::Die);
         assert_eq!(config.data_disk_usage_max_disk_size_bytes, Some(10 << 30));
-        for (text, told) in [
+        for (text, expected) in [
             (
                 "disk_failure_policy = \"ignore\"",
                 "setting 'disk_failure_policy': 'ignore' is not supported: ",
@@ -329,7 +329,7 @@ mod tests {
             ),
         ] {
             let error = parse(text).unwrap().validate().unwrap_err().to_string();
-            assert!(error.starts_with(told), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
         for size in ["\"10\"", "\"10 PiB\"", "\"-1B\"", "7"] {
             let text = format!("data_disk_usage_max_disk_size = {size}");
@@ -360,8 +360,8 @@ mod tests {
         let config = Config { shards: Some(0), ..Config::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'shards': must be from 1 to 256");
         let config = Config { log_filter: "info,helenus=loud".to_owned(), ..Config::default() };
-        let told = config.validate().unwrap_err().to_string();
-        assert!(told.starts_with("setting 'log_filter': is not a valid log filter: "), "{told}");
+        let error_text = config.validate().unwrap_err().to_string();
+        assert!(error_text.starts_with("setting 'log_filter': is not a valid log filter: "), "{error_text}");
         let config = Config { data_dir: PathBuf::new(), ..Config::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "setting 'data_dir': must not be empty");
     }

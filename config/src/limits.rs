@@ -70,7 +70,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn told(config: &Config) -> String {
+    fn error_text(config: &Config) -> String {
         config.validate().unwrap_err().to_string()
     }
 
@@ -91,20 +91,20 @@ mod tests {
     fn segments_too_large_or_too_small_for_a_mutation_are_refused() {
         let config = Config { commit_log_segment_bytes: 512 << 20, ..Config::default() };
         assert_eq!(
-            told(&config),
+            error_text(&config),
             "setting 'commit_log_segment_bytes': half of it is the largest mutation, which may be at most 32640KiB: set max_mutation_size, or segments of at most 64MiB"
         );
         Config { max_mutation_size: Some(DataSize(16 << 20)), ..config }.validate().unwrap();
         let config = Config { max_mutation_size: Some(DataSize(16 << 20)), ..Config::default() };
         assert_eq!(
-            told(&config),
+            error_text(&config),
             "setting 'max_mutation_size': needs commit_log_segment_bytes of at least 33816576 (33024KiB)"
         );
         let config = Config { max_mutation_size: Some(DataSize(64 << 20)), ..Config::default() };
-        assert_eq!(told(&config), "setting 'max_mutation_size': must be at most 32640KiB");
+        assert_eq!(error_text(&config), "setting 'max_mutation_size': must be at most 32640KiB");
         let config = Config { max_internode_frame_bytes: 1 << 20, ..Config::default() };
         assert_eq!(
-            told(&config),
+            error_text(&config),
             "setting 'max_internode_frame_bytes': must have room for the largest mutation: at least 16777216 bytes"
         );
     }

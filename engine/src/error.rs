@@ -110,7 +110,7 @@ impl EngineError {
         }
     }
 
-    /// The failure of the disk that is the cause, if one is.
+    /// The failure of the disk that caused the error, if one did.
     pub(crate) fn disk_error(&self) -> Option<&DiskError> {
         match self {
             Self::Disk(error)
@@ -169,7 +169,7 @@ pub(crate) struct DiskFailures {
 }
 
 impl DiskFailures {
-    /// Remembers the failure that an error tells of, if it tells of one. Call it wherever work on data files has failed.
+    /// Remembers the disk failure that an error reports, if it reports one. Call it wherever work on data files has failed.
     #[cold]
     pub fn note(&self, error: &EngineError) {
         let Some(failure) = DiskFailure::of(error) else { return };

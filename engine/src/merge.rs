@@ -27,10 +27,10 @@ pub(crate) struct KWayMerge {
     runner_up: RunnerUp,
 }
 
-/// The source with the least key but for the only current one.
+/// The source with the least key of all except the only current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RunnerUp {
-    /// All sources must be compared. So it is whenever not exactly one source is current.
+    /// All sources must be compared. This is the state whenever not exactly one source is current.
     #[default]
     Unknown,
     /// The others have no more keys.

@@ -6,15 +6,14 @@
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Prefetches the cache line on which `items` begins. It has no effect but on time, and none at all on processors other than
-/// x86-64.
+/// Prefetches the cache line on which `items` begins. It affects time only, and does nothing on processors other than x86-64.
 #[inline]
 pub fn prefetch<T>(items: &[T]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the instruction has no result and never faults, whatever the address (Intel SDM, PREFETCHh). This address
-        // comes from a valid slice besides.
+        // SAFETY: the instruction has no result and never faults, whatever the address (Intel SDM, PREFETCHh). Besides, this
+        // address comes from a valid slice.
         #[allow(unsafe_code, reason = "the hint has no safe form")]
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(items.as_ptr().cast());

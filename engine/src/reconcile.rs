@@ -64,8 +64,8 @@ pub enum Purpose {
     Read { now_seconds: u32 },
     /// Keep all data that must not be purged. Expired cells lose their values.
     Compact(Purge),
-    /// As `Keep`, for data that comes to where others may not know of it: the grace period of deletions and of what has expired
-    /// begins at this second, so that none is purged before the data that it shadows has come too.
+    /// As `Keep`, for data that is written again at its present replicas. The grace period of deletions and of expired data
+    /// begins at this second, so that no deletion is purged before the data that it shadows has arrived too.
     Renew { now_seconds: u32 },
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -
         others.push(cells);
     }
     let (index, timestamp, newest) = newest?;
-    // The cells of a large row are not compared because of a few cells that were added later.
+    // A few cells that were added later do not justify comparing all cells of a large row.
     let is_older = |cells: &Cells<'_>| cells.clone().next().is_none_or(|first| first.timestamp < timestamp);
     (others.iter().all(is_older) && others.into_iter().all(|older| covers(newest, older))).then_some(index)
 }

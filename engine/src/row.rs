@@ -229,8 +229,8 @@ impl<'a> RowRef<'a> {
         (is_live, dead)
     }
 
-    /// Checks that the bytes are a well-formed row, to the last byte. Meant for bytes from outside. Returns the range of the
-    /// row's timestamps.
+    /// Checks that the bytes are a well-formed row, to the last byte. For bytes from outside. Returns the range of the row's
+    /// timestamps.
     pub fn validate(self) -> Result<TimestampRange, DecodeError> {
         let flags = self.flags();
         if flags & !flags::KNOWN != 0

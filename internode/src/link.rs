@@ -46,18 +46,18 @@ struct Queued {
     payload: Bytes,
 }
 
-enum State {
+enum LinkState {
     Connecting { queued: Vec<Queued>, bytes: usize },
     Up { host_id: HostId, outbox: Outbox },
     Ended,
 }
 
 /// The future result of a request.
-pub type Answer = oneshot::Receiver<Result<Bytes, CallError>>;
+pub type PendingResponse = oneshot::Receiver<Result<Bytes, CallError>>;
 
 pub struct Link {
     key: LinkKey,
-    state: RefCell<State>,
+    state: RefCell<LinkState>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
     next_call_id: Cell<u64>,
     /// Notified when something was queued.
@@ -68,7 +68,7 @@ impl Link {
     pub fn new(key: LinkKey) -> Self {
         Self {
             key,
-            state: RefCell::new(State::Connecting { queued: Vec::new(), bytes: 0 }),
+            state: RefCell::new(LinkState::Connecting { queued: Vec::new(), bytes: 0 }),
             waiting: RefCell::default(),
             next_call_id: Cell::new(1),
             queued: Notify::new(),
@@ -82,7 +82,7 @@ impl Link {
         to: Destination,
         payload: Bytes,
         deadline: Duration,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<PendingResponse, CallError> {
         if self.waiting.borrow().len() >= shared.options.calls_per_link_max {
             return Err(CallError::Overloaded { address: to.address });
         }
@@ -112,7 +112,7 @@ impl Link {
         // A single message may be larger than the limit.
         let is_full = |bytes: usize| bytes > 0 && bytes + payload.len() > shared.options.queue_bytes_max;
         match &mut *self.state.borrow_mut() {
-            State::Connecting { queued, bytes } => {
+            LinkState::Connecting { queued, bytes } => {
                 if is_full(*bytes) || queued.len() >= shared.options.calls_per_link_max {
                     return Err(CallError::Overloaded { address: to.address });
                 }
@@ -120,7 +120,7 @@ impl Link {
                 let expires = deadline.map(|(expires, _)| expires);
                 queued.push(Queued { kind, call_id, expected: to.host_id, expires, payload });
             }
-            State::Up { host_id, outbox } => {
+            LinkState::Up { host_id, outbox } => {
                 check_host(to.host_id, *host_id)
                     .map_err(|refusal| LinkFailure::from(refusal).as_call_error(to.address))?;
                 if is_full(outbox.bytes()) {
@@ -128,7 +128,7 @@ impl Link {
                 }
                 outbox.push(kind, call_id, deadline.map_or(0, |(_, left)| milliseconds(left)), payload);
             }
-            State::Ended => {
+            LinkState::Ended => {
                 let reason = "the link has just ended".to_owned();
                 return Err(CallError::Unreachable { address: to.address, reason });
             }
@@ -186,7 +186,7 @@ impl Link {
                 failure
             }
         };
-        *self.state.borrow_mut() = State::Ended;
+        *self.state.borrow_mut() = LinkState::Ended;
         let error = failure.as_call_error(self.key.address);
         for (_, waiting) in mem::take(&mut *self.waiting.borrow_mut()) {
             shared.metrics.failures.increment();
@@ -229,8 +229,8 @@ impl Link {
     /// Moves the messages that waited for the link into its outbox.
     fn go_up(&self, shared: &LinkContext, host_id: HostId) {
         let mut outbox = Outbox::default();
-        let before = mem::replace(&mut *self.state.borrow_mut(), State::Ended);
-        let State::Connecting { queued, .. } = before else { return };
+        let before = mem::replace(&mut *self.state.borrow_mut(), LinkState::Ended);
+        let LinkState::Connecting { queued, .. } = before else { return };
         let now = shared.clock.monotonic();
         let mut mistaken = None;
         for message in queued {
@@ -253,7 +253,7 @@ impl Link {
         if let Some(refusal) = mistaken {
             tracing::warn!(address = %self.key.address, %refusal, "the address belongs to another node than expected");
         }
-        *self.state.borrow_mut() = State::Up { host_id, outbox };
+        *self.state.borrow_mut() = LinkState::Up { host_id, outbox };
     }
 
     /// Exchanges requests and answers until the link ends.
@@ -310,14 +310,14 @@ impl Link {
     /// Writes the outbox. Returns whether everything is written.
     fn flush(&self, shared: &LinkContext, stream: &TcpStream) -> Result<bool, LinkFailure> {
         let mut state = self.state.borrow_mut();
-        let State::Up { outbox, .. } = &mut *state else { return Ok(true) };
+        let LinkState::Up { outbox, .. } = &mut *state else { return Ok(true) };
         let written = outbox.flush(stream)?;
         shared.metrics.sent_bytes.add(written as u64);
         Ok(outbox.is_empty())
     }
 
     fn ping(&self) {
-        if let State::Up { outbox, .. } = &mut *self.state.borrow_mut() {
+        if let LinkState::Up { outbox, .. } = &mut *self.state.borrow_mut() {
             outbox.push(FrameKind::Ping, 0, 0, Bytes::new());
         }
     }

@@ -19,7 +19,7 @@ use helenus_engine::io::Clock;
 use helenus_ring::view::ClusterView;
 
 use super::handshake::Local;
-use super::link::{Answer, Link};
+use super::link::{Link, PendingResponse};
 use super::link_context::{LinkContext, LinkKey, LinkOptions};
 use super::service::Message;
 use super::transport::{CallError, Destination, Transport};
@@ -50,7 +50,12 @@ impl TcpTransport {
         Self { shared, links: Rc::default() }
     }
 
-    fn request(&self, to: Destination, request: Message, deadline: Duration) -> Result<Answer, CallError> {
+    fn request(
+        &self,
+        to: Destination,
+        request: Message,
+        deadline: Duration,
+    ) -> Result<PendingResponse, CallError> {
         self.shared.metrics.calls.increment();
         let link = self.link(to, &request)?;
         let had_expiry = self.shared.next_expiry().is_some();

@@ -54,7 +54,7 @@ fn local(host: u128) -> Local {
 #[derive(Default)]
 struct Echo {
     heard: RefCell<Vec<(HostId, Bytes)>>,
-    told: Notify,
+    arrived: Notify,
     release: Notify,
     under_way: Cell<usize>,
     most_under_way: Cell<usize>,
@@ -69,7 +69,7 @@ impl Handler for Echo {
     ) -> LocalBoxFuture<'static, Option<Bytes>> {
         Box::pin(async move {
             self.heard.borrow_mut().push((from, message.clone()));
-            self.told.notify_one();
+            self.arrived.notify_one();
             self.under_way.set(self.under_way.get() + 1);
             self.most_under_way.set(self.most_under_way.get().max(self.under_way.get()));
             if message.starts_with(b"wait") {
@@ -214,7 +214,7 @@ fn a_message_arrives_and_has_no_answer() {
         let node = Node::start(local(2), options(), None).await;
         let (transport, metrics) = transport_of(local(1), options());
         transport.send(node.shard(0), data(&b"gossip"[..]));
-        node.echo.told.notified().await;
+        node.echo.arrived.notified().await;
         assert_eq!(node.echo.heard.borrow().len(), 1);
         transport.call(node.shard(0), data(&b"a"[..]), LONG).await.unwrap();
         let one_answer = (frame::HEADER_BYTES + 1) as u64;
@@ -300,7 +300,7 @@ fn a_node_that_comes_back_is_reached_again() {
         let transport = transport();
         let to = node.shard(0);
         let waiting = transport.call(to, data(&b"wait"[..]), LONG);
-        node.echo.told.notified().await;
+        node.echo.arrived.notified().await;
         let address = node.stop().await;
         let reason = "it is shutting down".to_owned();
         assert_eq!(waiting.await, Err(CallError::Unreachable { address, reason }));

@@ -16,7 +16,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 use crate::options::Options;
 
 /// A connected session.
@@ -121,7 +121,7 @@ impl Client {
         &self,
         statement: &PreparedStatement,
         values: impl SerializeRow,
-    ) -> Result<Answer<Option<R>>, Error>
+    ) -> Result<CountedResponse<Option<R>>, Error>
     where
         R: for<'frame> DeserializeRow<'frame, 'frame>,
     {
@@ -135,7 +135,7 @@ impl Client {
             .map_err(|source| answer_error(text, &source))?;
         let value = result.maybe_first_row::<R>().map_err(|source| answer_error(text, &source))?;
         let rows = u64::from(value.is_some());
-        Ok(Answer { value, rows, pages: 1 })
+        Ok(CountedResponse { value, rows, pages: 1 })
     }
 
     /// Reads all rows through the driver's pager.
@@ -143,7 +143,7 @@ impl Client {
         &self,
         statement: &PreparedStatement,
         values: impl SerializeRow,
-    ) -> Result<Answer<Vec<R>>, Error>
+    ) -> Result<CountedResponse<Vec<R>>, Error>
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + 'static,
     {
@@ -157,7 +157,7 @@ impl Client {
         values: impl SerializeRow,
         mut state: T,
         mut each: impl FnMut(&mut T, R),
-    ) -> Result<Answer<T>, Error>
+    ) -> Result<CountedResponse<T>, Error>
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + 'static,
     {
@@ -175,7 +175,7 @@ impl Client {
         }
         // The driver notes the node that served each page, in order.
         let pages = stream.request_coordinators().count() as u64;
-        Ok(Answer { value: state, rows, pages })
+        Ok(CountedResponse { value: state, rows, pages })
     }
 
     /// Runs a batch of writes; `label` names it in errors.

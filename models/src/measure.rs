@@ -15,9 +15,9 @@ pub struct Budget {
     pub busy_max: Duration,
 }
 
-/// What a request gave back, and how much of it.
+/// The response to a request, with its counts of rows and pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer<T> {
+pub struct CountedResponse<T> {
     pub value: T,
     /// Rows of the answer as the user sees it; rows written for a write.
     pub rows: u64,
@@ -25,14 +25,14 @@ pub struct Answer<T> {
     pub pages: u64,
 }
 
-impl<T> Answer<T> {
+impl<T> CountedResponse<T> {
     /// Changes the value, keeps the counts.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
-        Answer { value: change(self.value), rows: self.rows, pages: self.pages }
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> CountedResponse<U> {
+        CountedResponse { value: change(self.value), rows: self.rows, pages: self.pages }
     }
 }
 
-impl Answer<()> {
+impl CountedResponse<()> {
     /// A write of `rows` rows that read nothing first.
     pub fn written(rows: u64) -> Self {
         Self { value: (), rows, pages: 0 }
@@ -71,7 +71,10 @@ impl Measurement {
     }
 
     /// Runs one request under the clock. A failed request is not counted.
-    pub async fn time<T, E>(&mut self, request: impl Future<Output = Result<Answer<T>, E>>) -> Result<T, E> {
+    pub async fn time<T, E>(
+        &mut self,
+        request: impl Future<Output = Result<CountedResponse<T>, E>>,
+    ) -> Result<T, E> {
         let started = Instant::now();
         let answer = request.await?;
         let latency = started.elapsed();
@@ -108,7 +111,7 @@ mod tests {
         let mut asked = 0;
         while measurement.wants_more() {
             asked += 1;
-            let answer = async { Ok::<_, std::io::Error>(Answer { value: 7, rows: 3, pages: 2 }) };
+            let answer = async { Ok::<_, std::io::Error>(CountedResponse { value: 7, rows: 3, pages: 2 }) };
             assert_eq!(measurement.time(answer).await.unwrap(), 7);
         }
         assert_eq!(asked, 1);
@@ -119,7 +122,7 @@ mod tests {
     #[tokio::test]
     async fn a_failed_request_is_not_counted() {
         let mut measurement = Measurement::new(Budget { requests_max: 5, busy_max: Duration::from_secs(1) });
-        let answer = async { Err::<Answer<()>, _>("no") };
+        let answer = async { Err::<CountedResponse<()>, _>("no") };
         assert_eq!(measurement.time(answer).await, Err("no"));
         assert_eq!(measurement.count(), 0);
     }

@@ -26,7 +26,7 @@ use crate::metrics::ShardMetrics;
 /// A node with one table, `shop.orders`, that records the operations called.
 #[derive(Default)]
 struct Node {
-    told: Mutex<Vec<String>>,
+    calls: Mutex<Vec<String>>,
     snapshots: Mutex<BTreeSet<String>>,
     illness: Mutex<Option<String>>,
     remark: Mutex<Option<String>>,
@@ -35,7 +35,12 @@ struct Node {
 }
 
 impl Node {
-    fn tell(&self, operation: &str, keyspace: Option<&str>, table: Option<&str>) -> Result<(), AdminError> {
+    fn note_call(
+        &self,
+        operation: &str,
+        keyspace: Option<&str>,
+        table: Option<&str>,
+    ) -> Result<(), AdminError> {
         if let Some(keyspace) = keyspace.filter(|keyspace| *keyspace != "shop") {
             return Err(AdminError::Unknown(format!("no such keyspace: {keyspace}")));
         }
@@ -43,7 +48,7 @@ impl Node {
             return Err(AdminError::Unknown(format!("no such table: shop.{table}")));
         }
         let (keyspace, table) = (keyspace.unwrap_or("*"), table.unwrap_or("*"));
-        self.told.lock().unwrap().push(format!("{operation} {keyspace}.{table}"));
+        self.calls.lock().unwrap().push(format!("{operation} {keyspace}.{table}"));
         Ok(())
     }
 }
@@ -65,7 +70,7 @@ impl Admin for Node {
         keyspace: Option<String>,
         table: Option<String>,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
-        ready(self.tell("flush", keyspace.as_deref(), table.as_deref())).boxed()
+        ready(self.note_call("flush", keyspace.as_deref(), table.as_deref())).boxed()
     }
 
     fn compact(&self, _: Option<String>, _: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
@@ -78,14 +83,14 @@ impl Admin for Node {
         table: Option<String>,
         name: String,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
-        let result = self.tell("snapshot", keyspace.as_deref(), table.as_deref());
+        let result = self.note_call("snapshot", keyspace.as_deref(), table.as_deref());
         self.snapshots.lock().unwrap().insert(name);
         ready(result).boxed()
     }
 
     fn compactions(&self) -> BoxFuture<'_, Result<CompactionsReport, AdminError>> {
         let report = CompactionsReport { pending: 7, ..CompactionsReport::default() };
-        ready(self.tell("compactions", None, None).map(|()| report)).boxed()
+        ready(self.note_call("compactions", None, None).map(|()| report)).boxed()
     }
 
     fn stop_compactions(
@@ -93,11 +98,11 @@ impl Admin for Node {
         keyspace: Option<String>,
         table: Option<String>,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
-        ready(self.tell("stop", keyspace.as_deref(), table.as_deref())).boxed()
+        ready(self.note_call("stop", keyspace.as_deref(), table.as_deref())).boxed()
     }
 
     fn set_compaction_rate(&self, bytes_per_second: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>> {
-        ready(self.tell(&format!("rate {bytes_per_second:?}"), None, None)).boxed()
+        ready(self.note_call(&format!("rate {bytes_per_second:?}"), None, None)).boxed()
     }
 
     fn set_auto_compaction(
@@ -106,7 +111,7 @@ impl Admin for Node {
         table: Option<String>,
         is_enabled: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
-        ready(self.tell(&format!("auto {is_enabled}"), keyspace.as_deref(), table.as_deref())).boxed()
+        ready(self.note_call(&format!("auto {is_enabled}"), keyspace.as_deref(), table.as_deref())).boxed()
     }
 
     fn upgrade_files(
@@ -115,7 +120,7 @@ impl Admin for Node {
         table: Option<String>,
         all: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
-        ready(self.tell(&format!("upgrade {all}"), keyspace.as_deref(), table.as_deref())).boxed()
+        ready(self.note_call(&format!("upgrade {all}"), keyspace.as_deref(), table.as_deref())).boxed()
     }
 
     fn restore(
@@ -126,7 +131,7 @@ impl Admin for Node {
         into: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
         let restored = self
-            .tell("restore", keyspace.as_deref(), table.as_deref())
+            .note_call("restore", keyspace.as_deref(), table.as_deref())
             .map(|()| vec![RestoredTable { table: into.unwrap_or(name), ..RestoredTable::default() }]);
         ready(restored).boxed()
     }
@@ -139,7 +144,7 @@ impl Admin for Node {
         _: Option<String>,
         consistency: Consistency,
     ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
-        let imported = self.tell("import", keyspace.as_deref(), table.as_deref()).map(|()| {
+        let imported = self.note_call("import", keyspace.as_deref(), table.as_deref()).map(|()| {
             let table = format!("{} at {}", directory.display(), consistency.name());
             vec![RestoredTable { table, ..RestoredTable::default() }]
         });
@@ -176,7 +181,7 @@ impl Admin for Node {
     }
 
     fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
-        ready(self.tell("cleanup", keyspace.as_deref(), None)).boxed()
+        ready(self.note_call("cleanup", keyspace.as_deref(), None)).boxed()
     }
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
@@ -185,7 +190,7 @@ impl Admin for Node {
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
         let report = SnapshotReport { name: "dropped-1-orders".to_owned(), ..SnapshotReport::default() };
-        ready(self.tell("snapshots", None, None).map(|()| vec![report])).boxed()
+        ready(self.note_call("snapshots", None, None).map(|()| vec![report])).boxed()
     }
 
     fn check_files(
@@ -208,16 +213,16 @@ impl Admin for Node {
             Check::Scrub { skips_corrupted: false } => "scrub",
             Check::Scrub { skips_corrupted: true } => "scrub and skip",
         };
-        ready(self.tell(name, keyspace.as_deref(), table.as_deref()).map(|()| vec![file])).boxed()
+        ready(self.note_call(name, keyspace.as_deref(), table.as_deref()).map(|()| vec![file])).boxed()
     }
 
     fn check_progress(&self) -> BoxFuture<'_, Result<Vec<CheckProgress>, AdminError>> {
-        ready(self.tell("checks", None, None).map(|()| Vec::new())).boxed()
+        ready(self.note_call("checks", None, None).map(|()| Vec::new())).boxed()
     }
 
     fn unknown_tables(&self) -> BoxFuture<'_, Result<Vec<UnknownTableReport>, AdminError>> {
         let report = UnknownTableReport { disk_bytes: 77, ..UnknownTableReport::default() };
-        ready(self.tell("unknown tables", None, None).map(|()| vec![report])).boxed()
+        ready(self.note_call("unknown tables", None, None).map(|()| vec![report])).boxed()
     }
 
     fn table_statistics(
@@ -231,13 +236,13 @@ impl Admin for Node {
             disk_bytes: 8192,
             ..TableReport::default()
         };
-        ready(self.tell("statistics", keyspace.as_deref(), None).map(|()| vec![report])).boxed()
+        ready(self.note_call("statistics", keyspace.as_deref(), None).map(|()| vec![report])).boxed()
     }
 
     fn cluster_status(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<ClusterStatus, AdminError>> {
         let status =
             ClusterStatus { cluster_name: "c".to_owned(), keyspace: keyspace.clone(), members: Vec::new() };
-        ready(self.tell("status", keyspace.as_deref(), None).map(|()| status)).boxed()
+        ready(self.note_call("status", keyspace.as_deref(), None).map(|()| status)).boxed()
     }
 
     fn ring(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<RingReport, AdminError>> {
@@ -351,7 +356,7 @@ async fn flush_reaches_all_keyspaces_one_keyspace_or_one_table() {
         let reply = ask(&server, "POST", &format!("/admin/flush{query}")).await;
         assert_eq!((reply.status, reply.json()), (200, json!({ "status": "done" })));
     }
-    assert_eq!(*node.told.lock().unwrap(), ["flush *.*", "flush shop.*", "flush shop.orders"]);
+    assert_eq!(*node.calls.lock().unwrap(), ["flush *.*", "flush shop.*", "flush shop.orders"]);
 }
 
 #[tokio::test]
@@ -369,7 +374,7 @@ async fn unknown_things_are_named() {
         let reply = ask(&server, "POST", target).await;
         assert_eq!((reply.status, reply.error().as_str()), (400, error), "{target}");
     }
-    assert!(node.told.lock().unwrap().is_empty());
+    assert!(node.calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -377,7 +382,7 @@ async fn reports_on_the_cluster_are_json() {
     let (node, server) = start();
     let status = ask(&server, "GET", "/admin/status?keyspace=shop").await;
     assert_eq!(status.json(), json!({ "cluster_name": "c", "keyspace": "shop", "members": [] }));
-    assert_eq!(*node.told.lock().unwrap(), ["status shop.*"]);
+    assert_eq!(*node.calls.lock().unwrap(), ["status shop.*"]);
     // A token is text: as a number it would lose digits in many parsers.
     let ring = ask(&server, "GET", "/admin/ring").await;
     assert_eq!(ring.json()["tokens"][0]["token"], "9223372036854775807");
@@ -417,7 +422,7 @@ async fn compactions_are_shown_and_changed() {
         "auto true *.*",
         "upgrade true *.*",
     ];
-    assert_eq!(*node.told.lock().unwrap(), expected);
+    assert_eq!(*node.calls.lock().unwrap(), expected);
     for rate in
         ["", "?mebibytes_per_second=fast", "?mebibytes_per_second=-1", "?mebibytes_per_second=9999999"]
     {
@@ -474,8 +479,8 @@ async fn files_are_verified_and_scrubbed() {
     assert_eq!(ask(&server, "POST", "/admin/verify?table=orders").await.status, 400);
     let progress = ask(&server, "GET", "/admin/checks").await;
     assert_eq!((progress.status, progress.json()), (200, json!({ "shards": [] })));
-    let told = ["verify shop.orders", "scrub *.*", "scrub and skip shop.*", "checks *.*"];
-    assert_eq!(*node.told.lock().unwrap(), told);
+    let calls = ["verify shop.orders", "scrub *.*", "scrub and skip shop.*", "checks *.*"];
+    assert_eq!(*node.calls.lock().unwrap(), calls);
 }
 
 #[tokio::test]
@@ -500,7 +505,7 @@ async fn an_unknown_path_or_method_is_refused() {
     assert_eq!((get.status, get.error().as_str()), (405, "/admin/flush takes POST, not GET"));
     assert!(get.head.contains("allow: post"), "{}", get.head);
     assert_eq!(ask(&server, "POST", "/metrics").await.status, 405);
-    assert!(node.told.lock().unwrap().is_empty());
+    assert!(node.calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -508,7 +513,7 @@ async fn a_web_page_cannot_administer() {
     let (node, server) = start();
     let request = b"POST /admin/flush HTTP/1.1\r\nHost: node\r\nOrigin: http://elsewhere\r\n\r\n";
     assert_eq!(exchange(server.address(), request).await.status, 403);
-    assert!(node.told.lock().unwrap().is_empty());
+    assert!(node.calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -518,7 +523,7 @@ async fn a_body_is_refused() {
     let reply = exchange(server.address(), request).await;
     assert_eq!(reply.status, 400);
     assert!(reply.error().starts_with("a body is not expected"), "{}", reply.body);
-    assert!(node.told.lock().unwrap().is_empty());
+    assert!(node.calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

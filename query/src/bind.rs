@@ -159,8 +159,8 @@ mod tests {
         let rewritten = Rewritten::default();
         let bound = bind(&markers, &values, &["more", "v", "p"], &rewritten).unwrap();
         assert_eq!(bound[..], [BindValue::Bytes(b"3"), BindValue::Unset]);
-        let told = bind(&markers, &values[..2], &["p", "vv"], &rewritten).unwrap_err().to_string();
-        assert!(told.starts_with("Invalid amount of bind variables"), "{told}");
+        let error_text = bind(&markers, &values[..2], &["p", "vv"], &rewritten).unwrap_err().to_string();
+        assert!(error_text.starts_with("Invalid amount of bind variables"), "{error_text}");
         assert!(bind(&markers, &values, &[], &rewritten).is_err());
     }
 

@@ -36,7 +36,7 @@ use helenus_ring::HostId;
 
 use self::message::{ClusterRequest, ClusterResponse};
 pub use self::propose::{
-    applied_version, catch_up, catch_up_with_leader, propose, tell_agreed, wait_applied,
+    announce_agreed, applied_version, catch_up, catch_up_with_leader, propose, wait_applied,
     wait_applied_everywhere,
 };
 use crate::shard::call::Serve;

@@ -83,7 +83,7 @@ impl Rows {
 
 /// The answer to a statement, or one page of it.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ResponsePage {
     /// `None`: the statement returns no rows.
     pub rows: Option<Rows>,
     /// Where the next page starts.
@@ -211,7 +211,7 @@ impl Connection {
         text: &str,
         settings: &Settings,
         page: Option<PagingState>,
-    ) -> Result<Answer, ShellError> {
+    ) -> Result<ResponsePage, ShellError> {
         let statement = statement(text, settings)?;
         let page = page.unwrap_or_else(PagingState::start);
         let (result, paging) = self.wait(self.session.query_single_page(statement, &[], page))?;
@@ -289,7 +289,7 @@ pub fn driver_consistency(level: Consistency) -> Result<DriverConsistency, Shell
         .map_err(|_| ShellError::Usage(format!("The consistency level {level} is not supported")))
 }
 
-fn answer(result: QueryResult, paging: PagingStateResponse) -> Result<Answer, ShellError> {
+fn answer(result: QueryResult, paging: PagingStateResponse) -> Result<ResponsePage, ShellError> {
     let next_page = match paging {
         PagingStateResponse::HasMorePages { state } => Some(state),
         PagingStateResponse::NoMorePages => None,
@@ -297,7 +297,7 @@ fn answer(result: QueryResult, paging: PagingStateResponse) -> Result<Answer, Sh
     let warnings = result.warnings().map(str::to_owned).collect();
     let trace_id = result.tracing_id();
     let rows = if result.is_rows() { Some(read_rows(result)?) } else { None };
-    Ok(Answer { rows, next_page, warnings, trace_id })
+    Ok(ResponsePage { rows, next_page, warnings, trace_id })
 }
 
 fn malformed(error: impl std::fmt::Display) -> ShellError {

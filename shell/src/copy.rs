@@ -40,7 +40,7 @@ pub struct CopyCommand {
     /// Empty: all columns.
     pub columns: Vec<String>,
     pub direction: Direction,
-    pub place: Place,
+    pub location: CsvLocation,
     pub options: CopyOptions,
 }
 
@@ -53,7 +53,7 @@ pub enum Direction {
 
 /// Where the CSV is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum CsvLocation {
     File(PathBuf),
     /// Standard input or output.
     Standard,
@@ -127,10 +127,10 @@ impl CopyCommand {
             to if to.is("TO") => Direction::To,
             _ => return Err(usage()),
         };
-        let place = match (tokens.next()?, direction) {
-            (Token::Text(path), _) => Place::File(path.into()),
-            (standard, Direction::From) if standard.is("STDIN") => Place::Standard,
-            (standard, Direction::To) if standard.is("STDOUT") => Place::Standard,
+        let location = match (tokens.next()?, direction) {
+            (Token::Text(path), _) => CsvLocation::File(path.into()),
+            (standard, Direction::From) if standard.is("STDIN") => CsvLocation::Standard,
+            (standard, Direction::To) if standard.is("STDOUT") => CsvLocation::Standard,
             _ => return Err(usage()),
         };
         let mut options = CopyOptions::default();
@@ -153,7 +153,7 @@ impl CopyCommand {
             }
             options.check()?;
         }
-        Ok(Self { keyspace, table, columns, direction, place, options })
+        Ok(Self { keyspace, table, columns, direction, location, options })
     }
 }
 
@@ -280,14 +280,14 @@ impl Table {
 
 /// Counts rows and shows them on standard error, if that is a terminal.
 #[derive(Debug)]
-pub struct Progress {
+pub struct CopyProgress {
     rows: u64,
     started: Instant,
     shown: Instant,
     is_terminal: bool,
 }
 
-impl Progress {
+impl CopyProgress {
     /// Starts at no rows.
     pub fn start() -> Self {
         let now = Instant::now();
@@ -335,7 +335,7 @@ mod tests {
                 table: "T".to_owned(),
                 columns: vec!["a".to_owned(), "B".to_owned()],
                 direction: Direction::To,
-                place: Place::File("x y.csv".into()),
+                location: CsvLocation::File("x y.csv".into()),
                 options: CopyOptions {
                     header: true,
                     dialect: Dialect { delimiter: b'|', escape: b'!' },
@@ -344,7 +344,7 @@ mod tests {
             }
         );
         let short = parse("t FROM STDIN").unwrap();
-        assert_eq!((short.direction, short.place), (Direction::From, Place::Standard));
+        assert_eq!((short.direction, short.location), (Direction::From, CsvLocation::Standard));
         assert_eq!(short.options.dialect, Dialect { delimiter: b',', escape: b'\\' });
         assert_eq!(parse("t TO STDOUT WITH DELIMITER = '\\t'").unwrap().options.dialect.delimiter, b'\t');
         assert_eq!(parse("t TO STDOUT WITH ESCAPE = '\\'").unwrap().options.dialect.escape, b'\\');

@@ -21,7 +21,7 @@ use scylla::{
 
 use crate::{
     connection::{Connection, Settings, cql_type, driver_consistency},
-    copy::{CopyCommand, CopyOptions, Place, Progress, Table},
+    copy::{CopyCommand, CopyOptions, CopyProgress, CsvLocation, Table},
     csv::Records,
     error::ShellError,
     field,
@@ -100,14 +100,14 @@ pub fn run(
         .iter()
         .map(|spec| cql_type(spec.typ()))
         .collect::<Result<_, _>>()?;
-    let source: Box<dyn Read> = match &command.place {
-        Place::File(path) => {
+    let source: Box<dyn Read> = match &command.location {
+        CsvLocation::File(path) => {
             Box::new(File::open(path).map_err(|source| ShellError::File { path: path.clone(), source })?)
         }
-        Place::Standard => Box::new(io::Cursor::new(read_standard_input(connection)?)),
+        CsvLocation::Standard => Box::new(io::Cursor::new(read_standard_input(connection)?)),
     };
     let rows = read_rows(source, &types, &import.order, &command.options);
-    let mut progress = Progress::start();
+    let mut progress = CopyProgress::start();
     let failures = connection.block_on(async {
         let prepared = &prepared;
         let mut outcomes = stream::iter(rows)

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     connection::{Column, Connection, Settings},
-    copy::{CopyCommand, CopyOptions, Place, Progress, Table},
+    copy::{CopyCommand, CopyOptions, CopyProgress, CsvLocation, Table},
     csv::write_record,
     error::ShellError,
     format::{Style, format_bytes},
@@ -25,21 +25,21 @@ pub fn run(
     let table = Table::find(connection, settings, command)?;
     let statement = format!("SELECT {} FROM {}", table.column_names().join(", "), table.name);
     let settings = Settings { tracing: false, page_rows: PAGE_ROWS, ..settings.clone() };
-    let mut sink: Box<dyn Write> = match &command.place {
-        Place::File(path) => Box::new(BufWriter::new(
+    let mut sink: Box<dyn Write> = match &command.location {
+        CsvLocation::File(path) => Box::new(BufWriter::new(
             File::create(path).map_err(|source| ShellError::File { path: path.clone(), source })?,
         )),
-        Place::Standard => Box::new(BufWriter::new(io::stdout())),
+        CsvLocation::Standard => Box::new(BufWriter::new(io::stdout())),
     };
-    let failed = |source: io::Error| match &command.place {
-        Place::File(path) => ShellError::File { path: path.clone(), source },
-        Place::Standard => ShellError::Output(source),
+    let failed = |source: io::Error| match &command.location {
+        CsvLocation::File(path) => ShellError::File { path: path.clone(), source },
+        CsvLocation::Standard => ShellError::Output(source),
     };
     let dialect = command.options.dialect;
     if command.options.header {
         write_record(&mut sink, dialect, table.columns.iter().map(|column| &column.name)).map_err(failed)?;
     }
-    let mut progress = Progress::start();
+    let mut progress = CopyProgress::start();
     let mut page = None;
     loop {
         let answer = match connection.run(&statement, &settings, page) {

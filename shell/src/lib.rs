@@ -48,12 +48,12 @@ pub use args::Args;
 pub use interactive::HISTORY_VARIABLE;
 
 use error::ShellError;
-use shell::{Outcome, Shell};
+use shell::{ExitStatus, Shell};
 
 /// Runs the shell until its input ends. Starts a runtime of its own, so it must not be called from within one.
 pub fn main_with_args(args: &Args) -> ExitCode {
     match run(args) {
-        Ok(outcome) => outcome.into(),
+        Ok(exit_status) => exit_status.into(),
         Err(error) => {
             // Who cannot be told learns it from the exit status.
             let _ = writeln!(io::stderr(), "{error}");
@@ -63,7 +63,7 @@ pub fn main_with_args(args: &Args) -> ExitCode {
 }
 
 /// Runs the shell as the command line says.
-fn run(args: &Args) -> Result<Outcome, ShellError> {
+fn run(args: &Args) -> Result<ExitStatus, ShellError> {
     let mut shell = Shell::open(args)?;
     let is_interactive = args.execute.is_none() && args.file.is_none() && io::stdin().is_terminal();
     let done = if let Some(statements) = &args.execute {
@@ -76,10 +76,10 @@ fn run(args: &Args) -> Result<Outcome, ShellError> {
         shell.run_standard_input().map(|_| ())
     };
     // A failed statement is no failure of an interactive shell.
-    let outcome = if is_interactive { Outcome::Success } else { shell.outcome() };
+    let exit_status = if is_interactive { ExitStatus::Success } else { shell.exit_status() };
     match done {
-        Ok(()) => Ok(outcome),
-        Err(error) if error.is_broken_pipe() => Ok(outcome),
+        Ok(()) => Ok(exit_status),
+        Err(error) if error.is_broken_pipe() => Ok(exit_status),
         Err(error) => Err(error),
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     args::{Args, DEFAULT_CONNECT_TIMEOUT},
     command::{self, Capture, Command, Paging},
     connection::{Connection, Rows, Settings},
-    copy::{CopyCommand, Direction, Place},
+    copy::{CopyCommand, CsvLocation, Direction},
     copy_from, copy_to, describe,
     error::{EXIT_STATEMENT_FAILED, ShellError},
     help, json,
@@ -40,17 +40,17 @@ pub enum Flow {
 
 /// How the shell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExitStatus {
     Success,
     /// A statement failed.
     Failure,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(exit_status: ExitStatus) -> Self {
         match outcome {
-            Outcome::Success => Self::SUCCESS,
-            Outcome::Failure => Self::from(EXIT_STATEMENT_FAILED),
+            ExitStatus::Success => Self::SUCCESS,
+            ExitStatus::Failure => Self::from(EXIT_STATEMENT_FAILED),
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct Shell {
     is_piped: bool,
     /// Files that SOURCE is in the middle of.
     source_depth: usize,
-    outcome: Outcome,
+    exit_status: ExitStatus,
 }
 
 fn target(args: &Args) -> Result<Target, ShellError> {
@@ -121,13 +121,13 @@ impl Shell {
             layout: if args.json { Layout::Json } else { Layout::Aligned },
             is_piped: false,
             source_depth: 0,
-            outcome: Outcome::Success,
+            exit_status: ExitStatus::Success,
         })
     }
 
     /// Whether a statement failed so far.
-    pub fn outcome(&self) -> Outcome {
-        self.outcome
+    pub fn exit_status(&self) -> ExitStatus {
+        self.exit_status
     }
 
     /// The connection of the moment.
@@ -194,7 +194,7 @@ impl Shell {
     }
 
     fn report(&mut self, file: Option<&Path>, line: usize, error: &ShellError) {
-        self.outcome = Outcome::Failure;
+        self.exit_status = ExitStatus::Failure;
         match file {
             Some(file) => eprintln!("{}:{line}: {error}", file.display()),
             None => eprintln!("{error}"),
@@ -416,7 +416,7 @@ impl Shell {
     }
 
     fn copy(&mut self, copy: &CopyCommand) -> Result<(), ShellError> {
-        if self.is_piped && copy.direction == Direction::From && copy.place == Place::Standard {
+        if self.is_piped && copy.direction == Direction::From && copy.location == CsvLocation::Standard {
             let reason = "COPY FROM STDIN cannot be used in statements from standard input; use -e or -f";
             return Err(ShellError::Usage(reason.to_owned()));
         }

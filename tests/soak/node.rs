@@ -88,8 +88,8 @@ impl Node {
     /// `kill -9`; an error if it had ended by itself before.
     pub async fn kill(&mut self) -> Result<(), SoakError> {
         if let Ok(Some(status)) = self.process.try_wait() {
-            let told = SoakError::Refused(format!("the node ended by itself under load: {status}"));
-            return Err(told.with_log(&self.log_path));
+            let error = SoakError::Refused(format!("the node ended by itself under load: {status}"));
+            return Err(error.with_log(&self.log_path));
         }
         self.process.kill().await.map_err(SoakError::io("kill"))
     }

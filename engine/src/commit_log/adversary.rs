@@ -1,8 +1,8 @@
-//! A client that tries to leave bytes behind which replay takes for groups, written down as a script: for tests and for fuzzing.
+//! A client that tries to leave bytes behind that replay takes for groups. A script drives it, in tests and in fuzzing.
 //!
 //! The client knows the format and where its records will be in the files. It does not know the salts. The script also says when
-//! segments are released, when the log is crashed, and what the crash keeps. However it goes, each start succeeds and finds exactly
-//! what was appended: all that was acknowledged, in order, and nothing else.
+//! segments are released, when the log is crashed, and what the crash keeps. Whatever the script does, each start succeeds. It
+//! finds every acknowledged record in order, and nothing that was not appended.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -50,11 +50,11 @@ impl Script<'_> {
     }
 }
 
-/// What was appended, and which of it must be there.
+/// The appended records, and which of them a start must find.
 #[derive(Default)]
 struct Appended {
     records: Vec<(LogPosition, Bytes)>,
-    /// So many of the records were acknowledged.
+    /// The number of acknowledged records: the first ones.
     acknowledged: usize,
     /// Segments before that of this position may be gone.
     released: LogPosition,
@@ -203,7 +203,7 @@ async fn steps(
     }
 }
 
-/// Carries out a script. Panics if a start fails, or finds something else than what was appended.
+/// Carries out a script. Panics if a start fails, or finds records that were not appended.
 pub fn check(script: &[u8]) {
     #[cfg(feature = "fuzzing")]
     format::COMPARES_CHECKSUMS.set(true);

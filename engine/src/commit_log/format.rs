@@ -25,9 +25,9 @@
 //! payload := records x (length u32 | bytes)
 //! ```
 //!
-//! A life of a file begins when it is prepared as a segment, and with a new salt. Nobody outside of the process can know the salt. So
-//! bytes from before this life, whatever they are, are not groups of it: not the groups of an earlier life, and not what clients
-//! have put into their records.
+//! A life of a file begins when it is prepared as a segment, and with a new salt. Only the process knows the salt. So no bytes
+//! from before this life are valid groups of it: neither groups of an earlier life nor bytes that clients have written into their
+//! records.
 
 use crate::invariant::{BrokenInvariant, broken};
 
@@ -40,7 +40,7 @@ const VERSION: u32 = 2;
 /// Bytes of a segment before its first group: a sector of the disk, so that no group shares one with the header.
 pub const SEGMENT_HEADER_BYTES: usize = 512;
 
-/// Bytes of the header that mean something.
+/// Bytes of the fields of the header.
 const SEGMENT_FIELDS_BYTES: usize = 48;
 
 /// First bytes of a group: "HLG2" read as a little-endian number.
@@ -191,7 +191,7 @@ pub(super) fn group_header(bytes: &[u8]) -> Option<GroupHeader> {
     })
 }
 
-/// False while a fuzzer wants to get past the checksums of its input.
+/// False while a fuzzer skips the checksums of its input.
 #[cfg(feature = "fuzzing")]
 pub(super) fn are_checksums_compared() -> bool {
     COMPARES_CHECKSUMS.get()

@@ -12,11 +12,11 @@ use super::segments::Files;
 use crate::io::DiskError;
 
 /// Pause before the disk is tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const DISK_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl CommitLog {
-    /// Waits before the next attempt, but no longer than until `has_changed`, which `segment_wanted` announces. An error if the log is
-    /// being closed and waiting longer makes no sense.
+    /// Waits before the next attempt. The wait ends early when `has_changed` holds, which `segment_wanted` announces. Fails if
+    /// the log is being closed and further attempts are pointless.
     pub(super) async fn wait_for_room(
         &self,
         shortage: Shortage,
@@ -31,11 +31,11 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Waits before the next attempt, but no longer than until `has_changed`.
+    /// Waits before the next attempt. The wait ends early when `has_changed` holds.
     async fn pause_for_room(&self, has_changed: impl Fn() -> bool) {
         let was_closing = self.is_closing();
         let ended = self.segment_wanted.wait(|| has_changed() || self.is_closing() != was_closing);
-        select(std::pin::pin!(ended), self.clock.sleep(RETRY_PAUSE)).await;
+        select(std::pin::pin!(ended), self.clock.sleep(DISK_RETRY_PAUSE)).await;
     }
 
     /// An attempt has succeeded.
@@ -114,7 +114,7 @@ impl CommitLog {
             if files.spares.len() > files.spares_max {
                 files.give_up_spares().await?;
             }
-            // A file that has just left the log may be what the next segment is made of.
+            // The next segment may reuse a file that has just left the log.
             if let Some(error) = shortage.filter(|_| !has_retired) {
                 let has_changed = || self.all_written.get() || self.unneeded_segment().is_some();
                 self.wait_for_room(Shortage::Segment, error, has_changed).await?;

@@ -10,13 +10,13 @@ pub enum Layout {
     Version2 { salt: Salt },
 }
 
-/// Why a segment's file cannot be what the log left.
+/// Why a segment's file is not as the log has left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misfit {
     pub reason: &'static str,
-    /// Where the file stops being what it was, in bytes.
+    /// The offset from which the file differs from what was written, in bytes.
     pub offset: u64,
-    /// The layout by which what is left can be read; `None`: nothing of it can be.
+    /// The layout for reading what is left of the file; `None`: nothing of it can be read.
     pub layout: Option<Layout>,
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Waiter {
     waker: Waker,
 }
 
-pub(super) struct State {
+pub(super) struct CommitLogState {
     /// Where the open group will be written.
     segment: u64,
     offset: u64,
@@ -97,7 +97,7 @@ pub struct CommitLog {
     pub(super) options: CommitLogOptions,
     segment_bytes: u64,
     pub(super) clock: Rc<dyn Clock>,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<CommitLogState>,
     pub(super) files: RefCell<Option<Files>>,
     pub(super) first_new: u64,
     pub(super) next_sequence: u64,
@@ -122,7 +122,7 @@ impl CommitLog {
         start: Start,
     ) -> Rc<Self> {
         let begin = LogPosition { segment: start.first_new, offset: SEGMENT_HEADER_BYTES as u64 };
-        let state = State {
+        let state = CommitLogState {
             segment: begin.segment,
             offset: begin.offset,
             records: 0,
@@ -244,8 +244,8 @@ impl CommitLog {
         state.unwritten_bytes >= self.options.unwritten_bytes_max && state.failure.is_none()
     }
 
-    /// The number of a segment for the manifest: it and all later ones must be there at the next start. `position` is the lowest that
-    /// is needed; `None`: none of the present records is. 0: there is no segment yet.
+    /// The number of the first segment that must be there at the next start, with all later ones; the manifest stores it.
+    /// `position` is the lowest position that is needed; `None`: no present record is needed. 0: there is no segment yet.
     pub fn lowest_needed(&self, position: Option<LogPosition>) -> u64 {
         let end = self.end_position();
         let newest = self.state.borrow().newest;
@@ -406,7 +406,7 @@ impl CommitLog {
     }
 }
 
-impl State {
+impl CommitLogState {
     /// Whether the record at `position` is durable or never will be, if that is known. `at_once`: every record that the log has
     /// accepted counts as durable.
     fn known_outcome(&self, position: LogPosition, at_once: bool) -> Option<Result<(), CommitLogError>> {

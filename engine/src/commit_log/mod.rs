@@ -26,7 +26,7 @@
 //!   segment behind the tail. So the next replay finds *n* at the start of a later segment and continues there. If that segment exists
 //!   already, it has no replayed group. It is written if there is no complete group in it at all; otherwise it gets a new life first.
 //! * The end of the log has no witness. So the files there are read twice: a bit that only one read flips is an error, not a torn
-//!   end. What is written again are the bytes whose checksums were checked.
+//!   end. The bytes that are written again are those whose checksums were checked.
 //! * No byte is written twice without a sync in between, except by that rewriting, in files that a dead process has written to,
 //!   and when a full disk has cut a write off. All of these write what is not acknowledged yet, or what is there already; so the order
 //!   in which such writes reach the disk does not matter.

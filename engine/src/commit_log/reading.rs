@@ -75,14 +75,14 @@ fn records(payload: &Bytes, count: u32) -> Option<Vec<(usize, Bytes)>> {
 
 /// Reads the records of a single segment, as replay would if the log had no other. Never panics, whatever the bytes.
 pub fn read_segment(bytes: &Bytes, segment: u64) -> Result<Vec<(LogPosition, Bytes)>, CommitLogError> {
-    let mut progress = Progress::new(DamagePolicy::Refuse, false);
+    let mut reader = SegmentReader::new(DamagePolicy::Refuse, false);
     let mut read = Vec::new();
-    progress.read(Path::new("segment"), bytes, segment, &mut read)?;
+    reader.read(Path::new("segment"), bytes, segment, &mut read)?;
     Ok(read)
 }
 
-/// How far the log has been read.
-pub(super) struct Progress {
+/// Reads the segments of a log one after the other, and keeps how far it has come.
+pub(super) struct SegmentReader {
     /// The number of the next group; unknown before the first one.
     pub expected: Option<u64>,
     damage: DamagePolicy,
@@ -111,7 +111,7 @@ pub(super) struct SegmentRead {
     pub is_blank: bool,
 }
 
-impl Progress {
+impl SegmentReader {
     pub fn new(damage: DamagePolicy, has_headers: bool) -> Self {
         Self { expected: None, damage, has_headers, stopped_at: None }
     }

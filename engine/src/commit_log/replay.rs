@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::log::{CommitLog, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Start};
 use super::options::CommitLogOptions;
 use super::position::LogPosition;
-use super::reading::{Progress, SegmentRead};
+use super::reading::{SegmentRead, SegmentReader};
 use super::segments::{Files, LogDirectory, Role, file_path};
 use crate::io::{Clock, Disk, RandomSource};
 
@@ -46,7 +46,7 @@ pub struct Replay {
     to_read: VecDeque<u64>,
     with_groups: VecDeque<u64>,
     without_groups: Vec<EmptySegment>,
-    progress: Progress,
+    reader: SegmentReader,
     ready: VecDeque<(LogPosition, Bytes)>,
 }
 
@@ -80,9 +80,9 @@ impl Replay {
         // A process that died may have left name changes that are not durable. The names that are visible now must stay.
         disk.sync_directory(directory).await?;
         let LogDirectory { segments, spares, has_headers } = LogDirectory::read(&**disk, directory).await?;
-        let progress = Progress::new(options.damage, has_headers);
+        let reader = SegmentReader::new(options.damage, has_headers);
         if needed_from > 0 && !segments.contains(&needed_from) {
-            progress.missing(&file_path(directory, Role::Segment, needed_from))?;
+            reader.missing(&file_path(directory, Role::Segment, needed_from))?;
         }
         let highest_number = segments.iter().chain(&spares).copied().max().unwrap_or(0);
         Ok(Self {
@@ -96,7 +96,7 @@ impl Replay {
             to_read: segments.into(),
             with_groups: VecDeque::new(),
             without_groups: Vec::new(),
-            progress,
+            reader,
             ready: VecDeque::new(),
         })
     }
@@ -119,9 +119,9 @@ impl Replay {
                 && open_segment(&bytes).is_some()
             {
                 // Version 1 left numbers out.
-                self.progress.missing(&self.path(before + 1))?;
+                self.reader.missing(&self.path(before + 1))?;
             }
-            let read = self.progress.read(&path, &bytes, segment, &mut self.ready)?;
+            let read = self.reader.read(&path, &bytes, segment, &mut self.ready)?;
             if read.has_groups {
                 self.take_empty_segments()?;
                 self.with_groups.push_back(segment);
@@ -139,26 +139,26 @@ impl Replay {
     fn take_empty_segments(&mut self) -> Result<(), CommitLogError> {
         if let Some(empty) = self.without_groups.last() {
             let path = self.path(empty.number);
-            self.progress.damaged(&path, 0, "a segment without groups precedes one that has some")?;
+            self.reader.damaged(&path, 0, "a segment without groups precedes one that has some")?;
             // They are skipped. They keep their places in the log and are released in order.
             self.with_groups.extend(self.without_groups.drain(..).map(|empty| empty.number));
         }
         Ok(())
     }
 
-    /// Reads the files again that no later segment vouches for. A bit that only one read flips must not pass for the torn end of the
+    /// Reads the files again that no later segment confirms. A bit that only one read flips must not pass for the torn end of the
     /// log: the groups behind it would be lost.
     async fn confirm_end(&self) -> Result<(), CommitLogError> {
         let disk = &self.environment.disk;
-        if let Some(stop) = &self.progress.stopped_at
+        if let Some(stop) = &self.reader.stopped_at
             && disk.read(&stop.path).await? != stop.bytes
         {
-            self.progress.unstable(&stop.path)?;
+            self.reader.unstable(&stop.path)?;
         }
         for empty in &self.without_groups {
             let path = self.path(empty.number);
             if crc32fast::hash(&disk.read(&path).await?) != empty.crc32 {
-                self.progress.unstable(&path)?;
+                self.reader.unstable(&path)?;
             }
         }
         Ok(())
@@ -171,7 +171,7 @@ impl Replay {
         // Replayed records may have been written but not synced before the process died. After a failed sync they may be clean in
         // the page cache without being on the disk, and another sync would have no effect. So they are written again, as they were
         // when their checksums were checked.
-        if let Some(stop) = self.progress.stopped_at.take() {
+        if let Some(stop) = self.reader.stopped_at.take() {
             let file = self.environment.disk.open(&stop.path).await?;
             let end = stop.bytes.len().min(stop.offset as usize);
             file.write_and_sync_at(0, stop.bytes.slice(..end)).await?;
@@ -187,9 +187,10 @@ impl Replay {
             begun: BTreeMap::new(),
             leaving: None,
         };
-        // Without groups, segments of version 1 leave the log, newest first. Those of version 2 stay: so a segment that was there is
-        // there until it is released. One that has no complete group at all goes on to be written. Another one is replaced when its
-        // turn comes: its groups are behind the end of the log, and would continue it once it has grown up to them.
+        // Segments of version 1 without groups leave the log, newest first. Segments of version 2 without groups stay, because a
+        // segment exists until it is released. If such a segment has no complete group at all, the log writes to it. Otherwise it
+        // is replaced when its turn comes: its groups are behind the end of the log, and would continue the log once it has grown
+        // up to them.
         let is_version_1 = |empty: &EmptySegment| empty.read.layout == Some(Layout::Version1);
         for empty in self.without_groups.iter().rev().filter(|empty| is_version_1(empty)) {
             files.retire(empty.number).await?;
@@ -212,7 +213,7 @@ impl Replay {
             live: self.with_groups,
             newest,
             first_new,
-            next_sequence: self.progress.expected.unwrap_or(1),
+            next_sequence: self.reader.expected.unwrap_or(1),
         };
         Ok(CommitLog::start(files, self.options, self.environment.clock, start))
     }

@@ -44,7 +44,7 @@ impl Room {
         self.error.borrow().clone().map(CommitLogError::NoRoom)
     }
 
-    /// An attempt has failed. An error: the log is being closed, and waiting longer makes no sense.
+    /// An attempt has failed. Returns an error if the log is being closed and further attempts are pointless.
     pub fn note_shortage(
         &self,
         shortage: Shortage,
@@ -65,7 +65,7 @@ impl Room {
         Ok(())
     }
 
-    /// An attempt has succeeded. Whether that was the last shortage.
+    /// An attempt has succeeded. Returns whether that was the last shortage.
     pub fn end_shortage(&self, shortage: Shortage) -> bool {
         if self.shortages.get() & shortage as u8 == 0 {
             return false;

@@ -171,7 +171,7 @@ impl Files {
         let spare_path = self.path(Role::Spare, spare);
         let header = SegmentHeader { segment: number, salt, length: self.segment_bytes };
         if let Err(error) = self.write_header(&*file, &header, is_new, hurry).await {
-            // What a failed sync leaves is not to be trusted. The room of a new file may be needed elsewhere.
+            // The contents of a file cannot be trusted after a failed sync. The room of a new file may be needed elsewhere.
             if is_new || error.is_sync() {
                 self.spares.retain(|known| *known != spare);
                 if let Err(error) = self.disk.remove(&spare_path).await {

@@ -439,7 +439,7 @@ fn a_record_larger_than_half_a_segment_is_refused() {
         let limit = log.record_bytes_max();
         assert!(matches!(
             log.append(&vec![0; limit + 1]),
-            Err(CommitLogError::RecordTooLarge { bytes, limit: told }) if bytes == limit + 1 && told == limit
+            Err(CommitLogError::RecordTooLarge { bytes, limit: reported }) if bytes == limit + 1 && reported == limit
         ));
         log.append(&vec![0; limit]).unwrap();
     });

@@ -1,8 +1,8 @@
 //! A sample of a table's keys, from which the number of different keys in several tables is estimated.
 //!
-//! The sample holds the least hashes of the keys. As hashes are spread evenly, the greatest of the least k tells how many
-//! there are in all; and the least hashes of a union are among the least hashes of its parts (a "k minimum values" sketch).
-//! With [`KEYS_MAX`] keys the standard error is about 4 %.
+//! The sample holds the least hashes of the keys. Hashes are spread evenly, so the greatest of the k least hashes gives an
+//! estimate of the number of keys. The least hashes of a union are among the least hashes of its parts (a "k minimum values"
+//! sketch). With [`KEYS_MAX`] keys the standard error is about 4 %.
 
 /// Keys of a sample.
 pub(crate) const KEYS_MAX: usize = 512;

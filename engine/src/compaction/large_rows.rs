@@ -1,5 +1,5 @@
-//! Rows that a merge found to be large: most have grown cell by cell, which no statement's limit sees. A row above
-//! [`MERGED_ROW_BYTES_MAX`] can no longer be read as a whole, so an operator is warned long before.
+//! Rows that a merge found to be large. Most have grown cell by cell, so no limit of a single statement applied to them. A row
+//! above [`MERGED_ROW_BYTES_MAX`] can no longer be read as a whole, so an operator is warned long before.
 
 use crate::key::KeyRef;
 use crate::mutation::TableId;

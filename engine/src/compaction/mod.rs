@@ -33,7 +33,7 @@ pub use leveled::Leveled;
 pub use options::{CompactionOptionsError, parse_bytes};
 pub(crate) use outputs::{Compacted, Output, OutputNames};
 pub use overlap::OverlapInclusion;
-pub use progress::Progress;
+pub use progress::CompactionProgress;
 pub(crate) use purging::{OldPartitions, Purging};
 pub use rate_limiter::RateLimiter;
 pub use size_tiered::SizeTiered;

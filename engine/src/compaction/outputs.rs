@@ -37,7 +37,7 @@ pub(crate) struct Compacted {
     pub large_rows: LargeRows,
 }
 
-/// Generations and paths of the outputs, as many as the compaction can need.
+/// Generations and paths for the greatest number of outputs that the compaction can need.
 pub(crate) type OutputNames = Vec<(u64, PathBuf)>;
 
 /// The outputs of a running compaction.

@@ -6,14 +6,14 @@ use crate::table::TableError;
 
 /// The progress of one compaction.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct CompactionProgress {
     /// Bytes of keys and rows of all inputs, before compression.
     total_bytes: u64,
     read_bytes: AtomicU64,
     is_stopped: AtomicBool,
 }
 
-impl Progress {
+impl CompactionProgress {
     pub(crate) fn of(total_bytes: u64) -> Self {
         Self { total_bytes, ..Self::default() }
     }

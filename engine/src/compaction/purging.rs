@@ -36,7 +36,7 @@ impl Hasher for Identity {
 }
 
 /// The partitions of memtables that contain data as old as the compaction's, by their hash. Partitions of the same hash count as
-/// one, which keeps a deletion too many at worst.
+/// one: at worst, a deletion is kept that could be purged.
 #[derive(Debug, Default)]
 pub(crate) struct OldPartitions {
     oldest: HashMap<u64, i64, BuildHasherDefault<Identity>>,
@@ -92,7 +92,7 @@ impl Purging {
             .others
             .iter()
             .filter(|other| {
-                // The cheap question first. A file that is newer than what is purgeable changes nothing.
+                // The cheap check comes first. A file that is newer than what is purgeable changes nothing.
                 other.statistics().min_timestamp < purge.max_purgeable_timestamp
                     && other.statistics().may_overlap(prefix, &end)
                     && other.may_contain_partition(hash)

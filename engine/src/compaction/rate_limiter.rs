@@ -9,10 +9,10 @@ use crate::io::Clock;
 
 /// Spreads the bytes of work over time. Clones share one rate, on whichever threads they are.
 #[derive(Debug, Clone)]
-pub struct RateLimiter(Arc<Mutex<State>>);
+pub struct RateLimiter(Arc<Mutex<RateState>>);
 
 #[derive(Debug)]
-struct State {
+struct RateState {
     bytes_per_second: Option<u64>,
     /// The time, on the monotonic clock, up to which the bytes so far use up the rate.
     paid: Duration,
@@ -30,19 +30,19 @@ const LATENESS_MAX: Duration = Duration::from_millis(20);
 impl RateLimiter {
     /// A limit in bytes per second, on average. `None`: no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        Self(Arc::new(Mutex::new(State { bytes_per_second, paid: Duration::ZERO, changes: 0 })))
+        Self(Arc::new(Mutex::new(RateState { bytes_per_second, paid: Duration::ZERO, changes: 0 })))
     }
 
-    fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        // A panic of another thread leaves a whole state.
+    fn with_state<T>(&self, change: impl FnOnce(&mut RateState) -> T) -> T {
+        // The state is consistent even after a panic of another thread.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The limit from now on, for all clones.
+    /// Sets the limit for all clones.
     pub fn set(&self, bytes_per_second: Option<u64>) {
         self.with_state(|state| {
             let changes = state.changes + 1;
-            *state = State { bytes_per_second, paid: Duration::ZERO, changes };
+            *state = RateState { bytes_per_second, paid: Duration::ZERO, changes };
         });
     }
 

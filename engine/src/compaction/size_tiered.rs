@@ -87,7 +87,7 @@ fn largest_first<'a>(tables: &[&'a TableSummary]) -> Vec<&'a TableSummary> {
 /// Whether more than half of the bytes of these tables would go in a merge of all of them. Then they are merged, whatever their
 /// sizes: files take at most twice the space of their contents, and three times while they are merged.
 pub(crate) fn is_mostly_overwritten(tables: &[&TableSummary]) -> bool {
-    // Among very many tables the strategy has work enough, and the estimate would hold up requests.
+    // With very many tables the strategy has enough to merge anyway, and the estimate would delay requests.
     if tables.len() > ESTIMATED_TABLES_MAX {
         return false;
     }

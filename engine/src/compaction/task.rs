@@ -9,7 +9,7 @@ use super::choice::Split;
 use super::dropped::DroppedRanges;
 use super::dropped_columns::DroppedColumns;
 use super::outputs::{Compacted, OutputNames, Outputs};
-use super::progress::Progress;
+use super::progress::CompactionProgress;
 use super::purging::{Once, Purging};
 use super::rate_limiter::RateLimiter;
 use crate::invariant::{BrokenInvariant, broken};
@@ -40,7 +40,7 @@ pub(crate) struct CompactionTask {
     pub limiter: RateLimiter,
     /// Room on the disk for the outputs.
     pub room: Option<Claim>,
-    pub progress: Arc<Progress>,
+    pub progress: Arc<CompactionProgress>,
 }
 
 /// The state of a running merge.
@@ -54,7 +54,7 @@ struct Merge {
     room: Option<Claim>,
     context: JobContext,
     paced_bytes: u64,
-    progress: Arc<Progress>,
+    progress: Arc<CompactionProgress>,
     read_bytes: u64,
     /// The prefix of the current partition.
     prefix: Vec<u8>,

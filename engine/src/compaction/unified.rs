@@ -132,7 +132,7 @@ impl Unified {
         Some(Merge { split: self.split(&inputs), output_level: 0, inputs: generations(&inputs) })
     }
 
-    /// The first of the places of a level where most tables overlap, if they are as many as the threshold.
+    /// The first place of a level where the most tables overlap, if their number reaches the threshold.
     fn due(&self, level: &Level<'_>) -> Option<Due> {
         let sections = sections(&level.tables);
         let overlap = sections.iter().map(Section::len).max()?;
@@ -146,8 +146,8 @@ impl Unified {
         Some(Due { level: level.number, overlap, sections: most.into_iter().cloned().collect() })
     }
 
-    /// The tables that are compacted: all where compaction keeps up; where it is late, the oldest, as many as make a table of the
-    /// level that they would have reached by then.
+    /// The tables that are compacted. If compaction keeps up, these are all. If it is late, these are the oldest, in the number
+    /// that makes a table of the level that they would have reached by then.
     fn inputs<'a>(&self, due: &Due, level: &Level<'a>) -> Vec<&'a TableSummary> {
         let fanout = self.fanout(due.level);
         let max_inputs = self.max_inputs.max(fanout);

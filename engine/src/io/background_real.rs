@@ -121,9 +121,9 @@ mod tests {
     #[test]
     fn a_flush_does_not_wait_for_a_long_job() {
         let pool = BackgroundPool::start(1).unwrap();
-        let (flushed, told) = channel();
+        let (flushed, unblocked) = channel();
         let long = run_in_background(&pool, JobKind::Long, move |_context| {
-            Box::pin(async move { told.recv().is_ok() })
+            Box::pin(async move { unblocked.recv().is_ok() })
         });
         let soon = run_in_background(&pool, JobKind::Soon, move |_context| {
             Box::pin(async move { flushed.send(()).is_ok() })

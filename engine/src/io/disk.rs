@@ -9,7 +9,7 @@
 //! * a read may return flipped bits, once or for good: what is read is checked by its reader;
 //! * a failed `sync_data` may have lost the dirty data for good: a later success must not be trusted;
 //! * a failed write has lost nothing: the same bytes may be written again at the same place, e.g. when a full disk has room again;
-//! * what was reserved (`reserve`) does not fail for want of space. On a file system that copies on write it may all the same.
+//! * what was reserved (`reserve`) does not fail for want of space. On a copy-on-write file system it may fail nevertheless.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -253,8 +253,8 @@ impl DirectDisk {
     }
 }
 
-/// Disk calls that one I/O thread performs, in order, but for reads of parts of complete files, which threads of their own carry out.
-/// Clones share the threads. The I/O thread stops when the last clone and the last file opened through it are dropped.
+/// Disk calls that one I/O thread performs in order. Only reads of parts of complete files have threads of their own. Clones
+/// share the threads. The I/O thread stops when the last clone and the last file opened through it are dropped.
 #[derive(Debug, Clone)]
 pub struct ThreadedDisk {
     executor: IoThread,

@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 use self::complete_file::SimulatedCompleteFile;
 use self::corruption::BadMedium;
-use self::state::{Entry, Inode, NameChange, Names, State, crashed};
+use self::state::{DiskState, Entry, Inode, NameChange, Names, crashed};
 use super::disk::{
     CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, RENAME, SYNC,
     WRITE,
@@ -43,7 +43,7 @@ pub type FileContents = BTreeMap<PathBuf, Vec<u8>>;
 /// A simulated file system; clones share it.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 impl SimulatedDisk {
@@ -51,7 +51,7 @@ impl SimulatedDisk {
     pub fn new(seed: u64) -> Self {
         let root: Names = [(PathBuf::from("/"), Entry::Directory), (PathBuf::new(), Entry::Directory)].into();
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(DiskState {
                 inodes: BTreeMap::new(),
                 next_inode: 1,
                 durable_names: root.clone(),
@@ -77,7 +77,7 @@ impl SimulatedDisk {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         state::lock(&self.state)
     }
 
@@ -111,7 +111,7 @@ impl SimulatedDisk {
         self.state().faults.clear();
     }
 
-    /// Makes some reads return flipped bits from now on; `None`: none any more.
+    /// Makes some reads return flipped bits from now on. `None` ends that.
     pub fn set_read_corruption(&self, corruption: Option<ReadCorruption>) {
         self.state().read_corruption = corruption;
     }
@@ -126,7 +126,7 @@ impl SimulatedDisk {
         self.state().corrupt_reads
     }
 
-    /// Makes every read of files whose path contains this text fail with EIO from now on; `None`: no file any more.
+    /// Makes every read of files whose path contains this text fail with EIO from now on. `None` ends that.
     pub fn set_bad_medium(&self, path_contains: Option<&str>) {
         self.state().bad_medium = path_contains.map(|text| BadMedium { path_contains: text.to_owned() });
     }
@@ -199,7 +199,7 @@ impl SimulatedDisk {
         &self,
         operation: &'static str,
         path: &Path,
-        call: impl FnOnce(&mut State, Option<Fault>) -> io::Result<T> + 'a,
+        call: impl FnOnce(&mut DiskState, Option<Fault>) -> io::Result<T> + 'a,
     ) -> DiskFuture<'a, T> {
         let disk = self.clone();
         let path = path.to_path_buf();
@@ -225,7 +225,7 @@ impl SimulatedFile {
     fn perform<'a, T: 'a>(
         &'a self,
         operation: &'static str,
-        call: impl FnOnce(&mut State, Option<Fault>) -> io::Result<T> + 'a,
+        call: impl FnOnce(&mut DiskState, Option<Fault>) -> io::Result<T> + 'a,
     ) -> DiskFuture<'a, T> {
         let life = self.life;
         self.disk.perform(operation, &self.path, move |state, fault| {
@@ -275,7 +275,7 @@ impl Drop for SimulatedLock {
 impl Disk for SimulatedDisk {
     fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
         self.perform("create directory", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             let ancestors: Vec<_> = path.ancestors().collect();
             for directory in ancestors.into_iter().rev() {
                 match state.names.get(directory) {
@@ -291,7 +291,7 @@ impl Disk for SimulatedDisk {
     fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
         let disk = self.clone();
         self.perform("create", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             state.require_parent(path)?;
             if state.names.contains_key(path) {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -308,7 +308,7 @@ impl Disk for SimulatedDisk {
     fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
         let disk = self.clone();
         self.perform("open", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             let inode = state.file_number(path)?;
             let life = state.life;
             Ok(Arc::new(SimulatedFile { disk, inode, path: path.to_path_buf(), life }) as Arc<dyn DiskFile>)
@@ -317,7 +317,7 @@ impl Disk for SimulatedDisk {
 
     fn sync_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
         self.perform("sync directory", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             match state.names.get(path) {
                 Some(Entry::Directory) => {
                     state.sync_names(path);
@@ -330,7 +330,7 @@ impl Disk for SimulatedDisk {
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> DiskFuture<'a, ()> {
         self.perform(RENAME, from, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             if !state.names.contains_key(from) {
                 return Err(io::ErrorKind::NotFound.into());
             }
@@ -342,7 +342,7 @@ impl Disk for SimulatedDisk {
 
     fn remove<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
         self.perform("remove", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             state.file_number(path)?;
             state.change_names(NameChange::Remove(path.to_path_buf()));
             Ok(())
@@ -351,7 +351,7 @@ impl Disk for SimulatedDisk {
 
     fn remove_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
         self.perform("remove directory", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             match state.names.get(path) {
                 Some(Entry::Directory) => {
                     state.change_names(NameChange::Remove(path.to_path_buf()));
@@ -365,7 +365,7 @@ impl Disk for SimulatedDisk {
 
     fn hard_link<'a>(&'a self, existing: &'a Path, new: &'a Path) -> DiskFuture<'a, ()> {
         self.perform("hard link", existing, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             let inode = state.file_number(existing)?;
             state.require_parent(new)?;
             if state.names.contains_key(new) {
@@ -378,7 +378,7 @@ impl Disk for SimulatedDisk {
 
     fn list<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Vec<DirectoryEntry>> {
         self.perform("list", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             if state.names.get(path) != Some(&Entry::Directory) {
                 return Err(io::ErrorKind::NotFound.into());
             }
@@ -394,7 +394,7 @@ impl Disk for SimulatedDisk {
 
     fn length<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
         self.perform("length of", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             let inode = state.file_number(path)?;
             Ok(state.inode(inode)?.current.len() as u64)
         })
@@ -402,7 +402,7 @@ impl Disk for SimulatedDisk {
 
     fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes> {
         self.perform("read", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             Ok(Bytes::from(state.contents(path)?))
         })
     }
@@ -410,7 +410,7 @@ impl Disk for SimulatedDisk {
     fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
         let shared = Arc::clone(&self.state);
         self.perform("open", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             let inode = state.file_number(path)?;
             let length = state.inode(inode)?.current.len() as u64;
             let (path, life) = (path.to_path_buf(), state.life);
@@ -422,7 +422,7 @@ impl Disk for SimulatedDisk {
     fn lock<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Box<dyn DiskLock>> {
         let disk = self.clone();
         let locked = self.perform("lock", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             state.require_parent(path)?;
             if !state.locks.insert(path.to_path_buf()) {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -438,7 +438,7 @@ impl Disk for SimulatedDisk {
 
     fn room<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, DiskRoom> {
         self.perform("room on", path, move |state, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             let total_bytes = state.capacity_bytes;
             Ok(DiskRoom { free_bytes: total_bytes.saturating_sub(state.used_bytes()), total_bytes })
         })
@@ -447,7 +447,7 @@ impl Disk for SimulatedDisk {
     /// All of it is one file system.
     fn file_system<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
         self.perform("file system of", path, move |_, fault| {
-            State::simple_fault(fault)?;
+            DiskState::simple_fault(fault)?;
             Ok(0)
         })
     }

@@ -1,4 +1,4 @@
-//! A read of a part of a file, on its way to whatever carries it out.
+//! A read of a part of a file that waits to be carried out.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ pub(super) struct PartRead {
 }
 
 impl PartRead {
-    /// Ends the read. Its reader may have gone meanwhile.
+    /// Ends the read. Its reader may have been dropped meanwhile.
     pub fn end(self, outcome: io::Result<Box<[u8]>>) {
         drop(self.answer.send(outcome));
     }

@@ -1,4 +1,4 @@
-//! Randomness: a source of numbers that nobody can guess, and a small seeded generator.
+//! Randomness: a source of unpredictable numbers, and a small seeded generator.
 //!
 //! [`SplitMix64`] (Steele, Lea and Flood 2014) is for simulations, sampling and jitter, not for secrets. The same seed always gives
 //! the same sequence, on every platform.
@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::io;
 
-/// A source of random numbers that nobody outside of the process can guess or learn.
+/// A source of random numbers that cannot be guessed or learned outside of the process.
 pub trait RandomSource {
     /// The next 128 uniformly distributed bits. An error means that the system has no randomness to give.
     fn next_u128(&self) -> io::Result<u128>;

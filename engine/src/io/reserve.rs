@@ -33,9 +33,9 @@ pub enum NoRoom {
 /// How large the reserve is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveSize {
-    /// So many bytes. 0: none.
+    /// This number of bytes. 0: no reserve.
     Bytes(u64),
-    /// So many bytes, but at most a tenth of the disk.
+    /// This number of bytes, but at most a tenth of the disk.
     AtMostATenth(u64),
 }
 
@@ -177,7 +177,7 @@ impl Claim {
         Self { reserve: Arc::clone(reserve), claimed, bytes }
     }
 
-    /// So many more bytes are on the disk: the next measurement sees them.
+    /// Reduces the claim by bytes that are on the disk now: the next measurement counts them.
     pub(crate) fn written(&mut self, bytes: u64) {
         let written = bytes.min(self.bytes);
         self.bytes -= written;

@@ -9,7 +9,7 @@ use crate::invariant::{BrokenInvariant, broken};
 use crate::mutation::ValidMutation;
 
 #[derive(Debug)]
-enum State {
+enum MemtableState {
     Active(Box<Memtable>),
     Frozen(Arc<Memtable>),
 }
@@ -17,12 +17,12 @@ enum State {
 /// A memtable that the shard, readers and finally the flush share.
 #[derive(Debug)]
 pub struct SharedMemtable {
-    state: RefCell<State>,
+    state: RefCell<MemtableState>,
 }
 
 impl Default for SharedMemtable {
     fn default() -> Self {
-        Self { state: RefCell::new(State::Active(Box::default())) }
+        Self { state: RefCell::new(MemtableState::Active(Box::default())) }
     }
 }
 
@@ -37,8 +37,8 @@ impl SharedMemtable {
     #[inline]
     pub fn borrow(&self) -> Ref<'_, Memtable> {
         Ref::map(self.state.borrow(), |state| match state {
-            State::Active(memtable) => &**memtable,
-            State::Frozen(memtable) => &**memtable,
+            MemtableState::Active(memtable) => &**memtable,
+            MemtableState::Frozen(memtable) => &**memtable,
         })
     }
 
@@ -56,8 +56,8 @@ impl SharedMemtable {
         position: Option<LogPosition>,
     ) -> Result<usize, BrokenInvariant> {
         match &mut *self.state.borrow_mut() {
-            State::Active(memtable) => memtable.apply::<WRITES_ONCE>(mutation, position),
-            State::Frozen(_) => Err(broken!("a frozen memtable is not written to")),
+            MemtableState::Active(memtable) => memtable.apply::<WRITES_ONCE>(mutation, position),
+            MemtableState::Frozen(_) => Err(broken!("a frozen memtable is not written to")),
         }
     }
 
@@ -65,18 +65,18 @@ impl SharedMemtable {
     pub fn freeze(&self) -> Arc<Memtable> {
         let mut state = self.state.borrow_mut();
         let frozen = match &mut *state {
-            State::Frozen(memtable) => return Arc::clone(memtable),
-            State::Active(memtable) => {
+            MemtableState::Frozen(memtable) => return Arc::clone(memtable),
+            MemtableState::Active(memtable) => {
                 memtable.order_partitions();
                 Arc::new(std::mem::take(&mut **memtable))
             }
         };
-        *state = State::Frozen(Arc::clone(&frozen));
+        *state = MemtableState::Frozen(Arc::clone(&frozen));
         frozen
     }
 
     pub(super) fn order_partitions(&self) {
-        if let State::Active(memtable) = &mut *self.state.borrow_mut() {
+        if let MemtableState::Active(memtable) = &mut *self.state.borrow_mut() {
             memtable.order_partitions();
         }
     }

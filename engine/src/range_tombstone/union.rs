@@ -2,7 +2,8 @@
 //!
 //! The walk goes from edge to edge of any source. Between two edges the strongest deletion of all sources is in effect. Such
 //! segments are united while their deletions are equal. So the walk is linear in the range tombstones of the sources, and looks
-//! only at those that it has reached. A strong range tombstone may hide any number of weaker ones, so a walk can be told to pause.
+//! only at those that it has reached. A strong range tombstone may hide any number of weaker ones, so a walk can have a budget,
+//! after which it pauses.
 
 use super::{RangeTombstone, RangeTombstoneRef};
 use crate::cell::Deletion;

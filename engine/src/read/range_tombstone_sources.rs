@@ -1,5 +1,5 @@
-//! The range tombstones of all sources of a scan, partition by partition, for reads of versions. Only those are looked at that a
-//! read comes to.
+//! The range tombstones of all sources of a scan, partition by partition, for reads of versions. Only those that a read reaches
+//! are looked at.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

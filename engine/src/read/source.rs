@@ -32,13 +32,13 @@ pub(crate) enum Source {
 /// A table cursor that is limited to a range. It does not read the file before the scan reaches the first possible row.
 pub(crate) struct TableSource {
     cursor: TableCursor,
-    state: State,
+    state: SourceState,
     /// For a waiting source: no row of the range comes before this full key in the scan's direction.
     bound: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SourceState {
     /// Not opened yet.
     Waiting,
     /// On a row of the range.
@@ -92,7 +92,7 @@ impl<'a> Reach<'a> {
 impl TableSource {
     /// A source on the first row of the range in the scan's direction. `bound` is a buffer for reuse.
     pub fn open(cursor: TableCursor, bound: Vec<u8>, bounds: Bounds<'_>) -> Result<Self, TableError> {
-        let mut source = Self { cursor, state: State::Outside, bound };
+        let mut source = Self { cursor, state: SourceState::Outside, bound };
         source.seek(bounds)?;
         Ok(source)
     }
@@ -103,7 +103,7 @@ impl TableSource {
         bound.clear();
         bound.extend_from_slice(prefix);
         bound.extend_from_slice(position);
-        Self { cursor, state: State::Waiting, bound }
+        Self { cursor, state: SourceState::Waiting, bound }
     }
 
     /// Returns the buffers. Each keeps a capacity of `bytes_max`.
@@ -116,7 +116,7 @@ impl TableSource {
 
     fn seek(&mut self, bounds: Bounds<'_>) -> Result<(), TableError> {
         if bounds.start >= bounds.end {
-            self.state = State::Outside;
+            self.state = SourceState::Outside;
             return Ok(());
         }
         let found = if bounds.reversed {
@@ -136,7 +136,7 @@ impl TableSource {
     #[inline]
     fn settle(&mut self, found: Result<bool, TableError>, bounds: Bounds<'_>) -> Result<(), TableError> {
         // After an error the source has no more rows.
-        self.state = State::Outside;
+        self.state = SourceState::Outside;
         let is_inside = found?
             && if bounds.reversed {
                 self.cursor.key() >= bounds.start
@@ -144,7 +144,7 @@ impl TableSource {
                 self.cursor.key() < bounds.end
             };
         if is_inside {
-            self.state = State::Inside;
+            self.state = SourceState::Inside;
         }
         Ok(())
     }
@@ -152,9 +152,9 @@ impl TableSource {
     #[inline]
     fn key(&self) -> Option<&[u8]> {
         match self.state {
-            State::Waiting => Some(&self.bound),
-            State::Inside => Some(self.cursor.key()),
-            State::Outside => None,
+            SourceState::Waiting => Some(&self.bound),
+            SourceState::Inside => Some(self.cursor.key()),
+            SourceState::Outside => None,
         }
     }
 }
@@ -174,7 +174,7 @@ impl Source {
     /// Whether the source is waiting: it is opened with [`Source::seek`] and is on no row before.
     #[inline]
     pub fn is_waiting(&self) -> bool {
-        matches!(self, Self::Table(source) if source.state == State::Waiting)
+        matches!(self, Self::Table(source) if source.state == SourceState::Waiting)
     }
 
     #[inline]

@@ -10,8 +10,9 @@
 //!   before each row and each range tombstone. The place of the next one is where another read continues.
 //! * A read makes progress: it ends behind its start.
 //! * A read of parts takes a large row in several reads. The parts are versions of the row.
-//! * A read looks only at range tombstones that it comes to, and those that are hidden by stronger ones count as scanned. So a part
-//!   of a partition costs as much as it has, however many range tombstones the partition has.
+//! * A read looks only at range tombstones that it reaches, and those that are hidden by stronger ones count as scanned. So the
+//!   cost of reading a part of a partition follows from the contents of that part, not from the number of range tombstones in the
+//!   partition.
 
 use super::range_tombstone_sources::{RangeTombstoneSearch, RangeTombstoneSource, SourceCursor, cut};
 use super::request::{Budget, ScanRequest};
@@ -66,8 +67,9 @@ pub struct VersionScanRequest<'a> {
     pub keeps_purgeable: bool,
     /// Part of a long forward read whose data will not be read again soon: it does not use the block cache, and reads ahead.
     pub is_long: bool,
-    /// Reads a row that is too large for one part in several, one a read, forwards only. It also says where the read begins in the
-    /// row at `start`, if that is still there. `None`: such a row is [`EngineError::RowTooLarge`] once it cannot be read as a whole.
+    /// Reads a row that is too large for one part in several parts, one per read, forwards only. The value is where the read
+    /// begins in the row at `start`, if the row still exists. `None`: such a row is [`EngineError::RowTooLarge`] once it cannot
+    /// be read as a whole.
     pub part: Option<RowPart<'a>>,
     pub limit: VersionLimit,
 }
@@ -425,7 +427,8 @@ impl NextRow {
 pub const TRANSFER_TURN_BYTES: u64 = 64 << 10;
 
 impl<'a> VersionScanRequest<'a> {
-    /// One turn of a transfer of everything that a table has from `start` to `end`, up to about `bytes`, to where nothing of it is known.
+    /// One turn of a transfer of everything that a table has from `start` to `end`, up to about `bytes`, to a receiver that has
+    /// none of it.
     pub fn of_transfer(
         table: TableId,
         (start, end): (&'a [u8], &'a [u8]),

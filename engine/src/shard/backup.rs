@@ -4,7 +4,8 @@
 //! Invariants:
 //! * A file of a flush is in the backups before the manifest names it. Before a table's options are known, after a start, it is linked into
 //!   `backups/<table id>.recovered`, and goes to its place when they are.
-//! * The shard never reads, counts or removes what is in the backups: that is the operator's, who may take away whole directories.
+//! * The shard never reads, counts or removes what is in the backups. They belong to the operator, and whole directories may
+//!   disappear.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,7 +30,8 @@ const RECOVERED_SUFFIX: &str = ".recovered";
 /// More than the number of any file of a shard.
 const FREE_NUMBERS: u64 = 1 << 40;
 
-/// The backups of the table whose files lie in this directory, and where those wait that were made before its options were known.
+/// The directory of the backups of the table whose files lie in this directory, and the directory of backups that were made
+/// before the table's options were known.
 fn backups_beside(tables: &Path) -> Option<(PathBuf, PathBuf)> {
     let all = tables.parent()?.parent()?.join("backups");
     let id = tables.file_name()?.to_str()?;
@@ -77,7 +79,7 @@ async fn make(disk: &dyn Disk, directory: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Makes the directory of a table's backups with its notes, unless it is there with the same.
+/// Makes the directory of a table's backups with its notes, unless it exists with equal notes.
 async fn prepare(disk: &dyn Disk, directory: &Path, notes: &Arc<[Attachment]>) -> Result<(), DiskError> {
     let present: BTreeSet<String> =
         list(disk, directory).await?.into_iter().map(|entry| entry.name).collect();
@@ -115,8 +117,8 @@ async fn place_recovered(disk: &dyn Disk, recovered: &Path, backups: &Path) -> R
     disk.remove_directory(recovered).await
 }
 
-/// Links a file under its number. That may be taken where a crash has cut off a flush, or an older state of the data directory was put
-/// back: then it gets one that no file of a shard has.
+/// Links a file under its number. The number may be taken after a crash during a flush, or after an older state of the data
+/// directory was put back. The link then gets a number that no file of a shard has.
 async fn link(disk: &dyn Disk, path: &Path, directory: &Path, generation: u64) -> Result<PathBuf, DiskError> {
     let mut number = generation;
     loop {

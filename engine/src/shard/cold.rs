@@ -19,8 +19,8 @@ use super::state::Shard;
 use crate::error::EngineError;
 use crate::table::{BlockCache, MissingBlock, TableError};
 
-/// The most blocks that one fetch reads: for a long read always, for others from the fourth attempt on. Their first one reads one, each
-/// later one four times as many.
+/// The most blocks that one fetch reads. A long read always fetches this many. Other reads fetch one block in their first
+/// attempt, four times as many in each later one, and this many from the fourth attempt on.
 const FETCHED_BLOCKS_MAX: usize = 64;
 /// The most bytes of the file that one fetch reads, unless its first block alone is larger.
 const FETCHED_BYTES_MAX: u64 = 1 << 20;
@@ -44,8 +44,7 @@ pub struct ColdRead<'s> {
 }
 
 impl Shard {
-    /// Runs a read without the disk. When blocks are missing, its result is discarded, so it must have no effects but on what it
-    /// returns.
+    /// Runs a read without the disk. When blocks are missing, its result is discarded, so its result must be its only effect.
     #[inline]
     pub fn attempt<T, E>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<Attempt<T>, E> {
         let (result, missing) = self.block_cache.without_disk(read);
@@ -73,8 +72,8 @@ impl Shard {
         Ok(cold)
     }
 
-    /// Attempts a read until all its blocks are there. `read` must have no effects but on what it returns; the last call returned
-    /// without a wait in between.
+    /// Attempts a read until all its blocks are there. The result of `read` must be its only effect. There is no wait between its
+    /// last call and the return.
     pub async fn read_cold<T, E: From<EngineError>>(
         &self,
         mut read: impl FnMut() -> Result<T, E>,
@@ -115,7 +114,7 @@ impl Shard {
     }
 }
 
-/// Ends a fetch for those who have not joined it yet.
+/// Ends a fetch for reads that have not joined it yet.
 struct EndOfFetch<'s> {
     shard: &'s Shard,
     key: (u64, u64),

@@ -17,8 +17,8 @@ use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{
-    Choice, Compacted, CompactionTask, DroppedRanges, Merge, OldPartitions, Output, OutputNames, Progress,
-    Purging, Situation, Split,
+    Choice, Compacted, CompactionProgress, CompactionTask, DroppedRanges, Merge, OldPartitions, Output,
+    OutputNames, Purging, Situation, Split,
 };
 use crate::error::EngineError;
 use crate::invariant::{broken, invariant};
@@ -421,7 +421,7 @@ impl Shard {
             file_options: options.writer.clone(),
             row_bytes_max: ROW_BYTES_MAX,
             limiter: self.compaction_limiter.clone(),
-            progress: Arc::new(Progress::of(raw_bytes(inputs))),
+            progress: Arc::new(CompactionProgress::of(raw_bytes(inputs))),
             room: None,
         }
     }

@@ -1,4 +1,4 @@
-//! What operators are told of a shard's compactions: counts, what is due, and what fails and why.
+//! The report on a shard's compactions for operators: counts, what is due, and what fails and why.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub(super) struct DamagedFile {
     pub reason: String,
 }
 
-/// Whether an error of an opening says that the file itself is no good, and not that the process lacks something.
+/// Whether a file could not be opened because of the file itself, and not because the process lacks a resource.
 pub(super) fn is_damage(error: &TableError) -> bool {
     match error {
         TableError::Damaged { .. } => true,
@@ -47,7 +47,7 @@ pub(super) fn span(start: &[u8], end: &[u8]) -> TokenSpan {
 
 impl DamagedFile {
     pub fn may_hold(&self, tokens: TokenSpan) -> bool {
-        // Of a file from before the manifest kept tokens nothing is known.
+        // The tokens of a file are unknown if it is from before the manifest kept tokens.
         self.place.tokens.is_none_or(|held| held.first <= tokens.last && tokens.first <= held.last)
     }
 

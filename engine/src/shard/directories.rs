@@ -1,7 +1,7 @@
 //! The directories in which a shard's table files lie.
 //!
 //! Each has the form of the shard's own: `tables/<table id>/<file>` and `snapshots/<name>/<table id>/<file>`. Number 0 is the shard's
-//! own directory; the manifest numbers the others, and names the number of each file's.
+//! own directory; the manifest numbers the others, and holds the number of each file's directory.
 //!
 //! Invariants:
 //! * A directory that was named once keeps its number, whether files are still written there or not.
@@ -116,7 +116,8 @@ impl Directories {
         Ok(())
     }
 
-    /// Avoids the directory whose file could not be read or written, if that is the error. A full one is avoided by its room.
+    /// Avoids the directory of a file that could not be read or written, if that is the error. A full directory is avoided
+    /// because it has the least room.
     #[cold]
     pub fn note_failure(&self, error: &EngineError, now: Duration) {
         let Some(error) = error.disk_error().filter(|error| !error.is_full()) else { return };

@@ -15,7 +15,7 @@ use crate::manifest::{Manifest, ManifestError};
 /// What a directory has of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardDirectory {
-    /// Nothing: it does not exist, or holds what a creation leaves that was cut off.
+    /// Nothing: it does not exist, or holds only what an interrupted creation has left.
     Nothing,
     /// A shard that was made and never opened.
     Unused,

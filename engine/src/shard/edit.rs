@@ -61,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// The log segment from which on all must be there once the edit has taken effect.
+    /// The first log segment that must be there once the edit has taken effect, with all later ones.
     fn log_needed_from(&self, edited: Option<Edited>) -> u64 {
         let tables = self.tables.borrow();
         let needed = tables.values().filter_map(|table| {
@@ -71,7 +71,7 @@ impl Shard {
         self.log.lowest_needed(needed.min())
     }
 
-    /// Takes removed files out of the obsolete ones of a table.
+    /// Removes files that are gone from the list of a table's obsolete files.
     async fn leave_out_removed_files(&self, changed: &mut Manifest, id: TableId) {
         let removed = self.leftovers.take_removed_files(id);
         let (Some(removed), Ok(table), Some(entry)) = (removed, self.table(id), changed.table(id)) else {
@@ -86,7 +86,7 @@ impl Shard {
         }
     }
 
-    /// Takes tables out of the dropped ones that have left neither a directory nor a record that would be replayed.
+    /// Removes tables from the list of dropped ones if they have left neither a directory nor a record that would be replayed.
     async fn leave_out_dropped_tables(&self, changed: &mut Manifest) {
         if self.leftovers.unsynced_directories() > UNSYNCED_DIRECTORIES_MAX {
             match self.directories.sync(&self.environment.disk).await {

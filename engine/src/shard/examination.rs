@@ -10,9 +10,9 @@ use crate::mutation::TableId;
 /// What becomes of damaged files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Examination {
-    /// Nothing: they are found and told.
+    /// Nothing: they are only reported.
     Verify,
-    /// Those that can be read again are taken into use.
+    /// Those that can be read again are put into use.
     Scrub,
     /// As [`Examination::Scrub`], and rows that cannot be read are given up.
     ScrubAndGiveUp,

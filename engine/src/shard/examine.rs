@@ -152,8 +152,8 @@ impl Shard {
         Ok(finding(reason, FileOutcome::Salvaged { rows, lost_blocks: lost_blocks.len() as u64 }))
     }
 
-    /// Reads a file with another reader from now on: that of before goes on with the old file where one was put in its place. Returns false
-    /// if the file is gone, or if a compaction is reading it.
+    /// Reads a file with another reader from now on. If another file was put in its place, the previous reader still reads the
+    /// old one. Returns false if the file is gone, or if a compaction is reading it.
     fn renew_reader(&self, table: &TableState, file: &Rc<LiveFile>, reader: Arc<TableReader>) -> bool {
         if file.is_busy.get() {
             return false;

@@ -2,7 +2,7 @@
 //!
 //! An output of a flush or compaction is written under a temporary name. When it is complete and synced it gets its own name in
 //! addition (a hard link), and the directory is synced. Then the manifest names it, and the temporary name is removed. A file that the
-//! manifest stops naming is listed there as obsolete until it is gone. So a start can tell what it finds:
+//! manifest stops naming is listed there as obsolete until it is gone. So a start can classify what it finds:
 //!
 //! | `<n>-data.sst` | `<n>-data.sst.tmp` | the manifest | meaning |
 //! |---|---|---|---|
@@ -49,8 +49,8 @@ pub(super) async fn give_name(
     }
 }
 
-/// Whether an error says that the file system has no hard links. Not that the name is taken: a rename would replace a file that nobody
-/// knows.
+/// Whether an error says that the file system has no hard links. A name that is taken is another error: a rename would replace an
+/// unknown file.
 fn has_no_links(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied | io::ErrorKind::TooManyLinks)
 }

@@ -1,4 +1,4 @@
-//! Import: table files and logs of elsewhere are found and read, as versions that the caller writes to where they belong now.
+//! Import: finds table files and archived logs from elsewhere and reads their versions. The caller writes these to their present replicas.
 //!
 //! The files may come from any shard of any node. They are only read, and stay where they are.
 
@@ -150,7 +150,8 @@ impl Shard {
             &request.scan_request(),
             None,
         );
-        // A deletion that is written long after its grace period must not go before what it shadows has come, from another file.
+        // A deletion that is imported long after its grace period must not be purged before the data that it shadows has arrived
+        // from another file.
         let purpose = Purpose::Renew { now_seconds: request.now_seconds };
         let versions = VersionScan::new(request, scan, range_tombstones, purpose, None).run();
         self.watch.check()?;

@@ -106,8 +106,8 @@ impl Shard {
     }
 }
 
-/// The directory of the commit log. A shard that has run before must have one where the options say, and only there: a log that is not
-/// found holds acknowledged writes.
+/// The directory of the commit log. A shard that has run before must have a log where the options say, and only there: a log that
+/// the start does not find holds acknowledged writes.
 async fn commit_log_directory(
     disk: &Arc<dyn Disk>,
     options: &ShardOptions,

@@ -20,7 +20,7 @@ pub struct ShardOptions {
     pub table_directories: Vec<PathBuf>,
     /// The directory of the commit log. `None`: `commit-log` in the shard's own.
     pub commit_log_directory: Option<PathBuf>,
-    /// Where what the shard does not know is moved at a start.
+    /// The place to which a start moves files that the shard does not know.
     pub quarantine: Quarantine,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,

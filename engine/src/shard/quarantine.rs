@@ -19,7 +19,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// The quarantine of a shard that stands for itself: below its own directory.
+    /// The quarantine of a shard without a node: below its own directory.
     pub fn within(shard: &Path) -> Self {
         Self { directory: shard.join("quarantine"), base: shard.to_path_buf() }
     }

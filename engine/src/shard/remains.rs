@@ -108,8 +108,9 @@ impl Remains {
         self.useless_files.sort();
     }
 
-    /// Finds snapshots that a crash has cut off. One is made and removed in the shard's own directory last: until then it has its temporary
-    /// name there. A part that the own directory knows nothing of is not removed: the rest of its snapshot may be what was lost.
+    /// Finds snapshots that a crash has interrupted. The part of a snapshot in the shard's own directory is completed and removed
+    /// last, and has its temporary name until then. A part in another directory without one in the shard's own is not removed:
+    /// the own part may be what was lost.
     async fn find_snapshots(&mut self, disk: &dyn Disk, directories: &Directories) -> Result<(), DiskError> {
         let mut known = BTreeSet::new();
         let mut cut_off = BTreeSet::new();

@@ -60,12 +60,12 @@ impl Shard {
         if let Some(restored) = self.restore_files(&table, &missing, &present).await? {
             return Ok(restored);
         }
-        // A truncation or a compaction has taken some away meanwhile.
+        // A truncation or a compaction has removed some of them meanwhile.
         let restored = self.restore_files(&table, &all.iter().collect::<Vec<_>>(), &[]).await?;
         Ok(restored.ok_or_else(|| broken!("a restore of all files depends on none that is there"))?)
     }
 
-    /// Takes files into use. `None`: some of the `present` ones are there no more, and nothing was done.
+    /// Puts files into use. `None`: some of the `present` ones are gone, and nothing was done.
     async fn restore_files(
         &self,
         table: &Rc<TableState>,

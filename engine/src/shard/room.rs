@@ -1,4 +1,4 @@
-//! The shard's look at the disk: how much room there is, once a second and before anything large is written.
+//! Measures the room on the disk: once a second, and before anything large is written.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use super::state::{Shard, Signals};
 use crate::error::EngineError;
 use crate::io::{Claim, DiskReserve};
 
-/// Time between two looks.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Time between two measurements.
+const ROOM_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// What a table file needs beside the rows of its memtable, at least.
+/// The least bytes of a table file besides the rows of its memtable.
 const FILE_OVERHEAD_BYTES: u64 = 4 << 10;
 
 impl Shard {
@@ -68,7 +68,7 @@ impl Shard {
     }
 }
 
-/// The task that looks at the disk. It ends with its shard.
+/// The task that measures the room on the disk. It ends with its shard.
 pub(super) async fn keep_measuring(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
@@ -84,6 +84,6 @@ pub(super) async fn keep_measuring(shard: Weak<Shard>, signals: Rc<Signals>) {
         }
         let clock = Rc::clone(&shard.environment.clock);
         drop(shard);
-        clock.sleep(PERIOD).await;
+        clock.sleep(ROOM_CHECK_PERIOD).await;
     }
 }

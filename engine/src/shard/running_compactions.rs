@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::compaction::Progress;
+use crate::compaction::CompactionProgress;
 use crate::mutation::TableId;
 
 /// What a compaction is for.
@@ -25,7 +25,7 @@ pub enum CompactionKind {
 pub struct RunningCompaction {
     pub table: TableId,
     pub kind: CompactionKind,
-    pub progress: Arc<Progress>,
+    pub progress: Arc<CompactionProgress>,
     /// On the monotonic clock.
     pub begun: Duration,
 }

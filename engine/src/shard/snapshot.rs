@@ -109,7 +109,7 @@ impl Shard {
         for (number, (named, temporary)) in named.iter().zip(&temporary).enumerate() {
             self.remove_incomplete(named, id).await?;
             if number > 0 {
-                // What an attempt has left that failed before the last step.
+                // The files of an attempt that failed before the last step.
                 self.remove_from(named, id.to_string()).await?;
             }
             disk.create_directory(temporary).await?;

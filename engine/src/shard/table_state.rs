@@ -58,7 +58,7 @@ pub(super) struct TableState {
     pub options: RefCell<TableOptions>,
     /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
-    /// Whether the strategy chooses compactions: an operator may keep it from that.
+    /// Whether the strategy chooses compactions: an operator can disable that.
     pub is_auto_compacted: Cell<bool>,
     pub is_logged: Cell<bool>,
     pub writes_once: Cell<bool>,

@@ -10,7 +10,7 @@ use super::compact::Lane;
 use super::state::{Shard, Signals};
 
 /// Pause before a failed flush is tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const FLUSH_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The flush task. It ends with its shard, or when the shard refuses writes.
 pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
@@ -32,7 +32,7 @@ pub(super) async fn keep_flushing(shard: Weak<Shard>, signals: Rc<Signals>) {
                     tracing::error!(%error, "a flush has failed; it is tried again every second");
                 }
                 signals.space.notify_waiters();
-                clock.sleep(RETRY_PAUSE).await;
+                clock.sleep(FLUSH_RETRY_PAUSE).await;
             }
         }
     }
@@ -49,8 +49,8 @@ pub(super) async fn keep_compacting(shard: Weak<Shard>, signals: Rc<Signals>, la
     }
 }
 
-/// The task that looks at files now and then: it removes those whose contents have all expired, and takes those into use that could not be
-/// opened before and can be now. It ends under the same conditions as the flush task.
+/// The task that checks files periodically. It removes those whose contents have all expired. It puts those into use that could
+/// not be opened before and can be opened now. It ends under the same conditions as the flush task.
 pub(super) async fn keep_looking_at_files(shard: Weak<Shard>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };

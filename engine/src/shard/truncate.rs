@@ -18,7 +18,7 @@ use crate::invariant::broken;
 use crate::manifest::Manifest;
 use crate::mutation::TableId;
 
-/// What goes from the memtables when the files go.
+/// The contents of memtables that are removed together with the files.
 struct Discarded {
     /// The rows written before this position.
     before: LogPosition,

@@ -17,8 +17,8 @@ pub enum Load {
     PastLog,
 }
 
-/// Refuses a mutation that memtables and files could not hold whatever it has. A larger one than usual may come from a version of this
-/// program that had no such limit: as long as its rows have room in files, it is taken.
+/// Refuses a mutation that memtables and files cannot hold. A mutation above the usual limit may come from a version of this
+/// program without that limit. It is accepted as long as its rows have room in files.
 #[cold]
 fn check_large(mutation: &ValidMutation<'_>) -> Result<(), EngineError> {
     let bytes = mutation.size_in_files();

@@ -4,8 +4,8 @@
 //! lookup and one reference count.
 //!
 //! While the disk is off limits ([`BlockCache::without_disk`]), a block that is not here ends the read that needs it with
-//! [`super::TableError::NotCached`], and is noted. Whoever fetches noted blocks pins them until the repeated read is done, so that it
-//! finds them whatever the capacity is.
+//! [`super::TableError::NotCached`], and is noted. The caller that fetches noted blocks pins them until the repeated read is
+//! done, so that it finds them whatever the capacity is.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -23,7 +23,7 @@ use super::index::{BlockHandle, BlockPosition};
 pub type BlockData = Rc<[u8]>;
 
 fn weight_bytes(data: &BlockData) -> usize {
-    // The memory of map and clock counts as well. Otherwise small blocks would be nearly free.
+    // The memory of map and clock counts as well. Otherwise small blocks would hardly count.
     const OVERHEAD_BYTES: usize = 128;
     data.len() + OVERHEAD_BYTES
 }
@@ -113,7 +113,7 @@ struct Mark {
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     by_key: HashMap<BlockKey, CachedBlock, BuildHasherDefault<BlockKeyHasher>>,
     clock: Vec<Option<Mark>>,
     free_places: Vec<usize>,
@@ -133,7 +133,7 @@ pub struct CacheStatistics {
 /// A cache of block bodies shared by the tables of one shard.
 pub struct BlockCache {
     capacity_bytes: Cell<usize>,
-    state: RefCell<State>,
+    state: RefCell<CacheState>,
     hits: Cell<u64>,
     misses: Cell<u64>,
     /// Whether reads may wait for the disk.
@@ -262,7 +262,7 @@ impl BlockCache {
     }
 }
 
-impl State {
+impl CacheState {
     fn remove(&mut self, key: BlockKey) {
         if let Some(slot) = self.by_key.remove(&key) {
             self.used_bytes -= weight_bytes(&slot.data);

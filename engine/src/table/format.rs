@@ -163,7 +163,7 @@ impl Footer {
             version: version_number,
         };
         if footer.file_bytes != file_length {
-            return Err(FooterError::Damaged("the file has not the length that it was written with"));
+            return Err(FooterError::Damaged("the file does not have the length with which it was written"));
         }
         Ok(footer)
     }

@@ -2,8 +2,9 @@
 //!
 //! A [`TableWriter`] receives rows in ascending order and writes the file front to back. A [`TableReader`] reads the finished
 //! file. It loads footer, index, filters, range tombstones and statistics and verifies their checksums when the table is opened, and
-//! does the same with each data block when it is read. Nothing is looked at that was not verified after it came from the disk. Damage is an error that names file and offset, never data.
-//! `docs/formats.md` describes the layout. The encoders are in `format` and in the modules named after the sections.
+//! does the same with each data block when it is read. No byte is used before it was verified. Damage is an error that names file
+//! and offset, never data. `docs/formats.md` describes the layout. The encoders are in `format` and in the modules named after
+//! the sections.
 //!
 //! A point read goes through row filter, index root, index leaf, block cache and restart search, without an allocation.
 

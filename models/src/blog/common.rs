@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::generate::User;
 use crate::client::Client;
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 
 /// Kinds of rows in a post's partition.
 pub const COMMENT: &str = "comment";
@@ -59,13 +59,13 @@ impl<'a> Users<'a> {
         self.client.execute(&self.rename, (username, user_id)).await
     }
 
-    pub async fn get(&self, user_id: Uuid) -> Result<Answer<Option<User>>, Error> {
+    pub async fn get(&self, user_id: Uuid) -> Result<CountedResponse<Option<User>>, Error> {
         let answer = self.client.select_one::<(Uuid, String, String)>(&self.get, (user_id,)).await?;
         Ok(answer.map(|row| row.map(|(id, username, about)| User { id, username, about })))
     }
 
     /// The name of a user, empty for one that does not exist.
-    pub async fn name(&self, user_id: Uuid) -> Result<Answer<String>, Error> {
+    pub async fn name(&self, user_id: Uuid) -> Result<CountedResponse<String>, Error> {
         let answer = self.client.select_one::<(String,)>(&self.name, (user_id,)).await?;
         Ok(answer.map(|row| row.map(|(name,)| name).unwrap_or_default()))
     }
@@ -74,7 +74,7 @@ impl<'a> Users<'a> {
     pub async fn names(
         &self,
         user_ids: impl Iterator<Item = Uuid>,
-    ) -> Result<Answer<HashMap<Uuid, String>>, Error> {
+    ) -> Result<CountedResponse<HashMap<Uuid, String>>, Error> {
         let distinct: BTreeSet<Uuid> = user_ids.collect();
         let names: Vec<(Uuid, String)> = stream::iter(distinct)
             .map(|user_id| async move { Ok::<_, Error>((user_id, self.name(user_id).await?.value)) })
@@ -82,7 +82,7 @@ impl<'a> Users<'a> {
             .try_collect()
             .await?;
         let count = names.len() as u64;
-        Ok(Answer { value: names.into_iter().collect(), rows: count, pages: count })
+        Ok(CountedResponse { value: names.into_iter().collect(), rows: count, pages: count })
     }
 }
 
@@ -108,7 +108,7 @@ pub async fn newest_ids(
     client: &Client,
     scan: &PreparedStatement,
     count: usize,
-) -> Result<Answer<Vec<CqlTimeuuid>>, Error> {
+) -> Result<CountedResponse<Vec<CqlTimeuuid>>, Error> {
     let heap = BinaryHeap::with_capacity(count + 1);
     let answer = client
         .fold::<(CqlTimeuuid,), _>(scan, (), heap, |heap, (id,)| {

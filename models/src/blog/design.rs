@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::generate::{Comment, Post, User};
 use crate::client::Client;
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 
 /// A post as read: whole (Q2) or with its body cut to an excerpt (Q3, Q6).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,40 +89,40 @@ pub(crate) trait Design<'a>: Sized {
     async fn finish_load(&self, newest: &[PostView]) -> Result<u64, Error>;
 
     /// C1: creates a user, or edits what has no copies.
-    async fn put_user(&self, user: &User) -> Result<Answer<()>, Error>;
+    async fn put_user(&self, user: &User) -> Result<CountedResponse<()>, Error>;
 
     /// C1 for a user's name, with all its copies.
-    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<Answer<()>, Error>;
+    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<CountedResponse<()>, Error>;
 
     /// Q1: a user.
-    async fn user(&self, user_id: Uuid) -> Result<Answer<Option<User>>, Error>;
+    async fn user(&self, user_id: Uuid) -> Result<CountedResponse<Option<User>>, Error>;
 
     /// C2: creates a post.
-    async fn create_post(&self, post: &Post) -> Result<Answer<()>, Error>;
+    async fn create_post(&self, post: &Post) -> Result<CountedResponse<()>, Error>;
 
     /// C2: changes title and body of a post.
-    async fn edit_post(&self, post: &Post) -> Result<Answer<()>, Error>;
+    async fn edit_post(&self, post: &Post) -> Result<CountedResponse<()>, Error>;
 
     /// Q2: a post.
-    async fn post(&self, post_id: CqlTimeuuid) -> Result<Answer<Option<PostView>>, Error>;
+    async fn post(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Option<PostView>>, Error>;
 
     /// Q3: a user's posts in short form, newest first.
-    async fn posts_of(&self, user_id: Uuid) -> Result<Answer<Vec<PostView>>, Error>;
+    async fn posts_of(&self, user_id: Uuid) -> Result<CountedResponse<Vec<PostView>>, Error>;
 
     /// C3: comments on a post.
-    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<Answer<()>, Error>;
+    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<CountedResponse<()>, Error>;
 
     /// Q4: a post's comments, newest first.
-    async fn comments(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<CommentView>>, Error>;
+    async fn comments(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<CommentView>>, Error>;
 
     /// C4: likes a post; once for each user.
-    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<Answer<()>, Error>;
+    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<CountedResponse<()>, Error>;
 
     /// Q5: a post's likes.
-    async fn likes(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<LikeView>>, Error>;
+    async fn likes(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<LikeView>>, Error>;
 
     /// Q6: the newest posts in short form.
-    async fn newest(&self, count: usize) -> Result<Answer<Vec<PostView>>, Error>;
+    async fn newest(&self, count: usize) -> Result<CountedResponse<Vec<PostView>>, Error>;
 
     /// Number of rows of the feed table, for designs that have one.
     async fn feed_rows(&self) -> Result<Option<u64>, Error>;

@@ -59,7 +59,7 @@ const REQUESTS: [Request; 11] = [
 ];
 
 /// What one design took: loading, and each of [`REQUESTS`].
-struct Outcome {
+struct DesignResult {
     name: &'static str,
     loaded_rows: u64,
     load_time: Duration,
@@ -83,7 +83,7 @@ async fn run_design<'a, D: Design<'a>>(
     client: &'a Client,
     blog: &Blog,
     newest: &[PostNumber],
-) -> Result<Outcome, Error> {
+) -> Result<DesignResult, Error> {
     client.create(D::KEYSPACE, D::SCHEMA).await?;
     let design = D::prepare(client).await?;
     let started = Instant::now();
@@ -93,7 +93,7 @@ async fn run_design<'a, D: Design<'a>>(
     let measurements = run.measure_all().await?;
     run.check_counts_under_contention().await?;
     run.check_feed_size().await?;
-    Ok(Outcome { name: D::NAME, loaded_rows, load_time, measurements })
+    Ok(DesignResult { name: D::NAME, loaded_rows, load_time, measurements })
 }
 
 async fn load<'a, D: Design<'a>>(
@@ -361,7 +361,7 @@ impl<'a, D: Design<'a>> Run<'_, D> {
     }
 }
 
-fn table(blog: &Blog, outcomes: &[Outcome]) -> Table {
+fn table(blog: &Blog, outcomes: &[DesignResult]) -> Table {
     let mut groups = vec![Group::new("", &["", "request"])];
     let [rows, p50, p99, pages] = MEASURED_COLUMNS;
     groups.extend(outcomes.iter().map(|outcome| Group::new(outcome.name, &[rows, p50, p99, pages, "guide"])));

@@ -15,7 +15,7 @@ use super::design::{CommentView, Design, LikeView, LoadedUser, PostView};
 use super::generate::{Comment, Post, User, excerpt};
 use crate::client::Client;
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 
 pub(crate) struct V1<'a> {
     client: &'a Client,
@@ -35,7 +35,7 @@ type ItemRow<'r> = (CqlTimeuuid, &'static str, Uuid, Uuid, MaybeUnset<&'r str>);
 
 impl V1<'_> {
     /// Author's name and counts for a post whose own columns are known.
-    async fn complete(&self, post: Post) -> Result<Answer<PostView>, Error> {
+    async fn complete(&self, post: Post) -> Result<CountedResponse<PostView>, Error> {
         let (name, comments, likes) = try_join!(
             self.users.name(post.author_id),
             self.client.select_one::<(i64,)>(&self.count, (post.id, COMMENT)),
@@ -51,12 +51,16 @@ impl V1<'_> {
             comment_count: count(comments.value),
             like_count: count(likes.value),
         };
-        Ok(Answer { value: view, rows: 1, pages: name.pages + comments.pages + likes.pages })
+        Ok(CountedResponse { value: view, rows: 1, pages: name.pages + comments.pages + likes.pages })
     }
 
     /// Completes posts, some at a time, in the order given, with excerpts; `pages` were read to find them.
-    async fn complete_all(&self, posts: Vec<Post>, pages: u64) -> Result<Answer<Vec<PostView>>, Error> {
-        let views: Vec<Answer<PostView>> =
+    async fn complete_all(
+        &self,
+        posts: Vec<Post>,
+        pages: u64,
+    ) -> Result<CountedResponse<Vec<PostView>>, Error> {
+        let views: Vec<CountedResponse<PostView>> =
             stream::iter(posts).map(|post| self.complete(post)).buffered(FAN_OUT).try_collect().await?;
         let pages = pages + views.iter().map(|view| view.pages).sum::<u64>();
         let rows = views.len() as u64;
@@ -64,7 +68,7 @@ impl V1<'_> {
             .into_iter()
             .map(|view| PostView { body: excerpt(&view.value.body), ..view.value })
             .collect();
-        Ok(Answer { value, rows, pages })
+        Ok(CountedResponse { value, rows, pages })
     }
 
     async fn plain_post(&self, post_id: CqlTimeuuid) -> Result<Option<Post>, Error> {
@@ -136,39 +140,39 @@ impl<'a> Design<'a> for V1<'a> {
         Ok(0)
     }
 
-    async fn put_user(&self, user: &User) -> Result<Answer<()>, Error> {
+    async fn put_user(&self, user: &User) -> Result<CountedResponse<()>, Error> {
         self.users.put(user).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<Answer<()>, Error> {
+    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<CountedResponse<()>, Error> {
         self.users.rename(user_id, username).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn user(&self, user_id: Uuid) -> Result<Answer<Option<User>>, Error> {
+    async fn user(&self, user_id: Uuid) -> Result<CountedResponse<Option<User>>, Error> {
         self.users.get(user_id).await
     }
 
-    async fn create_post(&self, post: &Post) -> Result<Answer<()>, Error> {
+    async fn create_post(&self, post: &Post) -> Result<CountedResponse<()>, Error> {
         self.client.execute(&self.put_post, (post.id, post.author_id, &post.title, &post.body)).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn edit_post(&self, post: &Post) -> Result<Answer<()>, Error> {
+    async fn edit_post(&self, post: &Post) -> Result<CountedResponse<()>, Error> {
         self.create_post(post).await
     }
 
-    async fn post(&self, post_id: CqlTimeuuid) -> Result<Answer<Option<PostView>>, Error> {
+    async fn post(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Option<PostView>>, Error> {
         let Some(post) = self.plain_post(post_id).await? else {
-            return Ok(Answer { value: None, rows: 0, pages: 1 });
+            return Ok(CountedResponse { value: None, rows: 0, pages: 1 });
         };
         let mut answer = self.complete(post).await?.map(Some);
         answer.pages += 1;
         Ok(answer)
     }
 
-    async fn posts_of(&self, user_id: Uuid) -> Result<Answer<Vec<PostView>>, Error> {
+    async fn posts_of(&self, user_id: Uuid) -> Result<CountedResponse<Vec<PostView>>, Error> {
         let found =
             self.client.select::<(CqlTimeuuid, Uuid, String, String)>(&self.posts_of, (user_id,)).await?;
         let mut posts: Vec<Post> = found
@@ -180,13 +184,13 @@ impl<'a> Design<'a> for V1<'a> {
         self.complete_all(posts, found.pages).await
     }
 
-    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<Answer<()>, Error> {
+    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<CountedResponse<()>, Error> {
         let row = (post_id, COMMENT, comment.id, comment.maker_id, &comment.text);
         self.client.execute(&self.put_item, row).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn comments(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<CommentView>>, Error> {
+    async fn comments(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<CommentView>>, Error> {
         let found = self.client.select::<(Uuid, Uuid, String)>(&self.comments, (post_id,)).await?;
         let names = self.users.names(found.value.iter().map(|(_, maker_id, _)| *maker_id)).await?;
         let name_of = |maker_id: &Uuid| names.value.get(maker_id).cloned().unwrap_or_default();
@@ -197,16 +201,16 @@ impl<'a> Design<'a> for V1<'a> {
             .into_iter()
             .map(|(id, maker_id, text)| CommentView { id, maker_id, username: name_of(&maker_id), text })
             .collect();
-        Ok(Answer { value, rows, pages })
+        Ok(CountedResponse { value, rows, pages })
     }
 
-    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<Answer<()>, Error> {
+    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<CountedResponse<()>, Error> {
         let text: MaybeUnset<&str> = MaybeUnset::Unset;
         self.client.execute(&self.put_item, (post_id, LIKE, user_id, user_id, text)).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn likes(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<LikeView>>, Error> {
+    async fn likes(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<LikeView>>, Error> {
         let found = self.client.select::<(Uuid,)>(&self.likes, (post_id,)).await?;
         let names = self.users.names(found.value.iter().map(|(maker_id,)| *maker_id)).await?;
         let name_of = |maker_id: &Uuid| names.value.get(maker_id).cloned().unwrap_or_default();
@@ -217,10 +221,10 @@ impl<'a> Design<'a> for V1<'a> {
             .into_iter()
             .map(|(maker_id,)| LikeView { maker_id, username: name_of(&maker_id) })
             .collect();
-        Ok(Answer { value, rows, pages })
+        Ok(CountedResponse { value, rows, pages })
     }
 
-    async fn newest(&self, count: usize) -> Result<Answer<Vec<PostView>>, Error> {
+    async fn newest(&self, count: usize) -> Result<CountedResponse<Vec<PostView>>, Error> {
         let ids = newest_ids(self.client, &self.all_ids, count).await?;
         let found: Vec<Option<Post>> =
             stream::iter(&ids.value).map(|id| self.plain_post(*id)).buffered(FAN_OUT).try_collect().await?;

@@ -21,7 +21,7 @@ use super::design::{CommentView, Design, LikeView, LoadedPost, LoadedUser, PostV
 use super::generate::{Comment, Post, User, excerpt};
 use crate::client::Client;
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 
 /// A batch that lost this often is given up.
 const ATTEMPTS_MAX: u32 = 256;
@@ -270,12 +270,12 @@ impl<'a> Design<'a> for V2<'a> {
         Ok(0)
     }
 
-    async fn put_user(&self, user: &User) -> Result<Answer<()>, Error> {
+    async fn put_user(&self, user: &User) -> Result<CountedResponse<()>, Error> {
         self.users.put(user).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<Answer<()>, Error> {
+    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<CountedResponse<()>, Error> {
         self.users.rename(user_id, username).await?;
         let (posts, items) = try_join!(
             self.client.select::<(CqlTimeuuid,)>(&self.ids_of, (user_id,)),
@@ -291,30 +291,30 @@ impl<'a> Design<'a> for V2<'a> {
             .buffer_unordered(FAN_OUT)
             .try_collect::<()>()
             .await?;
-        Ok(Answer { value: (), rows: 1 + posts.rows + items.rows, pages: posts.pages + items.pages })
+        Ok(CountedResponse { value: (), rows: 1 + posts.rows + items.rows, pages: posts.pages + items.pages })
     }
 
-    async fn user(&self, user_id: Uuid) -> Result<Answer<Option<User>>, Error> {
+    async fn user(&self, user_id: Uuid) -> Result<CountedResponse<Option<User>>, Error> {
         self.users.get(user_id).await
     }
 
-    async fn create_post(&self, post: &Post) -> Result<Answer<()>, Error> {
+    async fn create_post(&self, post: &Post) -> Result<CountedResponse<()>, Error> {
         let username = self.users.name(post.author_id).await?.value;
         self.create_named(post, &username).await?;
-        Ok(Answer { value: (), rows: 1, pages: 1 })
+        Ok(CountedResponse { value: (), rows: 1, pages: 1 })
     }
 
-    async fn edit_post(&self, post: &Post) -> Result<Answer<()>, Error> {
+    async fn edit_post(&self, post: &Post) -> Result<CountedResponse<()>, Error> {
         self.client.execute(&self.edit_post, (&post.title, &post.body, post.id)).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn post(&self, post_id: CqlTimeuuid) -> Result<Answer<Option<PostView>>, Error> {
+    async fn post(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Option<PostView>>, Error> {
         let answer = self.client.select_one::<PostRow>(&self.post, (post_id,)).await?;
         Ok(answer.map(|row| row.map(post_view)))
     }
 
-    async fn posts_of(&self, user_id: Uuid) -> Result<Answer<Vec<PostView>>, Error> {
+    async fn posts_of(&self, user_id: Uuid) -> Result<CountedResponse<Vec<PostView>>, Error> {
         let answer = self.client.select::<PostRow>(&self.posts_of, (user_id,)).await?;
         Ok(answer.map(|rows| {
             let mut views: Vec<PostView> = rows.into_iter().map(post_view).map(shorten).collect();
@@ -323,12 +323,12 @@ impl<'a> Design<'a> for V2<'a> {
         }))
     }
 
-    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<Answer<()>, Error> {
+    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<CountedResponse<()>, Error> {
         let counted = self.add_comment(post_id, comment).await?;
-        Ok(Answer { value: (), rows: 2, pages: counted.pages })
+        Ok(CountedResponse { value: (), rows: 2, pages: counted.pages })
     }
 
-    async fn comments(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<CommentView>>, Error> {
+    async fn comments(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<CommentView>>, Error> {
         let answer = self.client.select::<(Uuid, Uuid, String, String)>(&self.comments, (post_id,)).await?;
         Ok(answer.map(|rows| {
             rows.into_iter()
@@ -337,25 +337,25 @@ impl<'a> Design<'a> for V2<'a> {
         }))
     }
 
-    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<Answer<()>, Error> {
+    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<CountedResponse<()>, Error> {
         let counted = self.add_like(post_id, user_id).await?;
-        Ok(Answer { value: (), rows: 2, pages: counted.pages })
+        Ok(CountedResponse { value: (), rows: 2, pages: counted.pages })
     }
 
-    async fn likes(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<LikeView>>, Error> {
+    async fn likes(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<LikeView>>, Error> {
         let answer = self.client.select::<(Uuid, String)>(&self.likes, (post_id,)).await?;
         Ok(answer.map(|rows| {
             rows.into_iter().map(|(maker_id, username)| LikeView { maker_id, username }).collect()
         }))
     }
 
-    async fn newest(&self, count: usize) -> Result<Answer<Vec<PostView>>, Error> {
+    async fn newest(&self, count: usize) -> Result<CountedResponse<Vec<PostView>>, Error> {
         let ids = newest_ids(self.client, &self.all_ids, count).await?;
-        let found: Vec<Answer<Option<PostView>>> =
+        let found: Vec<CountedResponse<Option<PostView>>> =
             stream::iter(&ids.value).map(|id| self.post(*id)).buffered(FAN_OUT).try_collect().await?;
         let pages = ids.pages + found.iter().map(|answer| answer.pages).sum::<u64>();
         let value: Vec<PostView> = found.into_iter().filter_map(|answer| answer.value).map(shorten).collect();
-        Ok(Answer { rows: value.len() as u64, value, pages })
+        Ok(CountedResponse { rows: value.len() as u64, value, pages })
     }
 
     async fn feed_rows(&self) -> Result<Option<u64>, Error> {

@@ -20,7 +20,7 @@ use super::generate::{Comment, Post, User, excerpt};
 use super::v2::{Counted, PostRow, V2, post_view};
 use crate::client::Client;
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 
 /// Rows that the feed keeps.
 pub const FEED_ROWS: usize = 100;
@@ -84,7 +84,7 @@ impl V3<'_> {
         count: i32,
         listed: &PreparedStatement,
         feed: &PreparedStatement,
-    ) -> Result<Answer<()>, Error> {
+    ) -> Result<CountedResponse<()>, Error> {
         let timestamp = count_timestamp(count);
         let client = self.client();
         let ((), in_feed) = try_join!(
@@ -94,7 +94,7 @@ impl V3<'_> {
         if in_feed {
             client.execute(feed, (timestamp, count, post_id)).await?;
         }
-        Ok(Answer { value: (), rows: 3 + u64::from(in_feed), pages: counted.pages + 1 })
+        Ok(CountedResponse { value: (), rows: 3 + u64::from(in_feed), pages: counted.pages + 1 })
     }
 }
 
@@ -183,11 +183,11 @@ impl<'a> Design<'a> for V3<'a> {
         Ok(newest.len() as u64)
     }
 
-    async fn put_user(&self, user: &User) -> Result<Answer<()>, Error> {
+    async fn put_user(&self, user: &User) -> Result<CountedResponse<()>, Error> {
         self.base.put_user(user).await
     }
 
-    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<Answer<()>, Error> {
+    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<CountedResponse<()>, Error> {
         let renamed = self.base.rename_user(user_id, username).await?;
         self.client().execute(&self.rename_listed, (username, user_id)).await?;
         let feed = self.client().select::<(CqlTimeuuid, Uuid)>(&self.feed_authors, ()).await?;
@@ -197,14 +197,14 @@ impl<'a> Design<'a> for V3<'a> {
             .buffer_unordered(FAN_OUT)
             .try_fold(0, async |rows, applied| Ok(rows + u64::from(applied)))
             .await?;
-        Ok(Answer { value: (), rows: renamed.rows + 1 + in_feed, pages: renamed.pages + feed.pages })
+        Ok(CountedResponse { value: (), rows: renamed.rows + 1 + in_feed, pages: renamed.pages + feed.pages })
     }
 
-    async fn user(&self, user_id: Uuid) -> Result<Answer<Option<User>>, Error> {
+    async fn user(&self, user_id: Uuid) -> Result<CountedResponse<Option<User>>, Error> {
         self.base.user(user_id).await
     }
 
-    async fn create_post(&self, post: &Post) -> Result<Answer<()>, Error> {
+    async fn create_post(&self, post: &Post) -> Result<CountedResponse<()>, Error> {
         let username = self.base.users.name(post.author_id).await?.value;
         self.base.create_named(post, &username).await?;
         let view = PostView {
@@ -219,10 +219,10 @@ impl<'a> Design<'a> for V3<'a> {
         let row = (view.author_id, view.id, &view.username, &view.title, &view.body);
         try_join!(self.client().execute(&self.put_listed, row), self.put_in_feed(&view))?;
         let pages = 1 + self.trim().await?;
-        Ok(Answer { value: (), rows: 3, pages })
+        Ok(CountedResponse { value: (), rows: 3, pages })
     }
 
-    async fn edit_post(&self, post: &Post) -> Result<Answer<()>, Error> {
+    async fn edit_post(&self, post: &Post) -> Result<CountedResponse<()>, Error> {
         self.base.edit_post(post).await?;
         let short = excerpt(&post.body);
         let listed = (&post.title, &short, post.author_id, post.id);
@@ -232,39 +232,39 @@ impl<'a> Design<'a> for V3<'a> {
             // Conditional: the post may leave the feed at this moment, and an update would bring a part of it back.
             self.client().execute_if(&self.edit_feed, (&post.title, &short, post.id)).await?;
         }
-        Ok(Answer { value: (), rows: 2 + u64::from(in_feed), pages: 1 })
+        Ok(CountedResponse { value: (), rows: 2 + u64::from(in_feed), pages: 1 })
     }
 
-    async fn post(&self, post_id: CqlTimeuuid) -> Result<Answer<Option<PostView>>, Error> {
+    async fn post(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Option<PostView>>, Error> {
         self.base.post(post_id).await
     }
 
-    async fn posts_of(&self, user_id: Uuid) -> Result<Answer<Vec<PostView>>, Error> {
+    async fn posts_of(&self, user_id: Uuid) -> Result<CountedResponse<Vec<PostView>>, Error> {
         let answer = self.client().select::<PostRow>(&self.listed, (user_id,)).await?;
         Ok(answer.map(|rows| rows.into_iter().map(post_view).collect()))
     }
 
-    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<Answer<()>, Error> {
+    async fn comment(&self, post_id: CqlTimeuuid, comment: &Comment) -> Result<CountedResponse<()>, Error> {
         let counted = self.base.add_comment(post_id, comment).await?;
         let count = counted.comment_count;
         self.copy_counts(post_id, &counted, count, &self.set_listed_comments, &self.set_feed_comments).await
     }
 
-    async fn comments(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<CommentView>>, Error> {
+    async fn comments(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<CommentView>>, Error> {
         self.base.comments(post_id).await
     }
 
-    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<Answer<()>, Error> {
+    async fn like(&self, post_id: CqlTimeuuid, user_id: Uuid) -> Result<CountedResponse<()>, Error> {
         let counted = self.base.add_like(post_id, user_id).await?;
         let count = counted.like_count;
         self.copy_counts(post_id, &counted, count, &self.set_listed_likes, &self.set_feed_likes).await
     }
 
-    async fn likes(&self, post_id: CqlTimeuuid) -> Result<Answer<Vec<LikeView>>, Error> {
+    async fn likes(&self, post_id: CqlTimeuuid) -> Result<CountedResponse<Vec<LikeView>>, Error> {
         self.base.likes(post_id).await
     }
 
-    async fn newest(&self, count: usize) -> Result<Answer<Vec<PostView>>, Error> {
+    async fn newest(&self, count: usize) -> Result<CountedResponse<Vec<PostView>>, Error> {
         let limit = i32::try_from(count).unwrap_or(i32::MAX);
         let answer = self.client().select::<PostRow>(&self.feed, (limit,)).await?;
         Ok(answer.map(|rows| rows.into_iter().map(post_view).collect()))

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::generate::Event;
 use crate::client::Client;
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 
 /// A way to keep the events of an order. Events are read newest first.
 pub(crate) trait Layout {
@@ -18,13 +18,13 @@ pub(crate) trait Layout {
     async fn load(&self, order_id: Uuid, events: &[Event]) -> Result<(), Error>;
 
     /// Records one event.
-    async fn record(&self, order_id: Uuid, event: &Event) -> Result<Answer<()>, Error>;
+    async fn record(&self, order_id: Uuid, event: &Event) -> Result<CountedResponse<()>, Error>;
 
     /// The newest `count` events.
-    async fn newest(&self, order_id: Uuid, count: u32) -> Result<Answer<Vec<Event>>, Error>;
+    async fn newest(&self, order_id: Uuid, count: u32) -> Result<CountedResponse<Vec<Event>>, Error>;
 
     /// All events.
-    async fn history(&self, order_id: Uuid) -> Result<Answer<Vec<Event>>, Error>;
+    async fn history(&self, order_id: Uuid) -> Result<CountedResponse<Vec<Event>>, Error>;
 }
 
 /// One row an event.
@@ -62,18 +62,18 @@ impl Layout for Tall<'_> {
         self.client.batch("loading events", batch, rows).await
     }
 
-    async fn record(&self, order_id: Uuid, event: &Event) -> Result<Answer<()>, Error> {
+    async fn record(&self, order_id: Uuid, event: &Event) -> Result<CountedResponse<()>, Error> {
         self.client.execute(&self.insert, (order_id, event.created, &event.detail)).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
-    async fn newest(&self, order_id: Uuid, count: u32) -> Result<Answer<Vec<Event>>, Error> {
+    async fn newest(&self, order_id: Uuid, count: u32) -> Result<CountedResponse<Vec<Event>>, Error> {
         let limit = i32::try_from(count).unwrap_or(i32::MAX);
         let answer = self.client.select::<(CqlTimestamp, String)>(&self.newest, (order_id, limit)).await?;
         Ok(answer.map(events))
     }
 
-    async fn history(&self, order_id: Uuid) -> Result<Answer<Vec<Event>>, Error> {
+    async fn history(&self, order_id: Uuid) -> Result<CountedResponse<Vec<Event>>, Error> {
         let answer = self.client.select::<(CqlTimestamp, String)>(&self.history, (order_id,)).await?;
         Ok(answer.map(events))
     }
@@ -111,20 +111,20 @@ impl Layout for Wide<'_> {
         self.client.execute(&self.put_many, (entries, order_id)).await
     }
 
-    async fn record(&self, order_id: Uuid, event: &Event) -> Result<Answer<()>, Error> {
+    async fn record(&self, order_id: Uuid, event: &Event) -> Result<CountedResponse<()>, Error> {
         self.client.execute(&self.put, (event.created, &event.detail, order_id)).await?;
-        Ok(Answer::written(1))
+        Ok(CountedResponse::written(1))
     }
 
     /// Reads the whole map: there is no way to ask for a part of it by order.
-    async fn newest(&self, order_id: Uuid, count: u32) -> Result<Answer<Vec<Event>>, Error> {
+    async fn newest(&self, order_id: Uuid, count: u32) -> Result<CountedResponse<Vec<Event>>, Error> {
         let mut answer = self.history(order_id).await?;
         answer.value.truncate(count as usize);
         answer.rows = answer.value.len() as u64;
         Ok(answer)
     }
 
-    async fn history(&self, order_id: Uuid) -> Result<Answer<Vec<Event>>, Error> {
+    async fn history(&self, order_id: Uuid) -> Result<CountedResponse<Vec<Event>>, Error> {
         let answer = self
             .client
             .select_one::<(Option<BTreeMap<CqlTimestamp, String>>,)>(&self.get, (order_id,))
@@ -132,6 +132,6 @@ impl Layout for Wide<'_> {
         let entries = answer.value.and_then(|(events,)| events).unwrap_or_default();
         let value: Vec<Event> =
             entries.into_iter().rev().map(|(created, detail)| Event { created, detail }).collect();
-        Ok(Answer { rows: value.len() as u64, value, pages: answer.pages })
+        Ok(CountedResponse { rows: value.len() as u64, value, pages: answer.pages })
     }
 }

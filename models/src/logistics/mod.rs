@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::client::Client;
 use crate::error::{Error, ensure_same_rows};
-use crate::measure::{Answer, Measurement};
+use crate::measure::{CountedResponse, Measurement};
 use crate::options::Options;
 use crate::progress;
 use crate::report::{Group, MEASURED_COLUMNS, Table, grouped, measured_cells, per_second};
@@ -39,7 +39,7 @@ const CHUNK_EVENTS: u32 = 100;
 const REQUESTS: [&str; 3] = ["record one event", "newest 10 events", "all events"];
 
 /// What one layout took at one size.
-struct Outcome {
+struct LayoutResult {
     /// Events of each order after loading.
     loaded: u32,
     orders: u32,
@@ -72,20 +72,25 @@ impl SizeClass<'_> {
         Order::new(self.options.seed, self.events, (number % u64::from(self.orders)) as u32)
     }
 
-    async fn run_wide(&self, wide: &Wide<'_>) -> Result<Outcome, Error> {
+    async fn run_wide(&self, wide: &Wide<'_>) -> Result<LayoutResult, Error> {
         let limit = Duration::from_secs(self.options.wide_load_seconds);
         match self.run("wide", wide, Some(limit)).await {
             Err(error @ (Error::Execute { .. } | Error::Answer { .. }))
                 if self.events > WIDE_EVENTS_SENSIBLE =>
             {
                 let measurements = REQUESTS.iter().map(|_| Err(failed(&error))).collect();
-                Ok(Outcome { loaded: 0, orders: self.orders, load_time: Duration::ZERO, measurements })
+                Ok(LayoutResult { loaded: 0, orders: self.orders, load_time: Duration::ZERO, measurements })
             }
             outcome => outcome,
         }
     }
 
-    async fn run(&self, name: &str, layout: &impl Layout, limit: Option<Duration>) -> Result<Outcome, Error> {
+    async fn run(
+        &self,
+        name: &str,
+        layout: &impl Layout,
+        limit: Option<Duration>,
+    ) -> Result<LayoutResult, Error> {
         let started = Instant::now();
         let loaded = self.load(name, layout, limit).await?;
         let load_time = started.elapsed();
@@ -111,7 +116,7 @@ impl SizeClass<'_> {
                 Err(error) => return Err(error),
             });
         }
-        Ok(Outcome { loaded, orders: self.orders, load_time, measurements })
+        Ok(LayoutResult { loaded, orders: self.orders, load_time, measurements })
     }
 
     /// Fills all orders in step, so that they are equally long if `limit` ends it; the events of each order then.
@@ -166,7 +171,7 @@ impl SizeClass<'_> {
         loaded: u32,
         recorded: u64,
         newest: Option<u32>,
-        request: impl AsyncFn(uuid::Uuid) -> Result<Answer<Vec<Event>>, Error>,
+        request: impl AsyncFn(uuid::Uuid) -> Result<CountedResponse<Vec<Event>>, Error>,
     ) -> Result<Measurement, Error> {
         let mut measured = Measurement::new(self.options.budget());
         let orders = u64::from(self.orders);
@@ -195,7 +200,7 @@ fn failed(error: &Error) -> String {
     format!("failed: {}", text.chars().take(LENGTH_MAX).collect::<String>())
 }
 
-fn table(outcomes: &[(u32, Outcome, Outcome)]) -> Table {
+fn table(outcomes: &[(u32, LayoutResult, LayoutResult)]) -> Table {
     let mut rows = Vec::new();
     let mut notes = Vec::new();
     for (size, tall, wide) in outcomes {
@@ -210,7 +215,7 @@ fn table(outcomes: &[(u32, Outcome, Outcome)]) -> Table {
             }
             rows.push(cells);
         }
-        let rate = |outcome: &Outcome| {
+        let rate = |outcome: &LayoutResult| {
             per_second(u64::from(outcome.loaded) * u64::from(outcome.orders), outcome.load_time)
         };
         notes.push(format!(

@@ -30,7 +30,7 @@ const WIDE_POINTS_MAX: u32 = 20_000;
 const RANGE_POINTS: u32 = (3_600_000 / INTERVAL_MS) as u32;
 
 /// What one table took.
-struct Outcome {
+struct TableResult {
     key: Key,
     layout: Layout,
     points: u64,
@@ -62,7 +62,7 @@ async fn run_table(
     options: &Options,
     table: &MonitoringTable<'_>,
     disk: &dyn DiskUsage,
-) -> Result<Outcome, Error> {
+) -> Result<TableResult, Error> {
     let all: Vec<Series> = (0..u64::from(options.hosts) * TYPES.len() as u64)
         .map(|number| Series::new(options.seed, number))
         .collect();
@@ -105,10 +105,10 @@ async fn run_table(
     }
 
     let bytes = disk.table_bytes(KEYSPACE, &name).await?;
-    Ok(Outcome { key: table.key, layout: table.layout, points, load_time, range, newest, bytes })
+    Ok(TableResult { key: table.key, layout: table.layout, points, load_time, range, newest, bytes })
 }
 
-fn report(options: &Options, outcomes: &[Outcome]) -> Table {
+fn report(options: &Options, outcomes: &[TableResult]) -> Table {
     let rows = outcomes
         .iter()
         .map(|outcome| {

@@ -8,7 +8,7 @@ use scylla::value::{CqlTimestamp, CqlValue};
 use super::generate::{Point, Series};
 use crate::client::Client;
 use crate::error::Error;
-use crate::measure::Answer;
+use crate::measure::CountedResponse;
 
 /// What the rows are partitioned by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl<'a> MonitoringTable<'a> {
         series: &Series,
         from: CqlTimestamp,
         to: CqlTimestamp,
-    ) -> Result<Answer<Vec<Point>>, Error> {
+    ) -> Result<CountedResponse<Vec<Point>>, Error> {
         let mut values = self.key.values(series);
         let (mut points, pages) = match self.layout {
             Layout::Tall => {
@@ -168,11 +168,11 @@ impl<'a> MonitoringTable<'a> {
             }
         };
         points.retain(|point: &Point| from <= point.at && point.at < to);
-        Ok(Answer { rows: points.len() as u64, value: points, pages })
+        Ok(CountedResponse { rows: points.len() as u64, value: points, pages })
     }
 
     /// The newest point.
-    pub async fn newest(&self, series: &Series) -> Result<Answer<Option<Point>>, Error> {
+    pub async fn newest(&self, series: &Series) -> Result<CountedResponse<Option<Point>>, Error> {
         let values = self.key.values(series);
         let (point, pages) = match self.layout {
             Layout::Tall => {
@@ -188,7 +188,7 @@ impl<'a> MonitoringTable<'a> {
                 (answer.value.and_then(|row| hybrid_points(row).next()), answer.pages)
             }
         };
-        Ok(Answer { rows: u64::from(point.is_some()), value: point, pages })
+        Ok(CountedResponse { rows: u64::from(point.is_some()), value: point, pages })
     }
 
     /// All points of a wide row, newest first, and the pages read.

@@ -64,7 +64,7 @@ impl Threshold {
     /// Checks a number. `what` is the thing that it belongs to.
     pub fn guard(&self, value: u64, what: &str, warnings: &mut Vec<String>) -> Result<()> {
         let violates = |limit: &u64| if self.is_minimum { value < *limit } else { value > *limit };
-        let told = |text: &str, limit: u64| {
+        let message_of = |text: &str, limit: u64| {
             let message = text
                 .replace("{value}", &value.to_string())
                 .replace("{threshold}", &limit.to_string())
@@ -73,10 +73,10 @@ impl Threshold {
         };
         let [warning, failure] = self.texts;
         if let Some(limit) = self.fail.filter(violates) {
-            return fail(told(failure, limit), warnings);
+            return fail(message_of(failure, limit), warnings);
         }
         if let Some(limit) = self.warn.filter(violates) {
-            warn(told(warning, limit), warnings);
+            warn(message_of(warning, limit), warnings);
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Values {
         let among = |list: &BTreeSet<String>| -> BTreeSet<&'v str> {
             values.iter().copied().filter(|value| list.contains(*value)).collect()
         };
-        let told =
+        let message_of =
             |before: &str, found: &BTreeSet<&str>, between: &str, kind: &str, all: &BTreeSet<String>| {
                 let found = found.iter().copied().collect::<Vec<_>>().join(", ");
                 let all = all.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -171,19 +171,27 @@ impl Values {
             };
         let disallowed = among(&self.disallowed);
         if !disallowed.is_empty() {
-            let message =
-                told("Provided values", &disallowed, "are not allowed for", "disallowed", &self.disallowed);
+            let message = message_of(
+                "Provided values",
+                &disallowed,
+                "are not allowed for",
+                "disallowed",
+                &self.disallowed,
+            );
             fail(message, warnings)?;
         }
         let ignored = among(&self.ignored);
         if !ignored.is_empty() {
             let between = "as they are not supported for";
-            warn(told("Ignoring provided values", &ignored, between, "ignored", &self.ignored), warnings);
+            warn(
+                message_of("Ignoring provided values", &ignored, between, "ignored", &self.ignored),
+                warnings,
+            );
         }
         let warned = among(&self.warned);
         if !warned.is_empty() {
             let between = "are not recommended for";
-            warn(told("Provided values", &warned, between, "warned", &self.warned), warnings);
+            warn(message_of("Provided values", &warned, between, "warned", &self.warned), warnings);
         }
         Ok(ignored)
     }

@@ -7,14 +7,18 @@
 //!   least one candidate row.
 //! * The paging state names the last row that the page consumed: reading continues directly behind it.
 
-use std::cmp::Ordering;
+mod collected_rows;
+mod limit;
+
 use std::rc::Rc;
 
-use cql_lite::types::{codec, compare, json};
+use cql_lite::types::{codec, json};
 use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
 use smallvec::SmallVec;
 
+use self::collected_rows::CollectedRows;
+use self::limit::limit_value;
 use super::evaluate::{BoundFilters, RowContext, evaluate};
 use super::paging::PagingState;
 use crate::error::{RequestError, Result};
@@ -22,7 +26,7 @@ use crate::functions::AggregateState;
 use crate::plan::direct_rows::DirectRows;
 use crate::plan::row_layout::{CellTime, OwnedValues, RowScratch, RowValues, SlotBuffer};
 use crate::plan::select::SelectPlan;
-use crate::plan::term::{Bindings, Bound, Term};
+use crate::plan::term::Bindings;
 use crate::stored_key::SourceRow;
 
 /// Initial capacity for the first row, so that the buffer need not grow value by value.
@@ -105,8 +109,7 @@ pub struct SelectRun<'p> {
     rows_before: u64,
     out: Vec<u8>,
     row_count: usize,
-    /// Rows that are kept until all have been read, for sorting.
-    collected: Vec<(OwnedValues, Vec<u8>)>,
+    collected: CollectedRows,
     partition: PartitionState,
     group: Option<Group>,
     /// The last row consumed, or left out by a filter, once the page may end with it.
@@ -165,7 +168,7 @@ impl<'p> SelectRun<'p> {
             rows_before: paging_state.map_or(0, |paging_state| paging_state.result_rows),
             out: Vec::with_capacity(FIRST_ROW_BYTES),
             row_count: 0,
-            collected: Vec::new(),
+            collected: CollectedRows::default(),
             partition,
             group: None,
             last: None,
@@ -281,8 +284,9 @@ impl<'p> SelectRun<'p> {
     /// Returns the page so far. `more`: reading was cut off (page full or work budget spent).
     pub fn page(mut self, more: bool) -> Result<ResultPage> {
         if !self.plan.result_order.is_empty() {
-            self.order_collected();
-            return Ok(ResultPage { rows: self.out, row_count: self.row_count, paging_state: None });
+            let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            let row_count = self.collected.write_sorted(self.plan, limit, &mut self.out);
+            return Ok(ResultPage { rows: self.out, row_count, paging_state: None });
         }
         let paging_state = match (more, self.last.take()) {
             (true, Some((partition_key, position))) => {
@@ -562,67 +566,8 @@ impl<'p> SelectRun<'p> {
         if self.plan.result_order.is_empty() {
             self.out.extend_from_slice(&row);
         } else {
-            let keys = self
-                .plan
-                .result_order
-                .iter()
-                .map(|(slot, _)| context.values.get(*slot).map(<[u8]>::to_vec))
-                .collect();
-            self.collected.push((keys, row));
+            self.collected.add(self.plan, context.values, row);
         }
         Ok(())
-    }
-
-    fn order_collected(&mut self) {
-        let types: Vec<_> = self
-            .plan
-            .result_order
-            .iter()
-            .map(|(slot, descending)| {
-                (&self.plan.table.columns[self.plan.fetched.columns[*slot]].column_type, *descending)
-            })
-            .collect();
-        let compare_rows = |a: &[Option<Vec<u8>>], b: &[Option<Vec<u8>>]| {
-            for ((left, right), (value_type, descending)) in a.iter().zip(b).zip(&types) {
-                // A partition with nothing but static values comes first in the order of the table.
-                let (ordering, is_reversed) = match (left, right) {
-                    (Some(left), Some(right)) => (compare::compare(value_type, left, right), *descending),
-                    _ => (left.is_some().cmp(&right.is_some()), self.plan.reversed),
-                };
-                let ordering = if is_reversed { ordering.reverse() } else { ordering };
-                if ordering != Ordering::Equal {
-                    return ordering;
-                }
-            }
-            Ordering::Equal
-        };
-        self.collected.sort_by(|(a, _), (b, _)| compare_rows(a, b));
-        if let Some(limit) = self.limit {
-            self.collected.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        }
-        self.row_count = self.collected.len();
-        for (_, row) in &self.collected {
-            self.out.extend_from_slice(row);
-        }
-    }
-}
-
-/// The value of a LIMIT. Unset and null mean no limit.
-fn limit_value(term: Option<&Term>, name: &str, bindings: &Bindings<'_>) -> Result<Option<u64>> {
-    let Some(term) = term else { return Ok(None) };
-    match term.evaluate(bindings)? {
-        Bound::Unset => Ok(None),
-        Bound::Null => Err(RequestError::invalid("Invalid null value of limit")),
-        Bound::Bytes(bytes) => {
-            let value = bytes
-                .as_ref()
-                .try_into()
-                .map(i32::from_be_bytes)
-                .map_err(|_| RequestError::invalid(format!("Invalid {name} value")))?;
-            match u64::try_from(value) {
-                Ok(value) if value > 0 => Ok(Some(value)),
-                _ => Err(RequestError::invalid("LIMIT must be strictly positive")),
-            }
-        }
     }
 }

@@ -71,10 +71,10 @@ impl Suite {
 
     /// Carries a directive out; what it comes to.
     pub fn run(&mut self, case: &mut TestCase) -> Result<String, String> {
-        let told = |error: datadriven::DataDrivenError| error.to_string();
+        let report = |error: datadriven::DataDrivenError| error.to_string();
         match case.directive.as_str() {
             "clock" => {
-                let seconds = case.take_arg("advance").map_err(told)?;
+                let seconds = case.take_arg("advance").map_err(report)?;
                 self.clock.skew.advance(Duration::from_secs(seconds));
                 Ok(String::new())
             }
@@ -105,7 +105,7 @@ impl Suite {
                 Ok(answers.collect())
             }
             "each" => {
-                let dropped: Option<String> = case.try_take_arg("drop").map_err(told)?;
+                let dropped: Option<String> = case.try_take_arg("drop").map_err(report)?;
                 let options = options(case)?;
                 let (template, lines) = case.input.split_once('\n').ok_or("no template")?;
                 let (before, after) = template.split_once('$').ok_or("no $ in the template")?;
@@ -199,13 +199,13 @@ impl Suite {
                     .map(|column| format!("{} {}", column.name, column.column_type))
                     .collect();
                 let keys = &statement.partition_key_markers;
-                let told = format!(
+                let report = format!(
                     "markers: {}\npartition key: {keys:?}\ncolumns: {}\n",
                     markers.join(", "),
                     columns.join(", ")
                 );
                 self.prepared = Some(statement);
-                told
+                report
             }
         }
     }
@@ -295,19 +295,19 @@ impl Suite {
 }
 
 fn options(case: &mut TestCase) -> Result<RequestOptions, String> {
-    let told = |error: datadriven::DataDrivenError| error.to_string();
+    let report = |error: datadriven::DataDrivenError| error.to_string();
     let level = |text: Option<String>| -> Result<Option<Consistency>, String> {
         text.map(|text| text.parse().map_err(|_| format!("no consistency level {text}"))).transpose()
     };
     let options = RequestOptions {
-        consistency: level(case.try_take_arg("consistency").map_err(told)?)?.unwrap_or(Consistency::One),
-        serial_consistency: level(case.try_take_arg("serial").map_err(told)?)?,
-        page_rows: case.try_take_arg("page").map_err(told)?,
+        consistency: level(case.try_take_arg("consistency").map_err(report)?)?.unwrap_or(Consistency::One),
+        serial_consistency: level(case.try_take_arg("serial").map_err(report)?)?,
+        page_rows: case.try_take_arg("page").map_err(report)?,
         paging_state: None,
-        timestamp: case.try_take_arg("timestamp").map_err(told)?,
-        now_seconds: case.try_take_arg("now").map_err(told)?,
+        timestamp: case.try_take_arg("timestamp").map_err(report)?,
+        now_seconds: case.try_take_arg("now").map_err(report)?,
     };
-    case.expect_empty().map_err(told)?;
+    case.expect_empty().map_err(report)?;
     Ok(options)
 }
 

@@ -1,4 +1,4 @@
-use helenus_query::schema::ddl::{ChangeTarget, ChangeType};
+use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
 use helenus_testing::{CREATE_KEYSPACE, catalog_of};
 
 use super::*;

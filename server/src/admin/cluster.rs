@@ -79,7 +79,7 @@ pub fn status(
         .members
         .values()
         .map(|member| {
-            let told = AnnouncedStatus::by(context, member, own_data_bytes);
+            let announced = AnnouncedStatus::by(context, member, own_data_bytes);
             MemberReport {
                 host_id: member.host_id.to_string(),
                 address: member.internode_address.to_string(),
@@ -88,11 +88,11 @@ pub fn status(
                 rack: member.rack.clone(),
                 is_up: view.is_alive(&member.host_id),
                 state: state_name(&view.topology, member),
-                serving: told.serving.map(|state| state.name().to_lowercase()),
+                serving: announced.serving.map(|state| state.name().to_lowercase()),
                 token_count: member.tokens.len(),
                 owns: ownership.get(&member.host_id).copied().unwrap_or(0.0),
-                data_bytes: told.data_bytes,
-                schema_version: told.schema_version.map(|version| version.to_string()),
+                data_bytes: announced.data_bytes,
+                schema_version: announced.schema_version.map(|version| version.to_string()),
                 release_version: member.release_version.clone(),
             }
         })

@@ -37,7 +37,7 @@ pub async fn take_over(
     context: &Rc<ShardContext>,
     old: &ClusterState,
     new: &ClusterState,
-    told: SchemaNotice,
+    notice: SchemaNotice,
     store: impl Future<Output = Result<()>>,
 ) -> Result<()> {
     let has_backups = context.node.config.incremental_backups;
@@ -55,7 +55,7 @@ pub async fn take_over(
     if old.topology.members.contains_key(&own) && new.topology.removed.contains(&own) {
         context.node.learn_removed(&"the metadata log");
     }
-    for event in events(old, new, told) {
+    for event in events(old, new, notice) {
         // There may be no receiver.
         let _ = context.node.events.send(event);
     }
@@ -137,7 +137,7 @@ fn tables_to_prepare(
     Ok(tables)
 }
 
-fn events(old: &ClusterState, new: &ClusterState, told: SchemaNotice) -> Vec<Event> {
+fn events(old: &ClusterState, new: &ClusterState, notice: SchemaNotice) -> Vec<Event> {
     let mut events = Vec::new();
     for (host_id, member) in &new.topology.members {
         let was_normal = old.topology.member(host_id).is_some_and(|known| !is_joining(known.state));
@@ -150,7 +150,7 @@ fn events(old: &ClusterState, new: &ClusterState, told: SchemaNotice) -> Vec<Eve
             events.push(Event::NodeRemoved(member.native_address));
         }
     }
-    match told {
+    match notice {
         SchemaNotice::Nothing => {}
         SchemaNotice::Event(event) => events.push(Event::SchemaChange(protocol_change(event))),
         SchemaNotice::Difference => {

@@ -12,7 +12,7 @@ use crate::shard::context::ShardContext;
 use crate::shard::disk_status::{DiskStatus, DiskUsage, Thresholds};
 
 /// Time between two looks.
-const PERIOD: Duration = Duration::from_secs(1);
+const DISK_USAGE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Time between two measurements of the data.
 const DATA_PERIOD: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ pub fn watch(context: &Rc<ShardContext>) {
     let thresholds = Thresholds::of(&context.node.config);
     let usage = std::cell::Cell::new(DiskUsage::Spacious);
     let next_measurement = std::cell::Cell::new(Duration::ZERO);
-    context.repeat(PERIOD, async move |context| {
+    context.repeat(DISK_USAGE_PERIOD, async move |context| {
         let now = context.clock.monotonic();
         if thresholds.is_enabled() && now >= next_measurement.get() {
             next_measurement.set(now + DATA_PERIOD);

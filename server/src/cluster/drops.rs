@@ -22,7 +22,7 @@ use crate::shard::context::{ShardContext, on_every_shard};
 use crate::shard::snapshots::{self, Occasion, SnapshotPlan};
 
 /// Pause before drops that failed are tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(10);
+const DROP_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// A table that was dropped and may still be in the engines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,7 +152,7 @@ impl PendingDrops {
     /// Starts the task that carries out what has failed before.
     pub fn keep_trying(&self, context: &Rc<ShardContext>) {
         let drops = self.clone();
-        context.repeat(RETRY_PAUSE, async move |context: &Rc<ShardContext>| {
+        context.repeat(DROP_RETRY_PAUSE, async move |context: &Rc<ShardContext>| {
             if !drops.drops.borrow().is_empty() {
                 drops.try_to_carry_out(context).await;
             }

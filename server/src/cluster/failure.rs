@@ -21,7 +21,7 @@ use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;
 
 /// Interval between checks of a shard.
-const PERIOD: Duration = Duration::from_millis(500);
+const FAILURE_CHECK_PERIOD: Duration = Duration::from_millis(500);
 
 /// What the node does about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ fn reaction(context: &ShardContext) -> Option<(Reaction, String)> {
 
 /// Starts the checks of this shard.
 pub fn watch(context: &Rc<ShardContext>) {
-    context.repeat(PERIOD, async |context| {
+    context.repeat(FAILURE_CHECK_PERIOD, async |context| {
         let Some((reaction, reason)) = reaction(context) else { return };
         match reaction {
             Reaction::GoOn => {}
@@ -100,12 +100,12 @@ async fn stop_serving(context: &Rc<ShardContext>, reason: &str) {
         "the disk of this node has failed: it serves nothing until it is restarted"
     );
     context.node.status.set_state(ServingState::Failed);
-    let told = context.run_on(0, |context| {
+    let announcement = context.run_on(0, |context| {
         context.liveness().wake();
         context.liveness().leave(&context);
         Box::pin(std::future::ready(()))
     });
-    if told.await.is_err() {
+    if announcement.await.is_err() {
         tracing::debug!("the node is stopping already");
     }
 }

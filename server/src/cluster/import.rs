@@ -34,7 +34,7 @@ use crate::shard::snapshots;
 const TURNS_IN_FLIGHT: usize = 8;
 /// Attempts to write what was not acknowledged in time, and the pause between them.
 const ATTEMPTS: usize = 4;
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const WRITE_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is to be imported.
 #[derive(Debug, Clone)]
@@ -238,7 +238,7 @@ async fn write_turn(
         context.shard.admit().await?;
         match write_all(context, changes.clone(), consistency, WriteType::Simple).await {
             Err(RequestError::WriteTimeout { .. } | RequestError::Overloaded(_)) if attempt < ATTEMPTS => {
-                context.clock.sleep(RETRY_PAUSE).await;
+                context.clock.sleep(WRITE_RETRY_PAUSE).await;
             }
             written => return written,
         }

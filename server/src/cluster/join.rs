@@ -30,8 +30,8 @@ const CLOCK_SKEW_MAX: Duration = Duration::from_secs(10);
 /// Timeout of a request to a seed.
 const SEED_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before the seeds are asked again: starts with this one and grows up to the second one.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+const SEED_RETRY_PAUSE: Duration = Duration::from_millis(50);
+const SEED_RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Added to the timeout of a seed for the network round trip.
 const SEED_ROUND_TRIP: Duration = Duration::from_secs(1);
 
@@ -59,7 +59,7 @@ pub async fn join(
     let end = context.clock.monotonic() + deadline;
     let member = own_member(context, MemberState::Joining(TransitionPhase::WriteBoth));
     let mut last = "there are no seeds".to_owned();
-    let mut pause = RETRY_PAUSE;
+    let mut pause = SEED_RETRY_PAUSE;
     let mut notices = LogThrottle::default();
     loop {
         let mut asked = Vec::new();
@@ -142,7 +142,7 @@ pub async fn join(
             return Err(JoinError::TimedOut { deadline, last });
         }
         context.clock.sleep(pause.min(left)).await;
-        pause = (pause + RETRY_PAUSE).min(RETRY_PAUSE_MAX);
+        pause = (pause + SEED_RETRY_PAUSE).min(SEED_RETRY_PAUSE_MAX);
     }
 }
 

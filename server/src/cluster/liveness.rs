@@ -41,7 +41,7 @@ use crate::shard::status_table::{NodeStatus, ServingState};
 const FACTS_PERIOD: Duration = Duration::from_secs(5);
 /// Interval at which the size of the data is measured.
 const DATA_SIZE_PERIOD: Duration = Duration::from_secs(10);
-/// Interval of checks for changes that were not announced with [`Liveness::wake`].
+/// Interval of checks for changes that were not announced with [`LivenessMonitor::wake`].
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Time for which a joining member counts as alive before the detector has heard from it.
@@ -60,9 +60,9 @@ pub enum Change {
 
 type Hook = Rc<dyn Fn(&Rc<ShardContext>, &Change)>;
 
-/// The liveness state of a shard: active on the first shard, idle on all others.
+/// Runs the failure detector for a shard: active on the first shard, idle on all others.
 #[derive(Default)]
-pub struct Liveness {
+pub struct LivenessMonitor {
     running: RefCell<Option<Running>>,
     hooks: RefCell<Vec<Hook>>,
     wake: Notify,
@@ -70,7 +70,7 @@ pub struct Liveness {
 
 impl ShardContext {
     /// The failure detector; active on the first shard.
-    pub fn liveness(&self) -> &Liveness {
+    pub fn liveness(&self) -> &LivenessMonitor {
         self.layers.get()
     }
 }
@@ -89,7 +89,7 @@ struct Running {
     has_looked: bool,
     announced: Option<NodeStatus>,
     announced_disk: DiskStatus,
-    next_telling: Duration,
+    next_announcement: Duration,
     data_bytes: u64,
     next_data_size: Duration,
 }
@@ -128,7 +128,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
         has_looked: false,
         announced: None,
         announced_disk: DiskStatus::default(),
-        next_telling: now,
+        next_announcement: now,
         data_bytes: 0,
         next_data_size: now,
     });
@@ -155,7 +155,7 @@ async fn run(context: Rc<ShardContext>) {
     }
 }
 
-impl Liveness {
+impl LivenessMonitor {
     /// Calls a function, on the first shard, at every change from now on.
     pub fn on_change(&self, hook: impl Fn(&Rc<ShardContext>, &Change) + 'static) {
         self.hooks.borrow_mut().push(Rc::new(hook));
@@ -237,7 +237,7 @@ impl Liveness {
         }
         context.node.learn_removed(&from);
         self.leave(context);
-        self.tell_hooks(context, &[Change::Removed]);
+        self.call_hooks(context, &[Change::Removed]);
     }
 
     /// Handles everything that is due and publishes the results. Returns the time until something is due again.
@@ -252,16 +252,16 @@ impl Liveness {
             }
             running.send(context);
             let changes = running.publish(context, now);
-            running.tell_facts(context, now, &changes);
-            running.tell_clients(context);
+            running.announce_facts(context, now, &changes);
+            running.notify_clients(context);
             let due = running.detector.next_due().map_or(LOOK_PERIOD, |due| due.saturating_sub(now));
             (changes, due.min(LOOK_PERIOD))
         };
-        self.tell_hooks(context, &changes);
+        self.call_hooks(context, &changes);
         wait
     }
 
-    fn tell_hooks(&self, context: &Rc<ShardContext>, changes: &[Change]) {
+    fn call_hooks(&self, context: &Rc<ShardContext>, changes: &[Change]) {
         let hooks: Vec<Hook> = self.hooks.borrow().clone();
         for change in changes {
             for hook in &hooks {
@@ -336,7 +336,7 @@ impl Running {
 
     /// Announces the status of this node to the others: when it has changed, when a member has just come up, and
     /// periodically.
-    fn tell_facts(&mut self, context: &Rc<ShardContext>, now: Duration, changes: &[Change]) {
+    fn announce_facts(&mut self, context: &Rc<ShardContext>, now: Duration, changes: &[Change]) {
         if self.active.is_empty() {
             return;
         }
@@ -359,7 +359,7 @@ impl Running {
             || known.is_none_or(|announced| {
                 NodeStatus { data_bytes: announced.data_bytes, ..status.clone() } != *announced
             });
-        let is_due = now >= self.next_telling;
+        let is_due = now >= self.next_announcement;
         let to: Vec<HostId> = if has_changed || is_due {
             self.active.keys().copied().collect()
         } else {
@@ -370,7 +370,7 @@ impl Running {
             changes.iter().filter_map(come_up).collect()
         };
         if has_changed || is_due {
-            self.next_telling = now + FACTS_PERIOD;
+            self.next_announcement = now + FACTS_PERIOD;
             self.announced = Some(NodeStatus { sequence: status.sequence + 1, ..status });
             self.announced_disk = disk;
         }
@@ -393,7 +393,7 @@ impl Running {
     }
 
     /// Sends events to clients for the changes that they can see.
-    fn tell_clients(&mut self, context: &ShardContext) {
+    fn notify_clients(&mut self, context: &ShardContext) {
         let view = context.cluster_view();
         let own = context.node.host_id;
         let visible = |member: &&Arc<Member>| member.owns_tokens() && member.host_id != own;

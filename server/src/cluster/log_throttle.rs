@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Interval at which an unchanged line is repeated.
-const PERIOD: Duration = Duration::from_mins(1);
+const REPEATED_LINE_PERIOD: Duration = Duration::from_mins(1);
 
 /// The last line written for each subject.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
-    told: BTreeMap<String, (String, Duration)>,
+    written: BTreeMap<String, (String, Duration)>,
 }
 
 impl LogThrottle {
@@ -18,11 +18,11 @@ impl LogThrottle {
     pub fn is_due(&mut self, subject: &impl ToString, what: &impl ToString, now: Duration) -> bool {
         let (subject, what) = (subject.to_string(), what.to_string());
         let is_known = self
-            .told
+            .written
             .get(&subject)
-            .is_some_and(|(told, at)| *told == what && now.saturating_sub(*at) < PERIOD);
+            .is_some_and(|(written, at)| *written == what && now.saturating_sub(*at) < REPEATED_LINE_PERIOD);
         if !is_known {
-            self.told.insert(subject, (what, now));
+            self.written.insert(subject, (what, now));
         }
         !is_known
     }

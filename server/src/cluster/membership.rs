@@ -56,7 +56,7 @@ const STATUS_DEADLINE: Duration = Duration::from_secs(5);
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause before a failed transfer is retried, and before a busy cluster is asked again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const TRANSITION_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval at which a waiting task checks the state even without a notification.
 const IDLE_PAUSE: Duration = Duration::from_secs(5);
 /// Time without news from the metadata log after which a joining node reports itself.
@@ -148,7 +148,7 @@ async fn receive(context: Rc<ShardContext>) {
                         if notices.is_due(&"receiving", &error, context.clock.monotonic()) {
                             tracing::warn!(%error, "streaming of ranges failed; it will be retried");
                         }
-                        patience = RETRY_PAUSE;
+                        patience = TRANSITION_RETRY_PAUSE;
                     }
                 }
             }
@@ -196,7 +196,7 @@ async fn drive(context: Rc<ShardContext>) {
                     if notices.is_due(&"step", &error, context.clock.monotonic()) {
                         tracing::warn!(%error, "the next step of a transition failed; it will be retried");
                     }
-                    RETRY_PAUSE
+                    TRANSITION_RETRY_PAUSE
                 }
             },
         };
@@ -388,7 +388,7 @@ pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
         match state {
             Some(MemberState::Normal | MemberState::Leaving(_)) => return Ok(()),
             Some(state @ MemberState::Joining(_)) => {
-                tell_progress(context);
+                report_progress(context);
                 let now = context.clock.monotonic();
                 if news.0 != version {
                     news = (version, now);
@@ -422,7 +422,7 @@ async fn ask_for_news(context: &Rc<ShardContext>, state: MemberState) {
 }
 
 /// Logs the progress of a join.
-fn tell_progress(context: &ShardContext) {
+fn report_progress(context: &ShardContext) {
     let Some(progress) = streaming::progress(context).receiving else {
         tracing::info!("joining the cluster");
         return;

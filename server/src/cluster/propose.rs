@@ -19,7 +19,7 @@ use super::message::{ClusterRequest, ClusterResponse};
 use crate::shard::context::ShardContext;
 
 /// Pause before a command is sent again.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
+const PROPOSAL_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Timeout of one request to another member.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// Timeout of one query whether a member has applied a version.
@@ -103,7 +103,7 @@ pub async fn wait_applied_everywhere(
             match applied_at(context, member, version, left.min(APPLIED_PATIENCE)).await {
                 Ok(applied) if applied >= version => return None,
                 Ok(_) => {}
-                Err(_) => context.clock.sleep(RETRY_PAUSE).await,
+                Err(_) => context.clock.sleep(PROPOSAL_RETRY_PAUSE).await,
             }
         }
     });
@@ -117,18 +117,23 @@ pub async fn wait_applied_everywhere(
 /// Announces to every live member that all of them, except those in `behind`, have applied a version and with it a
 /// version of the schema. So `system.peers` of each agrees with `system.local` of the others when a schema change is
 /// acknowledged.
-pub async fn tell_agreed(context: &Rc<ShardContext>, version: u64, schema_version: Uuid, behind: &[HostId]) {
+pub async fn announce_agreed(
+    context: &Rc<ShardContext>,
+    version: u64,
+    schema_version: Uuid,
+    behind: &[HostId],
+) {
     let cluster = context.cluster();
     let agreed = |host_id: &HostId| cluster.is_alive(host_id) && !behind.contains(host_id);
     let members: Vec<HostId> = cluster.topology.members.keys().copied().filter(agreed).collect();
     note_agreed(context, version, schema_version, &members);
     let request = ClusterRequest::Agreed { version, schema_version, members: members.clone() };
     let others = members.iter().filter(|host_id| **host_id != context.node.host_id);
-    let told = others.filter_map(|host_id| cluster.topology.member(host_id)).map(|member| {
+    let announcements = others.filter_map(|host_id| cluster.topology.member(host_id)).map(|member| {
         // A member that misses this message learns it from the announcements of the others.
         context.ask(member, 0, &request, APPLIED_PATIENCE)
     });
-    futures::future::join_all(told).await;
+    futures::future::join_all(announcements).await;
 }
 
 /// Executes [`ClusterRequest::Agreed`].
@@ -179,7 +184,7 @@ async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result
         if left.is_zero() {
             return Err(no_leader(deadline));
         }
-        context.clock.sleep(RETRY_PAUSE.min(left)).await;
+        context.clock.sleep(PROPOSAL_RETRY_PAUSE.min(left)).await;
     }
 }
 
@@ -253,7 +258,7 @@ async fn propose_here(
         }
         attempts += 1;
         let left = end.saturating_sub(context.clock.monotonic());
-        context.clock.sleep(RETRY_PAUSE.min(left)).await;
+        context.clock.sleep(PROPOSAL_RETRY_PAUSE.min(left)).await;
     }
 }
 

@@ -146,7 +146,7 @@ async fn agree(
             metadata::CommandOutcome::Applied { version } => {
                 drop(turn);
                 let behind = cluster::wait_applied_everywhere(context, version, AGREEMENT_PATIENCE).await;
-                cluster::tell_agreed(context, version, change.catalog.version, &behind).await;
+                cluster::announce_agreed(context, version, change.catalog.version, &behind).await;
                 return Ok(Some(Agreed { effect, warnings: [change.warnings, warnings].concat() }));
             }
             metadata::CommandOutcome::Conflict { .. } => {

@@ -16,7 +16,7 @@ use super::raft::{LogError, MetadataLog};
 use crate::shard::context::ShardContext;
 
 /// Interval of the leader's checks, in addition to one after each change.
-const PERIOD: Duration = Duration::from_secs(1);
+const VOTER_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// Time for which a node that is not a member participates: one that joins, or one that has left and must learn of
 /// it.
 const GRACE: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub async fn keep(context: Rc<ShardContext>) {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
             _ = applied.changed() => {}
-            () = context.clock.sleep(PERIOD) => {}
+            () = context.clock.sleep(VOTER_CHECK_PERIOD) => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 /// Time between two warnings, as in Cassandra.
-const PERIOD: Duration = Duration::from_mins(30);
+const WARNING_PERIOD: Duration = Duration::from_mins(30);
 
 /// When this shard has warned last.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub struct DiskWarnings {
 impl DiskWarnings {
     /// Whether a warning is due at this monotonic time; then the next one is not for a while.
     pub fn is_due(&self, now: Duration) -> bool {
-        let is_due = self.last.get().is_none_or(|last| now.saturating_sub(last) >= PERIOD);
+        let is_due = self.last.get().is_none_or(|last| now.saturating_sub(last) >= WARNING_PERIOD);
         if is_due {
             self.last.set(Some(now));
         }

@@ -1,6 +1,6 @@
 //! The states that the layers keep with a node and its shards. This is the only place that knows all of them.
 
-use crate::cluster::liveness::Liveness;
+use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
 use crate::coordinator::paxos;
@@ -23,7 +23,7 @@ pub fn of_shard() -> Layers {
         .with(ReplicationState::default())
         .with(PaxosState::default())
         .with(Connections::default())
-        .with(Liveness::default())
+        .with(LivenessMonitor::default())
         .with(OpenMetadataLog::default())
         .with(SchemaLock::default())
         .with(ClientSource(connection::clients));

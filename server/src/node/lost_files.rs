@@ -213,7 +213,7 @@ enum Harm {
 }
 
 /// Starts a node on these files and reads everything. Returns the files after the start, and the outcome.
-fn start_and_check(files: &FileContents, left: &Left, seed: u64) -> (FileContents, Outcome) {
+fn start_and_check(files: &FileContents, left: &Left, seed: u64) -> (FileContents, StartOutcome) {
     let disk = SimulatedDisk::with_files(seed, files);
     let rows = left.rows.clone();
     let uncertain = left.uncertain.clone();
@@ -232,16 +232,16 @@ fn start_and_check(files: &FileContents, left: &Left, seed: u64) -> (FileContent
             Ok::<_, String>(Ok(files))
         };
         match checked.await {
-            Ok(Ok(files)) => (files, Outcome::AllRows),
-            Ok(Err(difference)) => (FileContents::new(), Outcome::Lost(difference)),
-            Err(error) => (machine.disk.files(), Outcome::Refused(error)),
+            Ok(Ok(files)) => (files, StartOutcome::AllRows),
+            Ok(Err(difference)) => (FileContents::new(), StartOutcome::Lost(difference)),
+            Err(error) => (machine.disk.files(), StartOutcome::Refused(error)),
         }
     })
 }
 
 /// How a start and the reads behind it ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum StartOutcome {
     AllRows,
     Refused(String),
     /// Rows are missing, or there are others, and no error says so.
@@ -320,7 +320,7 @@ fn no_file_is_lost_in_silence() {
         let left = history(seed);
         let mut random = SplitMix64::new(seed);
         let (undamaged, started) = start_and_check(&left.files, &left, seed);
-        assert_eq!(started, Outcome::AllRows, "seed {seed}");
+        assert_eq!(started, StartOutcome::AllRows, "seed {seed}");
         let is_quarantined = |path: &PathBuf| path.starts_with("/data/quarantine");
         let quarantined: Vec<&PathBuf> = undamaged.keys().filter(|path| is_quarantined(path)).collect();
         assert!(
@@ -337,12 +337,12 @@ fn no_file_is_lost_in_silence() {
             let files = harmed(&left.files, &path, &harm);
             let (after, outcome) = start_and_check(&files, &left, seed);
             let error = match outcome {
-                Outcome::AllRows => {
+                StartOutcome::AllRows => {
                     mended += 1;
                     continue;
                 }
-                Outcome::Lost(difference) => panic!("{context}: {difference}"),
-                Outcome::Refused(error) => error,
+                StartOutcome::Lost(difference) => panic!("{context}: {difference}"),
+                StartOutcome::Refused(error) => error,
             };
             refused += 1;
             assert!(error.contains("/data/"), "{context}: no file is named: {error}");

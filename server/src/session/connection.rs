@@ -183,7 +183,7 @@ impl Wire {
                 }
                 event = events.recv() => {
                     if let Ok(event) = event {
-                        connection.tell(&event);
+                        connection.send_event(&event);
                     }
                 }
             }
@@ -376,7 +376,7 @@ impl Connection {
         }
     }
 
-    fn tell(&self, event: &Event) {
+    fn send_event(&self, event: &Event) {
         if self.registered.get()[event.event_type() as usize] {
             let version = self.version.get();
             self.write(|out| event.encode(out, version));

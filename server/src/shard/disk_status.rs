@@ -186,21 +186,21 @@ mod tests {
     fn writes_are_checked_while_any_disk_is_short() {
         let table = DiskTable::default();
         let other = Uuid::from_u128(1);
-        let tell = |generation, sequence, is_reserve_reached| {
+        let learn = |generation, sequence, is_reserve_reached| {
             let status = DiskStatus { is_reserve_reached, ..DiskStatus::default() };
             table.learn(other, DiskAnnouncement { generation, sequence, status });
         };
         assert!(!table.is_any_short());
-        tell(1, 5, true);
+        learn(1, 5, true);
         assert!(table.is_any_short() && table.of(&other).is_reserve_reached);
-        tell(1, 4, false);
+        learn(1, 4, false);
         assert!(table.is_any_short(), "older news are passed over");
-        tell(2, 1, false);
+        learn(2, 1, false);
         assert!(!table.is_any_short());
         assert!(table.set_own(DiskStatus { usage: DiskUsage::Stuffed, is_reserve_reached: false }));
         assert!(table.is_any_short());
         assert!(table.set_own(DiskStatus::default()) && !table.set_own(DiskStatus::default()));
-        tell(2, 2, true);
+        learn(2, 2, true);
         table.forget_others_than(|_| false);
         assert!(!table.is_any_short() && table.of(&other) == DiskStatus::default());
     }

@@ -16,7 +16,7 @@ pub type Row = Vec<Option<Vec<u8>>>;
 
 /// The answer to a statement.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+pub struct StatementResponse {
     /// Names of the columns.
     pub columns: Vec<String>,
     pub rows: Vec<Row>,
@@ -24,7 +24,7 @@ pub struct Answer {
     pub next_page: Option<Vec<u8>>,
 }
 
-impl Answer {
+impl StatementResponse {
     /// All rows as numbers; a boolean is 0 or 1.
     pub fn integers(&self) -> Vec<Vec<Option<i64>>> {
         let number = |row: &Row, column: usize| match row[column].as_deref() {
@@ -67,21 +67,27 @@ pub async fn execute(
 }
 
 /// Executes a statement without bind values.
-pub async fn ask(context: &Rc<ShardContext>, text: &str, options: &RequestOptions) -> Result<Answer> {
+pub async fn ask(
+    context: &Rc<ShardContext>,
+    text: &str,
+    options: &RequestOptions,
+) -> Result<StatementResponse> {
     let statement = Statement::new(text, None, &context.catalog_view())?;
     let outcome = execute(context, &statement, &BorrowedValues::new(), options, &mut Vec::new()).await?;
     Ok(match outcome {
-        Outcome::Rows(page) => Answer {
+        Outcome::Rows(page) => StatementResponse {
             columns: statement.result_columns.iter().map(|column| column.name.clone()).collect(),
             rows: rows(&page.rows, page.row_count, statement.result_columns.len()),
             next_page: page.paging_state.map(|state| state.encode(statement.fingerprint)),
         },
-        Outcome::OwnRows { columns, page, .. } => Answer {
+        Outcome::OwnRows { columns, page, .. } => StatementResponse {
             rows: rows(&page.rows, page.row_count, columns.len()),
             columns: columns.into_iter().map(|column| column.name).collect(),
             next_page: None,
         },
-        Outcome::Void | Outcome::SetKeyspace(_) | Outcome::SchemaChange { .. } => Answer::default(),
+        Outcome::Void | Outcome::SetKeyspace(_) | Outcome::SchemaChange { .. } => {
+            StatementResponse::default()
+        }
     })
 }
 

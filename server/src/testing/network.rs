@@ -83,7 +83,7 @@ pub struct Network {
     machines: RefCell<Vec<Weak<Machine>>>,
 }
 
-type Answer = oneshot::Sender<Result<Bytes, CallError>>;
+type ResponseSender = oneshot::Sender<Result<Bytes, CallError>>;
 
 impl Network {
     /// A network whose messages are tasks of `outside`.
@@ -108,7 +108,13 @@ impl Network {
             .find(|machine| machine.address.get() == address)
     }
 
-    fn dispatch(self: &Rc<Self>, sender: &Sender, to: Destination, message: Bytes, answer: Option<Answer>) {
+    fn dispatch(
+        self: &Rc<Self>,
+        sender: &Sender,
+        to: Destination,
+        message: Bytes,
+        answer: Option<ResponseSender>,
+    ) {
         let Some(outside) = self.outside.upgrade() else { return };
         let Some(target) = self.machine_at(to.address) else { return };
         self.conditions.sent(sender.index, target.index, &message);
@@ -124,12 +130,12 @@ impl Network {
         target: Rc<Machine>,
         to: Destination,
         message: Bytes,
-        answer: Option<Answer>,
+        answer: Option<ResponseSender>,
     ) {
         let (from, index) = (sender.index, target.index);
         let unreachable =
             |reason: &str| CallError::Unreachable { address: to.address, reason: reason.to_owned() };
-        let refuse = |answer: Option<Answer>, error: CallError| {
+        let refuse = |answer: Option<ResponseSender>, error: CallError| {
             // The caller may have timed out.
             let _ = answer.map(|answer| answer.send(Err(error)));
         };
@@ -168,7 +174,7 @@ impl Network {
         });
     }
 
-    fn answer(self: &Rc<Self>, asker: usize, from: usize, response: Bytes, answer: Answer) {
+    fn answer(self: &Rc<Self>, asker: usize, from: usize, response: Bytes, answer: ResponseSender) {
         let Some(outside) = self.outside.upgrade() else { return };
         let response = self.conditions.answered(from, asker, response);
         let network = self.clone();

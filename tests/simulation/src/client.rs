@@ -5,7 +5,7 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use helenus::coordinator::RequestOptions;
 use helenus::shard::status_table::ServingState;
-use helenus::testing::client::{self, Answer};
+use helenus::testing::client::{self, StatementResponse};
 use helenus_query::error::RequestError;
 use tokio::sync::oneshot;
 
@@ -42,7 +42,7 @@ impl Question {
 }
 
 /// Executes a statement on a shard of a node.
-pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<Answer, AskError> {
+pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<StatementResponse, AskError> {
     let context = machine.context(shard).filter(|_| machine.is_serving());
     let Some(context) = context else { return Err(AskError::Refused("the node is down".to_owned())) };
     if context.node.status.state() > ServingState::Serving {

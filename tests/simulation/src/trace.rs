@@ -66,7 +66,7 @@ pub enum Echo {
     Everything,
 }
 
-struct State {
+struct TraceState {
     digest: u64,
     events: u64,
     last: VecDeque<(u64, Event)>,
@@ -76,17 +76,17 @@ struct State {
 /// The record of one simulation.
 pub struct Trace {
     start: Instant,
-    state: Mutex<State>,
+    state: Mutex<TraceState>,
 }
 
 impl Trace {
     /// A trace that starts now (virtual time).
     pub fn new(echo: Echo) -> Self {
-        let state = State { digest: 0, events: 0, last: VecDeque::with_capacity(KEPT), echo };
+        let state = TraceState { digest: 0, events: 0, last: VecDeque::with_capacity(KEPT), echo };
         Self { start: Instant::now(), state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TraceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

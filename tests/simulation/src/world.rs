@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use helenus::testing::client::Answer;
+use helenus::testing::client::StatementResponse;
 use helenus_engine::io::SplitMix64;
 use tokio::task::LocalSet;
 
@@ -94,7 +94,11 @@ impl World {
     }
 
     /// Executes a statement on some shard of some node.
-    pub async fn ask_any(&self, random: &mut SplitMix64, question: Question) -> Result<Answer, AskError> {
+    pub async fn ask_any(
+        &self,
+        random: &mut SplitMix64,
+        question: Question,
+    ) -> Result<StatementResponse, AskError> {
         let members = self.members();
         let machine = &members[random.below(members.len() as u64) as usize];
         ask(machine, random.below(16) as usize, question).await
@@ -106,7 +110,7 @@ impl World {
         random: &mut SplitMix64,
         question: &Question,
         tries: usize,
-    ) -> Result<Answer, AskError> {
+    ) -> Result<StatementResponse, AskError> {
         let mut last = AskError::Refused("not tried".to_owned());
         for _ in 0..tries {
             match self.ask_any(random, question.clone()).await {

@@ -1,4 +1,4 @@
-//! What recycled files contain from earlier lives is never taken for a group, whoever has put it there.
+//! What recycled files contain from earlier lives is never taken for a group, even if a client wrote it on purpose.
 
 use super::super::adversary;
 use super::super::format::{self, GroupHeader, Salt};

@@ -4,12 +4,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::state::{State, crashed, lock};
+use super::state::{DiskState, crashed, lock};
 use crate::io::disk::{CompleteFile, DiskError, DiskFuture};
 use crate::io::yield_now::yield_now;
 
 pub(super) struct SimulatedCompleteFile {
-    pub(super) state: Arc<Mutex<State>>,
+    pub(super) state: Arc<Mutex<DiskState>>,
     pub(super) inode: u64,
     pub(super) length: u64,
     pub(super) path: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct SimulatedCompleteFile {
 }
 
 impl SimulatedCompleteFile {
-    fn part(&self, state: &mut State, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    fn part(&self, state: &mut DiskState, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         if state.crashed || state.life != self.life {
             return Err(crashed());
         }

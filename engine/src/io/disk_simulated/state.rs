@@ -94,7 +94,7 @@ fn within(names: &Names, path: &Path) -> Vec<PathBuf> {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DiskState {
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) next_inode: u64,
     pub(super) durable_names: Names,
@@ -121,7 +121,7 @@ pub(super) struct State {
 }
 
 /// Locks the state of a disk.
-pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+pub(super) fn lock(state: &Mutex<DiskState>) -> MutexGuard<'_, DiskState> {
     // The state is consistent between statements. Panicking here would hide the message of the first panic.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -161,7 +161,7 @@ pub(super) fn sectors(offset: usize, data: &[u8]) -> impl Iterator<Item = (usize
     })
 }
 
-impl State {
+impl DiskState {
     pub(super) fn run<T>(
         &mut self,
         call: impl FnOnce(&mut Self, Option<Fault>) -> io::Result<T>,

@@ -52,9 +52,9 @@ fn nodes_find_each_other_and_tell_their_clients() {
         for node in 0..3 {
             assert_eq!(alive(&cluster, node), [0, 1, 2]);
         }
-        let mut told = heard(&mut events);
-        told.sort_by_key(|event| format!("{event:?}"));
-        assert_eq!(told, [Event::NodeUp(native(1)), Event::NodeUp(native(2))]);
+        let mut events = heard(&mut events);
+        events.sort_by_key(|event| format!("{event:?}"));
+        assert_eq!(events, [Event::NodeUp(native(1)), Event::NodeUp(native(2))]);
         let status = cluster.nodes[0][0].node.status.of(&host_id(1)).unwrap();
         assert_eq!(status.state, ServingState::Serving);
         assert_eq!(status.schema_version, cluster.nodes[1][0].catalog().version);
@@ -171,20 +171,20 @@ fn a_view_made_from_outdated_liveness_is_corrected() {
 fn what_a_node_tells_of_its_disk_is_known_everywhere_at_once_and_forgotten_with_it() {
     with_cluster(3, &Config::default(), |cluster| async move {
         begin(&cluster).await;
-        let told = DiskStatus { is_reserve_reached: true, ..DiskStatus::default() };
+        let announced = DiskStatus { is_reserve_reached: true, ..DiskStatus::default() };
         let node = &cluster.nodes[2][0];
-        assert!(node.node.disks.set_own(told));
+        assert!(node.node.disks.set_own(announced));
         node.liveness().wake();
         cluster.pass(Duration::from_millis(500)).await;
         for other in 0..2 {
             let disks = &cluster.nodes[other][0].node.disks;
-            assert!(disks.of(&host_id(2)) == told && disks.is_any_short());
+            assert!(disks.of(&host_id(2)) == announced && disks.is_any_short());
         }
         node.node.disks.set_own(DiskStatus::default());
         node.liveness().wake();
         cluster.pass(Duration::from_millis(500)).await;
         assert!(!cluster.nodes[0][0].node.disks.is_any_short());
-        node.node.disks.set_own(told);
+        node.node.disks.set_own(announced);
         node.liveness().wake();
         cluster.pass(seconds(1)).await;
         cluster.change_ring(&[(2, None)]);

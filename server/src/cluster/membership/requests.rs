@@ -10,7 +10,8 @@ use helenus_ring::metadata::{Command, CommandOutcome, REMOVALS};
 use helenus_ring::topology::Topology;
 
 use super::{
-    IDLE_PAUSE, MembershipError, PROPOSAL_DEADLINE, RETRY_PAUSE, Result, check_removed, wait_for_change,
+    IDLE_PAUSE, MembershipError, PROPOSAL_DEADLINE, Result, TRANSITION_RETRY_PAUSE, check_removed,
+    wait_for_change,
 };
 use crate::cluster::log_throttle::LogThrottle;
 use crate::cluster::propose::propose;
@@ -99,7 +100,7 @@ async fn start_leave(
                     tracing::info!(host_id = %other, "another member is joining or leaving; waiting for it to finish");
                 }
                 let version = context.cluster_view().topology.version;
-                if !wait_for_change(context, version, RETRY_PAUSE).await {
+                if !wait_for_change(context, version, TRANSITION_RETRY_PAUSE).await {
                     return Err(RequestError::Server("the node is shutting down".to_owned()).into());
                 }
             }

@@ -28,7 +28,7 @@ use crate::cluster::stored::{CATALOG_FILE, Stored};
 use crate::shard::context::ShardContext;
 
 /// Pause before a state that could not be installed is retried.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const INSTALL_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The state as of the last applied entry.
 pub type AppliedState = Rc<RefCell<Stored>>;
@@ -81,22 +81,22 @@ impl NodeStateMachine {
             *self.applied.borrow_mut() = new;
             return Ok(outcome);
         }
-        let told = match command {
+        let notice = match command {
             Command::ChangeSchema(change) => SchemaNotice::Event(change.event.clone()),
             _ => SchemaNotice::Nothing,
         };
-        self.take_over(&old, new, told).await?;
+        self.take_over(&old, new, notice).await?;
         Ok(outcome)
     }
 
     /// Makes `new` the state of the node.
-    async fn take_over(&self, old: &Stored, new: Stored, told: SchemaNotice) -> Result<(), io::Error> {
+    async fn take_over(&self, old: &Stored, new: Stored, notice: SchemaNotice) -> Result<(), io::Error> {
         self.insist(async || self.end_drops_of(&new, old).await).await?;
         let dropped = drops::between(&self.context, &old.state.catalog, &new.state.catalog);
         self.drops.add(dropped.map_err(|error| io::Error::other(error.to_string()))?);
         self.insist(async || {
             let store = self.store(&new);
-            applying::take_over(&self.context, &old.state, &new.state, told.clone(), store).await
+            applying::take_over(&self.context, &old.state, &new.state, notice.clone(), store).await
         })
         .await?;
         // There is no await between the publication of the version and this: a task that waits for the version reads this state.
@@ -133,7 +133,7 @@ impl NodeStateMachine {
                 return Err(io::Error::other(error.to_string()));
             }
             tracing::error!(%error, "a change of the cluster could not be installed; it will be retried");
-            self.context.clock.sleep(RETRY_PAUSE).await;
+            self.context.clock.sleep(INSTALL_RETRY_PAUSE).await;
         }
         Ok(())
     }

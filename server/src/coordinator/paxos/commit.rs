@@ -110,13 +110,13 @@ impl Distribution {
                             hints::store(&self.context, member.host_id, &self.change, self.begun_micros)
                                 .await;
                         }
-                        tell(&mut waiting, Err(self.timeout(0, demand.required())));
+                        report(&mut waiting, Err(self.timeout(0, demand.required())));
                         return;
                     }
                 }
             }
         }
-        tell(&mut waiting, Ok(()));
+        report(&mut waiting, Ok(()));
     }
 
     /// Sends the commit to the replicas of one epoch. `Some`: the ring has changed.
@@ -140,7 +140,7 @@ impl Distribution {
         }
         let mut sent = sent;
         loop {
-            self.tell_if_decided(demand, &acknowledged, &failed, sent.is_empty(), waiting);
+            self.report_if_decided(demand, &acknowledged, &failed, sent.is_empty(), waiting);
             match sent.next().await {
                 None => break,
                 Some((member, Ok(()))) => acknowledged.push(member),
@@ -191,7 +191,7 @@ impl Distribution {
 
     /// Answers the client when the level is reached, or with an error when all replicas have answered: only then is
     /// the reported number of acknowledgements right.
-    fn tell_if_decided(
+    fn report_if_decided(
         &self,
         demand: &RequiredReplicas,
         acknowledged: &[Arc<Member>],
@@ -200,7 +200,7 @@ impl Distribution {
         waiting: &mut Waiting,
     ) {
         if demand.is_met(acknowledged.iter().map(|member| &**member)) {
-            tell(waiting, Ok(()));
+            report(waiting, Ok(()));
             return;
         }
         if !have_all_answered {
@@ -224,11 +224,11 @@ impl Distribution {
         } else {
             self.timeout(received, required)
         };
-        tell(waiting, Err(error));
+        report(waiting, Err(error));
     }
 }
 
-fn tell(waiting: &mut Waiting, outcome: Result<()>) {
+fn report(waiting: &mut Waiting, outcome: Result<()>) {
     if let Some(sender) = waiting.take() {
         // The client may have disconnected.
         let _ = sender.send(outcome);

@@ -99,7 +99,7 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
             PaxosResponse::Forgotten
         }
     };
-    let is_told = match &response {
+    let is_relied_on = match &response {
         PaxosResponse::Rejected { .. } | PaxosResponse::Forgotten => false,
         PaxosResponse::Committed => {
             if let Some(position) = context.last_append() {
@@ -109,7 +109,7 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
         }
         PaxosResponse::Promised(_) | PaxosResponse::Accepted => true,
     };
-    if let Some(position) = context.last_append().filter(|_| is_told) {
+    if let Some(position) = context.last_append().filter(|_| is_relied_on) {
         context.shard.on_disk(position).await.map_err(Failure::from)?;
     }
     Ok(response)

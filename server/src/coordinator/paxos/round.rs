@@ -166,12 +166,12 @@ impl Rounds<'_> {
             let mut answers = self.ask(participants, &question);
             let mut timer = self.context.clock.sleep(self.left());
             loop {
-                let told = tokio::select! {
+                let received = tokio::select! {
                     biased;
-                    told = answers.recv() => told,
+                    received = answers.recv() => received,
                     () = &mut timer => return Ok(RoundEnd::TimeIsUp),
                 };
-                let Some((from, answer)) = told else { return Ok(RoundEnd::TooFew) };
+                let Some((from, answer)) = received else { return Ok(RoundEnd::TooFew) };
                 let answer = match answer {
                     Ok(answer) => answer,
                     Err(Failure::StaleRing { epoch }) => return Ok(RoundEnd::Stale { epoch }),

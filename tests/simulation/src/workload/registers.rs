@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
-use helenus::testing::client::{Answer, integer};
+use helenus::testing::client::{StatementResponse, integer};
 use helenus_engine::io::SplitMix64;
 use helenus_testing::clock::START_MICROS;
 
@@ -26,7 +26,8 @@ use crate::world::{World, pause_ms};
 const PARTITIONS: u64 = 5;
 const ROWS: u64 = 4;
 
-type Place = (i64, i64);
+/// Partition key and clustering key of a register.
+type RegisterKey = (i64, i64);
 
 #[derive(Debug, Default, Clone)]
 struct Register {
@@ -54,7 +55,7 @@ impl Register {
 
 #[derive(Default)]
 pub struct Registers {
-    registers: RefCell<BTreeMap<Place, Register>>,
+    registers: RefCell<BTreeMap<RegisterKey, Register>>,
     timestamps: Cell<i64>,
 }
 
@@ -64,7 +65,7 @@ impl Registers {
         START_MICROS + self.timestamps.get()
     }
 
-    fn with<T>(&self, place: Place, action: impl FnOnce(&mut Register) -> T) -> T {
+    fn with<T>(&self, place: RegisterKey, action: impl FnOnce(&mut Register) -> T) -> T {
         action(self.registers.borrow_mut().entry(place).or_default())
     }
 
@@ -79,7 +80,7 @@ impl Registers {
             _ => Consistency::Quorum,
         };
         let is_strong = !matches!(level, Consistency::One | Consistency::Any);
-        let all: Vec<Place> = (0..ROWS as i64).map(|row| (k, row)).collect();
+        let all: Vec<RegisterKey> = (0..ROWS as i64).map(|row| (k, row)).collect();
         let (text, places, is_deletion) = match random.below(12) {
             0 => (format!("DELETE FROM sim.registers USING TIMESTAMP {timestamp} WHERE k = {k}"), all, true),
             1 => {
@@ -136,7 +137,7 @@ impl Registers {
         }
     }
 
-    fn seen(answer: &Answer) -> BTreeMap<Place, i64> {
+    fn seen(answer: &StatementResponse) -> BTreeMap<RegisterKey, i64> {
         answer
             .rows
             .iter()
@@ -146,7 +147,7 @@ impl Registers {
 
     async fn read(&self, world: &World, random: &mut SplitMix64) {
         let k = random.below(PARTITIONS) as i64;
-        let (condition, places): (String, Vec<Place>) = if random.chance(1, 2) {
+        let (condition, places): (String, Vec<RegisterKey>) = if random.chance(1, 2) {
             let c = random.below(ROWS) as i64;
             (format!(" WHERE k = {k} AND c = {c}"), vec![(k, c)])
         } else if random.chance(3, 4) {

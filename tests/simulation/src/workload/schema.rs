@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::{LocalBoxFuture, join_all};
-use helenus::testing::client::{Answer, integer};
+use helenus::testing::client::{StatementResponse, integer};
 use helenus_engine::io::SplitMix64;
 
 use super::load::Workload;
@@ -46,7 +46,11 @@ fn exists_already(error: &AskError) -> bool {
 }
 
 impl Schema {
-    async fn ask(world: &World, random: &mut SplitMix64, text: String) -> Result<Answer, AskError> {
+    async fn ask(
+        world: &World,
+        random: &mut SplitMix64,
+        text: String,
+    ) -> Result<StatementResponse, AskError> {
         let question = Question::new(text.clone(), Consistency::Quorum);
         let outcome = world.ask_any(random, question).await;
         match &outcome {

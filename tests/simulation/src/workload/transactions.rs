@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
-use helenus::testing::client::{Answer, integer};
+use helenus::testing::client::{StatementResponse, integer};
 use helenus_engine::io::SplitMix64;
 use helenus_testing::linearizability::{Call, Judgement, Operation, Value, judge};
 
@@ -67,7 +67,7 @@ impl Transactions {
         let outcome = world.ask_any(random, question).await;
         let ended = match outcome {
             Ok(answer) => {
-                world.trace.note(format!("{text}: {:?}", told(&answer)));
+                world.trace.note(format!("{text}: {:?}", result_of(&answer)));
                 known.insert(k, take_answer(&mut operation, &answer));
                 Some(world.trace.now_micros())
             }
@@ -82,13 +82,13 @@ impl Transactions {
     }
 }
 
-fn told(answer: &Answer) -> (Option<bool>, Option<i64>) {
+fn result_of(answer: &StatementResponse) -> (Option<bool>, Option<i64>) {
     let value = answer.rows.first().and_then(|row| integer(row, row.len().saturating_sub(1)));
     (answer.applied(), value)
 }
 
 /// Writes the answer into the operation. Returns the value that the row has then.
-fn take_answer(operation: &mut Operation, answer: &Answer) -> Value {
+fn take_answer(operation: &mut Operation, answer: &StatementResponse) -> Value {
     let row = answer.rows.first();
     match operation {
         Operation::Read { seen } => {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::transactions::{is_applied, serial_read, shown_value};
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
-use crate::testing::client::Answer;
+use crate::testing::client::StatementResponse;
 
 /// Waits until all tasks are done. Returns how long that took.
 async fn wait_for<T>(tasks: &[JoinHandle<T>]) -> Duration {
@@ -22,7 +22,7 @@ async fn wait_for<T>(tasks: &[JoinHandle<T>]) -> Duration {
     begun.elapsed()
 }
 
-fn insert(cluster: &Cluster, node: usize, row: usize) -> JoinHandle<Result<Answer>> {
+fn insert(cluster: &Cluster, node: usize, row: usize) -> JoinHandle<Result<StatementResponse>> {
     let text = format!("INSERT INTO three.rows (k, c, v) VALUES (1, {row}, 0) IF NOT EXISTS");
     cluster.begin(node, &text, Consistency::Quorum)
 }

@@ -68,7 +68,7 @@ impl Default for Plan {
 
 /// The result of a run.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct RunResult {
     pub history: Vec<Call>,
     /// Operations with an unknown outcome.
     pub unknown: usize,
@@ -181,7 +181,7 @@ struct World<'p> {
     replicas: Vec<Replica>,
     clients: Vec<Client>,
     network: Vec<Message>,
-    outcome: Outcome,
+    outcome: RunResult,
     begun: usize,
     next_value: u64,
     /// The epoch of the ring in the metadata log; replicas and clients follow.
@@ -195,7 +195,7 @@ struct World<'p> {
 }
 
 /// Runs a model to its end.
-pub fn run(plan: &Plan, seed: u64) -> Outcome {
+pub fn run(plan: &Plan, seed: u64) -> RunResult {
     let mut world = World {
         plan,
         random: SplitMix64::new(seed),
@@ -203,7 +203,7 @@ pub fn run(plan: &Plan, seed: u64) -> Outcome {
         replicas: (0..4).map(|_| Replica::default()).collect(),
         clients: (0..plan.proposers).map(|_| Client::default()).collect(),
         network: Vec::new(),
-        outcome: Outcome::default(),
+        outcome: RunResult::default(),
         begun: 0,
         next_value: 1,
         epoch: 0,

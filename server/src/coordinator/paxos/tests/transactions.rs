@@ -6,16 +6,16 @@ use helenus_query::error::{RequestError, Result};
 use helenus_ring::member::{MemberState, TransitionPhase};
 
 use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
-use crate::testing::client::Answer;
+use crate::testing::client::StatementResponse;
 
 pub(super) const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
 
-pub(super) fn is_applied(outcome: Result<Answer>) -> bool {
+pub(super) fn is_applied(outcome: Result<StatementResponse>) -> bool {
     outcome.unwrap().applied().unwrap()
 }
 
 /// The int that kept a statement from being applied; `None`: it was applied.
-pub(super) fn shown_value(outcome: Result<Answer>) -> Option<i64> {
+pub(super) fn shown_value(outcome: Result<StatementResponse>) -> Option<i64> {
     let answer = outcome.unwrap();
     if answer.applied().unwrap() { None } else { answer.integers()[0][1] }
 }
@@ -48,7 +48,7 @@ fn of_two_inserts_of_one_row_one_is_applied() {
 }
 
 /// The only row of an answer with its columns, each a boolean or an int.
-fn shown_row(outcome: Result<Answer>) -> Vec<(String, Option<i64>)> {
+fn shown_row(outcome: Result<StatementResponse>) -> Vec<(String, Option<i64>)> {
     let answer = outcome.unwrap();
     assert_eq!(answer.rows.len(), 1);
     let cells = answer.integers().remove(0);

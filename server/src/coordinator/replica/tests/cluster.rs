@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::coordinator::RequestOptions;
 use crate::shard::context::ShardContext;
-use crate::testing::client::{self, Answer};
+use crate::testing::client::{self, StatementResponse};
 use crate::testing::cluster::simulate;
 use crate::testing::links::Links;
 use crate::testing::members::Members;
@@ -112,7 +112,12 @@ impl Cluster {
     }
 
     /// Executes a statement on a node and returns its answer.
-    pub async fn query(&self, node: usize, text: &str, consistency: Consistency) -> Result<Answer> {
+    pub async fn query(
+        &self,
+        node: usize,
+        text: &str,
+        consistency: Consistency,
+    ) -> Result<StatementResponse> {
         self.page(node, text, consistency, None, None).await
     }
 
@@ -124,17 +129,22 @@ impl Cluster {
         consistency: Consistency,
         page_rows: Option<usize>,
         cursor: Option<Vec<u8>>,
-    ) -> Result<Answer> {
+    ) -> Result<StatementResponse> {
         let options = RequestOptions { page_rows, paging_state: cursor, ..client::options(consistency) };
         self.ask(node, text, options).await.unwrap()
     }
 
     /// Starts a statement on a node.
-    pub fn begin(&self, node: usize, text: &str, consistency: Consistency) -> JoinHandle<Result<Answer>> {
+    pub fn begin(
+        &self,
+        node: usize,
+        text: &str,
+        consistency: Consistency,
+    ) -> JoinHandle<Result<StatementResponse>> {
         self.ask(node, text, client::options(consistency))
     }
 
-    fn ask(&self, node: usize, text: &str, options: RequestOptions) -> JoinHandle<Result<Answer>> {
+    fn ask(&self, node: usize, text: &str, options: RequestOptions) -> JoinHandle<Result<StatementResponse>> {
         let (machine, text) = (self.machine(node), text.to_owned());
         tokio::task::spawn_local(async move {
             let context = machine.context(0).unwrap();

@@ -6,8 +6,8 @@ use helenus_query::bind::BorrowedValues;
 use super::*;
 use crate::shard::disk_status::{DiskAnnouncement, DiskStatus, DiskUsage};
 
-/// Tells all nodes what one of them would tell of its disk.
-fn tell(cluster: &Cluster, node: usize, sequence: u64, status: DiskStatus) {
+/// Gives all nodes the disk status that one of them would announce.
+fn announce(cluster: &Cluster, node: usize, sequence: u64, status: DiskStatus) {
     for (index, shards) in cluster.nodes.iter().enumerate() {
         let disks = &shards[0].node.disks;
         if index == node {
@@ -41,16 +41,16 @@ fn insert(key: i32) -> String {
 fn is_refused(outcome: Result<(), RequestError>, reason: &str) -> bool {
     let Err(error @ RequestError::NoRoom(_)) = outcome else { panic!("{outcome:?}") };
     let text = error.to_string();
-    let told = "Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure \
+    let prefix = "Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure \
                 threshold. ";
-    text.strip_prefix(told).is_some_and(|rest| rest.contains(reason))
+    text.strip_prefix(prefix).is_some_and(|rest| rest.contains(reason))
 }
 
 #[test]
 fn a_replica_without_room_costs_what_one_that_is_down_costs() {
     with_cluster(3, &Config::default(), |cluster| async move {
         fill(&cluster, 2).await;
-        tell(&cluster, 2, 1, NO_ROOM);
+        announce(&cluster, 2, 1, NO_ROOM);
         cluster.execute(0, &insert(1), Quorum).await.unwrap();
         assert!(is_refused(cluster.execute(0, &insert(2), All).await, "Disks are full: 127.0.0.3"));
         assert_eq!(cluster.stored(0, "three", "t"), row(1, 1), "nothing was begun");
@@ -66,7 +66,7 @@ fn a_replica_without_room_costs_what_one_that_is_down_costs() {
             assert_eq!(read.integers(), [[Some(1)]], "node {node}");
         }
         // One full disk more, and there is no quorum for writes. Reads go on.
-        tell(&cluster, 1, 1, NO_ROOM);
+        announce(&cluster, 1, 1, NO_ROOM);
         assert!(is_refused(cluster.execute(0, &insert(3), Quorum).await, "127.0.0.2"));
         let batch = format!("BEGIN BATCH {}; {} APPLY BATCH", insert(3), insert(4));
         assert!(is_refused(cluster.execute(0, &batch, Quorum).await, "127.0.0.3"));
@@ -74,10 +74,10 @@ fn a_replica_without_room_costs_what_one_that_is_down_costs() {
         assert!(is_refused(cluster.execute(0, &conditional, Quorum).await, "127.0.0.3"));
         assert!(is_refused(cluster.execute(0, "DELETE FROM three.t WHERE k = 1", Quorum).await, "127.0.0.3"));
         cluster.execute(0, "SELECT v FROM three.t WHERE k = 1", All).await.unwrap_err();
-        tell(&cluster, 1, 2, DiskStatus::default());
+        announce(&cluster, 1, 2, DiskStatus::default());
         // Room again: the replica gets what it has missed, by hints alone.
         free(&cluster, 2).await;
-        tell(&cluster, 2, 2, DiskStatus::default());
+        announce(&cluster, 2, 2, DiskStatus::default());
         cluster.pass(Duration::from_secs(5)).await;
         assert_eq!(cluster.hinted_bytes(0, 2), 0);
         assert_eq!(cluster.stored(2, "three", "t"), cluster.stored(0, "three", "t"));
@@ -106,9 +106,9 @@ fn a_replica_refuses_what_a_coordinator_sends_that_does_not_know_yet() {
 #[test]
 fn the_guardrail_refuses_and_warns_as_cassandras() {
     with_cluster(3, &Config::default(), |cluster| async move {
-        let told = |usage| DiskStatus { usage, is_reserve_reached: false };
+        let announced = |usage| DiskStatus { usage, is_reserve_reached: false };
         cluster.execute(0, &insert(1), All).await.unwrap();
-        tell(&cluster, 2, 1, told(DiskUsage::Full));
+        announce(&cluster, 2, 1, announced(DiskUsage::Full));
         for (text, level) in [
             (insert(2), Consistency::One),
             (insert(2), Consistency::Any),
@@ -124,7 +124,7 @@ fn the_guardrail_refuses_and_warns_as_cassandras() {
             assert_eq!(message, expected, "{text}");
         }
         cluster.execute(1, "SELECT v FROM three.t WHERE k = 1", All).await.unwrap();
-        tell(&cluster, 2, 2, told(DiskUsage::Stuffed));
+        announce(&cluster, 2, 2, announced(DiskUsage::Stuffed));
         let context = cluster.nodes[1][0].clone();
         let mut warned = Vec::new();
         for _ in 0..3 {
@@ -138,7 +138,7 @@ fn the_guardrail_refuses_and_warns_as_cassandras() {
             warned,
             ["Guardrail replica_disk_usage violated: Replica disk usage exceeds warning threshold"]
         );
-        tell(&cluster, 2, 3, DiskStatus::default());
+        announce(&cluster, 2, 3, DiskStatus::default());
         cluster.execute(1, &insert(3), All).await.unwrap();
     });
 }

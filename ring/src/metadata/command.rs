@@ -1,0 +1,179 @@
+//! The commands of the metadata log and their outcomes, as they are stored and sent.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use helenus_query::schema::ddl::SchemaChangeEvent;
+use helenus_query::schema::document::CatalogDocument;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::member::{HostId, Member, MemberState};
+
+/// An entry of the metadata log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Command {
+    /// The first command: founds a cluster of one `Normal` member, with its catalog.
+    Found {
+        member: Member,
+        catalog: CatalogDocument,
+    },
+    ChangeSchema(SchemaChangeCommand),
+    /// A new member begins to gain ranges: it becomes `Joining(WriteBoth)`, whatever state the command gives it.
+    Join {
+        member: Member,
+    },
+    /// A member's transition advances from `from`: from `WriteBoth` to `ReadNew`, and from there to its end. A member
+    /// whose leaving ends is not a member any more.
+    Advance {
+        host_id: HostId,
+        from: MemberState,
+    },
+    /// A transition is cancelled: a joining node is not a member any more (it may try again), a leaving one is
+    /// `Normal` again.
+    Abort {
+        host_id: HostId,
+    },
+    /// A member begins to give its ranges up, on its own request: it becomes `Leaving(WriteBoth)`.
+    StartLeave {
+        host_id: HostId,
+    },
+    /// A dead member begins to leave, on the request of another one: it becomes `Leaving(WriteBoth)`.
+    StartRemoval {
+        host_id: HostId,
+    },
+    /// The removal that began at this epoch is cancelled, because its member is alive and becomes `Normal` again. The
+    /// proposal may reach the log late, and must not cancel a later leaving.
+    TakeBackRemoval {
+        host_id: HostId,
+        epoch: u64,
+    },
+    /// A restarted member has another address or program version.
+    Update(MemberUpdate),
+}
+
+/// A schema change. It applies only to the catalog on which it was planned.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SchemaChangeCommand {
+    /// The version that the catalog must have.
+    pub base: Uuid,
+    /// Keyspaces that are added or replaced, and the new version.
+    pub changed: CatalogDocument,
+    /// Keyspaces that are dropped.
+    pub dropped: Vec<String>,
+    /// The event for clients.
+    pub event: SchemaChangeEvent,
+}
+
+/// The properties of a member that may change with a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberUpdate {
+    pub host_id: HostId,
+    pub internode_address: SocketAddr,
+    pub native_address: SocketAddr,
+    pub shard_aware_port: u16,
+    pub shard_count: u16,
+    pub release_version: String,
+    pub protocol_version: u16,
+    #[serde(default = "first_feature_version")]
+    pub feature_version: u16,
+}
+
+fn first_feature_version() -> u16 {
+    1
+}
+
+impl MemberUpdate {
+    pub fn of(member: &Member) -> Self {
+        Self {
+            host_id: member.host_id,
+            internode_address: member.internode_address,
+            native_address: member.native_address,
+            shard_aware_port: member.shard_aware_port,
+            shard_count: member.shard_count,
+            release_version: member.release_version.clone(),
+            protocol_version: member.protocol_version,
+            feature_version: member.feature_version,
+        }
+    }
+}
+
+/// The outcome of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CommandOutcome {
+    /// Applied, now or when it was proposed before: the requested state holds at this version of the topology.
+    Applied { version: u64 },
+    /// The schema is not the one on which the change was planned: it must be planned again on the schema of this
+    /// version.
+    Conflict { version: u64 },
+    /// Another member is in a transition.
+    Busy { host_id: HostId },
+    /// The command is impossible.
+    Refused(Refusal),
+}
+
+/// The reason why a command is impossible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    #[error("host id {host_id} has left the cluster for good; start the node with an empty data directory")]
+    Removed { host_id: HostId },
+    #[error("host id {host_id} is a member already")]
+    AlreadyMember { host_id: HostId },
+    #[error("address {address} belongs to member {by}")]
+    AddressTaken { address: SocketAddr, by: HostId },
+    #[error("token {token} belongs to member {by}")]
+    TokenTaken { token: i64, by: HostId },
+    #[error("a member needs tokens of its own, sorted")]
+    Tokens,
+    #[error("{host_id} is no member of the cluster")]
+    UnknownMember { host_id: HostId },
+    #[error("member {host_id} is {found:?}")]
+    WrongState { host_id: HostId, found: MemberState },
+    #[error("{host_id} is the last member that owns ranges")]
+    LastOwner { host_id: HostId },
+    #[error("the cluster has been founded already")]
+    AlreadyFounded,
+    #[error("the cluster has not been founded yet")]
+    NotFounded,
+    #[error("{0}")]
+    Malformed(String),
+    #[error("this is cluster '{ours}', not '{theirs}'")]
+    OtherCluster { ours: String, theirs: String },
+    #[error("the clocks are {skew_ms} ms apart; at most {allowed_ms} ms are allowed: synchronise them (NTP)")]
+    ClockSkew { skew_ms: u64, allowed_ms: u64 },
+    #[error("internode protocol version {theirs} is not known here; the newest known one is {ours}")]
+    ProtocolVersion { ours: u16, theirs: u16 },
+    #[error(
+        "the cluster uses features of version {level}, member {host_id} knows them up to version {known}: run a newer program there"
+    )]
+    FeatureVersion { host_id: HostId, level: u16, known: u16 },
+    #[error(
+        "Cannot alter RF while some endpoints are not in normal state (no range movements): [{address}] ({host_id}); replication of {keyspace}"
+    )]
+    ReplicationInTransition { keyspace: String, host_id: HostId, address: SocketAddr },
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found { member, .. } => write!(formatter, "found by {}", member.host_id),
+            Self::ChangeSchema(change) => write!(
+                formatter,
+                "{} {} {}.{}",
+                change.event.change_type.name(),
+                change.event.target.name(),
+                change.event.keyspace,
+                change.event.name
+            ),
+            Self::Join { member } => write!(formatter, "join {}", member.host_id),
+            Self::Advance { host_id, from } => write!(formatter, "advance {host_id} from {from:?}"),
+            Self::Abort { host_id } => write!(formatter, "abort {host_id}"),
+            Self::StartLeave { host_id } => write!(formatter, "leave {host_id}"),
+            Self::StartRemoval { host_id } => write!(formatter, "remove {host_id}"),
+            Self::TakeBackRemoval { host_id, epoch } => {
+                write!(formatter, "take back the removal of {host_id} at epoch {epoch}")
+            }
+            Self::Update(update) => write!(formatter, "update {}", update.host_id),
+        }
+    }
+}
