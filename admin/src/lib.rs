@@ -8,7 +8,7 @@ pub mod reports;
 mod tables;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use uuid::Uuid;
 use self::http::{Call, CallError, Method};
 use self::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, CompactionsReport,
-    NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
+    UnknownTableReport,
 };
 
 /// The arguments of `helenus admin`.
@@ -115,6 +116,31 @@ enum AdminCommand {
         #[command(flatten)]
         scope: TableScope,
     },
+    /// Writes what archived commit logs have of tables that exist, up to a time, to the replicas that have the rows now.
+    Replay {
+        /// The directory at or below which the archived segments lie, on the machine of the node. A schema.json of a snapshot there names a
+        /// table that was dropped.
+        directory: PathBuf,
+        /// Only writes up to this time: microseconds, or a text as 2026-01-31T12:00:00.123456Z.
+        #[arg(long)]
+        until: Option<String>,
+        /// Only writes after this time.
+        #[arg(long)]
+        since: Option<String>,
+        /// A snapshot of this node, taken of a table that was dropped since: its writes go to the table that has its name now.
+        #[arg(long)]
+        snapshot: Option<String>,
+        /// The table of the same keyspace that gets the rows; it is created if it is missing.
+        #[arg(long)]
+        into: Option<String>,
+        /// The consistency level of the writes. ALL without one.
+        #[arg(long)]
+        consistency: Option<String>,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// Ends the present segments of the commit log and waits for their copies in the archive.
+    Archivelog,
     /// Removes the snapshots of a name.
     Clearsnapshot {
         /// The name.
@@ -184,6 +210,12 @@ impl TableScope {
     }
 }
 
+/// A relative path is one of the machine and directory in which the command was typed: the node has a directory of its own.
+fn directory_parameter(directory: &Path) -> (&'static str, String) {
+    let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    ("directory", absolute.to_string_lossy().into_owned())
+}
+
 fn keyspace_parameter(keyspace: Option<&String>) -> Vec<(&'static str, String)> {
     keyspace.into_iter().map(|keyspace| ("keyspace", keyspace.clone())).collect()
 }
@@ -243,13 +275,26 @@ impl AdminCommand {
             }
             Self::Import { directory, into, consistency, scope } => {
                 let mut parameters = scope.parameters();
-                // Relative paths mean those of the one who types them, and the node has a directory of its own.
-                let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
-                parameters.push(("directory", directory.to_string_lossy().into_owned()));
+                parameters.push(directory_parameter(directory));
                 parameters.extend(into.iter().map(|into| ("into", into.clone())));
                 parameters.extend(consistency.iter().map(|level| ("consistency", level.clone())));
                 (Method::POST, "/admin/import", parameters)
             }
+            Self::Replay { directory, until, since, snapshot, into, consistency, scope } => {
+                let mut parameters = scope.parameters();
+                parameters.push(directory_parameter(directory));
+                let others = [
+                    ("until", until),
+                    ("since", since),
+                    ("name", snapshot),
+                    ("into", into),
+                    ("consistency", consistency),
+                ];
+                let given = others.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
+                parameters.extend(given);
+                (Method::POST, "/admin/replay", parameters)
+            }
+            Self::Archivelog => (Method::POST, "/admin/archivelog", Vec::new()),
             Self::Clearsnapshot { name } => {
                 (Method::POST, "/admin/clear_snapshot", vec![("name", name.clone())])
             }
@@ -306,6 +351,7 @@ impl AdminCommand {
                 let tables = answer.get("tables").cloned().unwrap_or_default();
                 tables::restored(&read::<Vec<RestoredTable>>(tables)?)
             }
+            Self::Replay { .. } => tables::replayed(&read::<ReplayReport>(answer)?),
             Self::Unknowntables => {
                 let reports = answer.get("tables").cloned().unwrap_or_default();
                 tables::unknown_tables(&read::<Vec<UnknownTableReport>>(reports)?)
@@ -317,6 +363,7 @@ impl AdminCommand {
             }
             Self::Compactionstats => tables::compactions(&read::<CompactionsReport>(answer)?),
             Self::Drain => "drained\n".to_owned(),
+            Self::Archivelog => "archived\n".to_owned(),
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
             Self::Flush(_)
             | Self::Compact(_)

@@ -156,6 +156,26 @@ pub struct RestoredTable {
     pub has_moved_rows: bool,
 }
 
+/// What was written of archived commit logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayReport {
+    /// Segments that were read.
+    pub segment_count: u64,
+    /// The tables that got writes.
+    pub tables: Vec<ReplayedTable>,
+    /// Ids of tables whose writes are in the logs, which were not named, and which this node does not know.
+    pub unknown_tables: Vec<String>,
+}
+
+/// A table that got writes from archived commit logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayedTable {
+    pub keyspace: String,
+    pub table: String,
+    /// Mutations of the logs. Each replica has logged its own.
+    pub mutation_count: u64,
+}
+
 /// A member as seen by the node that was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberReport {

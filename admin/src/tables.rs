@@ -9,8 +9,8 @@ use comfy_table::{ContentArrangement, Table};
 
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, CompactionsReport,
-    MemberReport, NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
-    TransferProgress, UnknownTableReport,
+    MemberReport, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
+    TableReport, TransferProgress, UnknownTableReport,
 };
 
 /// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
@@ -108,6 +108,23 @@ pub fn restored(tables: &[RestoredTable]) -> String {
     let mut text = columns(&rows);
     if tables.iter().any(|restored| restored.has_moved_rows) {
         text += "Rows were left out whose tokens this node does not own any more: import the snapshot's directory to bring them back\n";
+    }
+    text
+}
+
+/// Tables that got writes from archived commit logs.
+pub fn replayed(report: &ReplayReport) -> String {
+    let mut rows = vec![row(&["Keyspace", "Table", "Mutations"])];
+    rows.extend(
+        report.tables.iter().map(|replayed| {
+            row(&[&replayed.keyspace, &replayed.table, &replayed.mutation_count.to_string()])
+        }),
+    );
+    let mut text = format!("Segments read: {}\n{}", report.segment_count, columns(&rows));
+    if !report.unknown_tables.is_empty() {
+        text += "Left out, because nothing says which tables these are (name a snapshot of them): ";
+        text += &report.unknown_tables.join(", ");
+        text.push('\n');
     }
     text
 }

@@ -99,11 +99,13 @@ impl Config {
             "data_dirs",
             "must be different directories",
         )?;
-        check(
-            self.commit_log_dir.as_ref().is_none_or(|directory| !directory.as_os_str().is_empty()),
-            "commit_log_dir",
-            "must not be empty",
-        )?;
+        let directories = [
+            ("commit_log_dir", &self.commit_log_dir),
+            ("commit_log_archive_dir", &self.commit_log_archive_dir),
+        ];
+        for (key, directory) in directories {
+            check(directory.as_ref().is_none_or(is_named), key, "must not be empty")?;
+        }
         if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.log_filter) {
             return Err(ConfigError::Value {
                 key: "log_filter",

@@ -265,6 +265,10 @@ settings! {
     /// Whether every file that a flush makes of a user's table is linked into `backups/<table id>` of the directory that it lies in. The node never
     /// removes anything there: copy the files away and remove them, for example after each snapshot.
     incremental_backups: bool = false;
+    /// A directory for copies of the commit log's segments, for restores to a point in time (`helenus admin replay`): each complete segment
+    /// goes to `<host id>/shard-N` there. The node never changes or removes a copy. While copies fail, segments stay in the log.
+    commit_log_archive_dir: Option<PathBuf> = None,
+        example Some(PathBuf::from("helenus-commit-log-archive"));
 
     section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
     /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.

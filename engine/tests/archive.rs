@@ -43,7 +43,7 @@ async fn replay(shard: &Shard, timestamps: RangeInclusive<i64>, into: TableId) -
     for log in archives(shard).await {
         let mut reading = shard.open_archived_log(&log)?;
         while let Some(part) = shard.next_of_log(&mut reading, &selection).await? {
-            mutation_count += part.mutation_count;
+            mutation_count += part.mutation_counts.values().sum::<u64>();
             for (table, source) in part.sources {
                 assert_eq!(table, TABLE);
                 let request = VersionScanRequest {

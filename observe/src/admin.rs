@@ -1,12 +1,14 @@
 //! The operations of a node for its operator. The node implements `Admin`; the HTTP routes call it.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, CompactionsReport, NodeReport,
-    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
+    UnknownTableReport,
 };
 use uuid::Uuid;
 
@@ -19,6 +21,24 @@ pub enum AdminError {
     /// The operation began and failed; the text has the reason.
     #[error("{0}")]
     Failed(String),
+}
+
+/// What is to be written of archived commit logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayRequest {
+    /// The directory, of the node's machine, at or below which the segments lie.
+    pub directory: PathBuf,
+    /// A snapshot of the node with the schemas of tables that were dropped since.
+    pub snapshot: Option<String>,
+    /// Only tables of this keyspace.
+    pub keyspace: Option<String>,
+    /// Only this table of it.
+    pub table: Option<String>,
+    /// The name of the table that gets the rows, in the same keyspace; without one it is that of the table that was written to.
+    pub into: Option<String>,
+    /// Of a mutation's newest write, in microseconds.
+    pub timestamps: RangeInclusive<i64>,
+    pub consistency: Consistency,
 }
 
 /// The operations of a node. Without a keyspace they apply to all keyspaces; without a table, to all tables of the
@@ -102,6 +122,12 @@ pub trait Admin: Send + Sync {
         into: Option<String>,
         consistency: Consistency,
     ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>>;
+
+    /// Writes the mutations of archived commit logs to the replicas that have the rows now.
+    fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>>;
+
+    /// Ends the present segments of the commit log; resolves when the archive has them.
+    fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Removes the snapshots of that name, in all tables. `name` is as safe as in `snapshot`.
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>>;

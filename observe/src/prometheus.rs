@@ -20,6 +20,8 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct EngineGauges {
     pub memtable_bytes: u64,
     pub commit_log_bytes: u64,
+    /// Complete segments that wait for their copies in the archive.
+    pub unarchived_log_segments: u64,
     /// Shards whose commit log waits for room on the disk.
     pub commit_logs_without_room: u64,
     /// `None` before the disk was looked at.
@@ -225,6 +227,12 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
     text.sample("helenus_commit_log_bytes", &[], engine.commit_log_bytes);
     text.family(
+        "helenus_commit_log_unarchived_segments",
+        "gauge",
+        "Complete segments of the commit log that wait for their copies in the archive.",
+    );
+    text.sample("helenus_commit_log_unarchived_segments", &[], engine.unarchived_log_segments);
+    text.family(
         "helenus_commit_logs_without_room",
         "gauge",
         "Shards whose commit log waits for room on the disk.",
@@ -378,6 +386,7 @@ mod tests {
         let engine = EngineGauges {
             memtable_bytes: 5,
             commit_log_bytes: 6,
+            unarchived_log_segments: 4,
             commit_logs_without_room: 2,
             disk: Some(disk),
             refused_writes: 11,
@@ -388,6 +397,7 @@ mod tests {
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
         assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");
+        assert!(text.contains("helenus_commit_log_unarchived_segments 4\n"), "{text}");
         assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
         assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
         assert!(text.contains("helenus_writes_refused_for_room_total 11\n"), "{text}");

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use cql_lite::frame::Consistency;
+use cql_lite::types::time::parse_write_time;
 use futures::future::BoxFuture;
-use helenus_admin::reports::{Check, RestoredTable};
+use helenus_admin::reports::{Check, ReplayReport, RestoredTable};
 use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
@@ -22,7 +23,7 @@ use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::admin::{Admin, AdminError};
+use super::admin::{Admin, AdminError, ReplayRequest};
 use super::prometheus;
 
 /// Longest name of a snapshot.
@@ -54,6 +55,8 @@ enum Route {
     Snapshot,
     Restore,
     Import,
+    Replay,
+    ArchiveLog,
     ClearSnapshot,
     ListSnapshots,
     UnknownTables,
@@ -89,6 +92,8 @@ impl Route {
             "/admin/snapshot" => Self::Snapshot,
             "/admin/restore" => Self::Restore,
             "/admin/import" => Self::Import,
+            "/admin/replay" => Self::Replay,
+            "/admin/archivelog" => Self::ArchiveLog,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
             "/admin/unknowntables" => Self::UnknownTables,
@@ -136,6 +141,7 @@ impl Route {
             | Self::UnknownTables
             | Self::CheckProgress
             | Self::Streams
+            | Self::ArchiveLog
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
             Self::Decommission => &["force"],
@@ -152,6 +158,9 @@ impl Route {
             Self::Snapshot => &["keyspace", "table", "name"],
             Self::Restore => &["keyspace", "table", "name", "into"],
             Self::Import => &["keyspace", "table", "directory", "into", "consistency"],
+            Self::Replay => {
+                &["keyspace", "table", "directory", "name", "into", "since", "until", "consistency"]
+            }
             Self::ClearSnapshot => &["name"],
         }
     }
@@ -272,6 +281,17 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             let level = parameters.write_level()?;
             restore(request.uri(), admin.import(directory, keyspace, table, into, level)).await?
         }
+        Route::Replay => {
+            let replay = parameters.replay()?;
+            let mut replayed = ReplayReport::default();
+            let operation = async {
+                replayed = admin.replay(replay).await?;
+                Ok(())
+            };
+            operate(request.uri(), Box::pin(operation)).await?;
+            report(&replayed)?
+        }
+        Route::ArchiveLog => operate(request.uri(), admin.archive_log()).await?,
         Route::ClearSnapshot => {
             let name = parameters.snapshot_name()?;
             operate(request.uri(), admin.clear_snapshot(name)).await?
@@ -439,6 +459,40 @@ impl Parameters {
             return Err(Refusal::Parameter(message.to_owned()));
         };
         Ok((mebibytes > 0).then_some(mebibytes << 20))
+    }
+
+    /// What is to be written of archived commit logs.
+    fn replay(&mut self) -> Result<ReplayRequest, Refusal> {
+        let (keyspace, table) = self.scope()?;
+        let since = self.write_time("since")?.map_or(i64::MIN, |since| since.saturating_add(1));
+        let until = self.write_time("until")?.unwrap_or(i64::MAX);
+        if since > until {
+            return Err(Refusal::Parameter("parameter 'since' must be before 'until'".to_owned()));
+        }
+        let snapshot = if self.has("name") { Some(self.snapshot_name()?) } else { None };
+        Ok(ReplayRequest {
+            directory: self.directory()?,
+            snapshot,
+            keyspace,
+            table,
+            into: self.take("into"),
+            timestamps: since..=until,
+            consistency: self.write_level()?,
+        })
+    }
+
+    /// The time of a write, in microseconds.
+    fn write_time(&mut self, name: &str) -> Result<Option<i64>, Refusal> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        parse_write_time(&text).map(Some).map_err(|_| {
+            Refusal::Parameter(format!(
+                "parameter '{name}' is neither a number of microseconds nor a time: {text}"
+            ))
+        })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(candidate, _)| *candidate == name)
     }
 
     /// A directory of this machine.

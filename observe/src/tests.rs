@@ -10,8 +10,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus,
-    CompactionsReport, NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
-    TokenReport, UnknownTableReport,
+    CompactionsReport, NodeReport, ReplayReport, ReplayedTable, RestoredTable, RingReport, SnapshotReport,
+    StreamingReport, TableReport, TokenReport, UnknownTableReport,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -149,6 +149,28 @@ impl Admin for Node {
             vec![RestoredTable { table, ..RestoredTable::default() }]
         });
         ready(imported).boxed()
+    }
+
+    fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>> {
+        let replayed =
+            self.note_call("replay", request.keyspace.as_deref(), request.table.as_deref()).map(|()| {
+                let table = format!(
+                    "{} of {} to {} at {}",
+                    request.snapshot.as_deref().unwrap_or("no snapshot"),
+                    request.timestamps.start(),
+                    request.timestamps.end(),
+                    request.consistency.name()
+                );
+                ReplayReport {
+                    tables: vec![ReplayedTable { table, ..ReplayedTable::default() }],
+                    ..ReplayReport::default()
+                }
+            });
+        ready(replayed).boxed()
+    }
+
+    fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.note_call("archive log", None, None)).boxed()
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {
@@ -438,6 +460,15 @@ async fn rows_come_back_from_snapshots_and_directories() {
         ("/admin/restore?name=before&into=other", "other"),
         ("/admin/import?directory=/backup/monday&consistency=quorum", "/backup/monday at QUORUM"),
         ("/admin/import?directory=/backup", "/backup at ALL"),
+        (
+            "/admin/replay?directory=/b&since=7&until=1970-01-01T00:00:01.000002Z&name=x&consistency=quorum",
+            "x of 8 to 1000002 at QUORUM",
+        ),
+        (
+            "/admin/replay?directory=/b&keyspace=ks",
+            "no snapshot of -9223372036854775808 to 9223372036854775807 at ALL",
+        ),
+        ("/admin/archivelog", ""),
     ] {
         let answer = ask(&server, "POST", path).await;
         assert!(answer.status == 200 && answer.body.contains(expected), "{path}: {}", answer.body);
@@ -448,6 +479,10 @@ async fn rows_come_back_from_snapshots_and_directories() {
         ("/admin/import", "must be an absolute path"),
         ("/admin/import?directory=/b&consistency=serial", "no consistency level of writes: serial"),
         ("/admin/import?directory=/b&table=t", "needs parameter 'keyspace'"),
+        ("/admin/replay?directory=/b&since=7&until=7", "'since' must be before 'until'"),
+        ("/admin/replay?directory=/b&until=noon", "neither a number of microseconds nor a time: noon"),
+        ("/admin/replay?directory=/b&name=.x", "parameter 'name' must be"),
+        ("/admin/replay?until=1", "must be an absolute path"),
     ] {
         let answer = ask(&server, "POST", path).await;
         assert!(answer.status == 400 && answer.body.contains(expected), "{path}: {}", answer.body);

@@ -14,13 +14,13 @@ use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, CompactionsReport,
-    FailedCompaction, NodeReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
-    UnknownTableReport,
+    FailedCompaction, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
+    TableReport, UnknownTableReport,
 };
 use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
-use helenus_observe::{Admin, AdminError};
+use helenus_observe::{Admin, AdminError, ReplayRequest};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, TableKind};
 use uuid::Uuid;
@@ -254,6 +254,7 @@ struct ShardGauges {
     memtable_bytes: u64,
     commit_log_bytes: u64,
     log_lacks_room: bool,
+    unarchived_log_segments: u64,
     compactions: CompactionStatistics,
 }
 
@@ -287,6 +288,7 @@ impl Admin for NodeAdmin {
                             memtable_bytes: shard.memtable_bytes() as u64,
                             commit_log_bytes: shard.commit_log_bytes(),
                             log_lacks_room: shard.log_lacks_room(),
+                            unarchived_log_segments: shard.unarchived_log_segments() as u64,
                             compactions: shard.compaction_statistics(),
                         })
                     })
@@ -298,6 +300,7 @@ impl Admin for NodeAdmin {
             let gauges = EngineGauges {
                 memtable_bytes: shards.iter().map(|shard| shard.memtable_bytes).sum(),
                 commit_log_bytes: shards.iter().map(|shard| shard.commit_log_bytes).sum(),
+                unarchived_log_segments: shards.iter().map(|shard| shard.unarchived_log_segments).sum(),
                 commit_logs_without_room: shards.iter().filter(|shard| shard.log_lacks_room).count() as u64,
                 disk: reserve.room().map(|room| DiskGauges {
                     free_bytes: room.free_bytes,
@@ -418,6 +421,14 @@ impl Admin for NodeAdmin {
         consistency: Consistency,
     ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
         self.import_files(ImportRequest { directory, keyspace, table, into, consistency }).boxed()
+    }
+
+    fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>> {
+        self.replay_logs(request).boxed()
+    }
+
+    fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.archive_logs().boxed()
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {

@@ -17,6 +17,7 @@ pub mod message;
 pub(crate) mod own_member;
 pub(crate) mod propose;
 pub(crate) mod raft;
+pub(crate) mod replay;
 pub(crate) mod restore;
 pub(crate) mod schema;
 pub(crate) mod start;

@@ -48,7 +48,7 @@ pub enum ExitStatus {
 
 impl From<ExitStatus> for ExitCode {
     fn from(exit_status: ExitStatus) -> Self {
-        match outcome {
+        match exit_status {
             ExitStatus::Success => Self::SUCCESS,
             ExitStatus::Failure => Self::from(EXIT_STATEMENT_FAILED),
         }

@@ -193,7 +193,19 @@ pub fn parse_timestamp(text: &str) -> Result<i64, TimeError> {
     if is_integer(text) {
         return text.parse().map_err(|_| TimeError::TimestampNumber { text: text.to_owned() });
     }
-    scan_timestamp(text).ok_or_else(|| TimeError::Timestamp { text: text.to_owned() })
+    let (milliseconds, _) =
+        scan_timestamp(text).ok_or_else(|| TimeError::Timestamp { text: text.to_owned() })?;
+    Ok(milliseconds)
+}
+
+/// Reads the time of a write as microseconds since the epoch: a number of microseconds, or the text of a `timestamp`.
+pub fn parse_write_time(text: &str) -> Result<i64, TimeError> {
+    let invalid = || TimeError::Timestamp { text: text.to_owned() };
+    if is_integer(text) {
+        return text.parse().map_err(|_| invalid());
+    }
+    let (milliseconds, microseconds) = scan_timestamp(text).ok_or_else(invalid)?;
+    milliseconds.checked_mul(1_000).and_then(|time| time.checked_add(microseconds)).ok_or_else(invalid)
 }
 
 fn is_integer(text: &str) -> bool {
@@ -201,7 +213,8 @@ fn is_integer(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn scan_timestamp(text: &str) -> Option<i64> {
+/// Milliseconds since the epoch, and the microseconds of the last one.
+fn scan_timestamp(text: &str) -> Option<(i64, i64)> {
     let mut scanner = Scanner(text);
     let days = scanner.date()?;
     let mut nanoseconds = 0;
@@ -218,9 +231,11 @@ fn scan_timestamp(text: &str) -> Option<i64> {
     if !scanner.0.is_empty() {
         return None;
     }
-    days.checked_mul(MILLISECONDS_PER_DAY)?
+    let milliseconds = days
+        .checked_mul(MILLISECONDS_PER_DAY)?
         .checked_add(nanoseconds / NANOSECONDS_PER_MILLISECOND)?
-        .checked_sub(offset_minutes * 60_000)
+        .checked_sub(offset_minutes * 60_000)?;
+    Some((milliseconds, nanoseconds % NANOSECONDS_PER_MILLISECOND / 1_000))
 }
 
 /// The unread rest of a text.

@@ -11,12 +11,12 @@ use super::archive::{ArchivedLog, ArchivedSegment};
 use super::error::CommitLogError;
 use super::options::DamagePolicy;
 use super::position::LogPosition;
-use super::reading::Progress;
+use super::reading::SegmentReader;
 
 /// Reads an archived log.
 pub struct ArchiveReader {
     directory: PathBuf,
-    progress: Progress,
+    segments: SegmentReader,
 }
 
 impl ArchiveReader {
@@ -33,7 +33,10 @@ impl ArchiveReader {
                 return Err(CommitLogError::Missing { path: log.directory.join(missing) });
             }
         }
-        Ok(Self { directory: log.directory.clone(), progress: Progress::new(DamagePolicy::Refuse, true) })
+        Ok(Self {
+            directory: log.directory.clone(),
+            segments: SegmentReader::new(DamagePolicy::Refuse, true),
+        })
     }
 
     pub fn path(&self, segment: &ArchivedSegment) -> PathBuf {
@@ -48,10 +51,10 @@ impl ArchiveReader {
     ) -> Result<Vec<(LogPosition, Bytes)>, CommitLogError> {
         let path: &Path = &self.path(segment);
         if crc32fast::hash(bytes) != segment.crc32 {
-            self.progress.damaged(path, 0, "its checksum is not that of its name")?;
+            self.segments.damaged(path, 0, "its checksum is not that of its name")?;
         }
         let mut records = Vec::new();
-        self.progress.read(path, bytes, segment.number, &mut records)?;
+        self.segments.read(path, bytes, segment.number, &mut records)?;
         Ok(records)
     }
 }

@@ -28,7 +28,7 @@ impl Default for SharedMemtable {
 
 impl From<Memtable> for SharedMemtable {
     fn from(memtable: Memtable) -> Self {
-        Self { state: RefCell::new(State::Active(Box::new(memtable))) }
+        Self { state: RefCell::new(MemtableState::Active(Box::new(memtable))) }
     }
 }
 

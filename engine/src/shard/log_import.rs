@@ -42,7 +42,7 @@ pub struct LogImport {
 pub struct LogPart {
     /// Of each table in the order of the log.
     pub sources: Vec<(TableId, ImportSource)>,
-    pub mutation_count: u64,
+    pub mutation_counts: BTreeMap<TableId, u64>,
     /// Other tables that the segment has records of.
     pub others: BTreeSet<TableId>,
 }
@@ -51,7 +51,7 @@ pub struct LogPart {
 #[derive(Default)]
 struct Selected {
     memtables: BTreeMap<TableId, Vec<Memtable>>,
-    mutation_count: u64,
+    mutation_counts: BTreeMap<TableId, u64>,
     others: BTreeSet<TableId>,
 }
 
@@ -106,13 +106,13 @@ impl Shard {
                     })
                 });
                 let frozen: Vec<_> = frozen.collect();
-                Ok::<_, EngineError>((reader, frozen, selected.mutation_count, others))
+                Ok::<_, EngineError>((reader, frozen, selected.mutation_counts, others))
             })
         });
-        let (reader, frozen, mutation_count, others) = read.await??;
+        let (reader, frozen, mutation_counts, others) = read.await??;
         log.reader = Some(reader);
         let source = |(table, memtable)| (table, ImportSource(Rows::Log(Rc::new(memtable))));
-        Ok(Some(LogPart { sources: frozen.into_iter().map(source).collect(), mutation_count, others }))
+        Ok(Some(LogPart { sources: frozen.into_iter().map(source).collect(), mutation_counts, others }))
     }
 }
 
@@ -129,7 +129,7 @@ fn select(records: Vec<(LogPosition, Bytes)>, selection: &LogSelection) -> Resul
         if !newest.is_some_and(|newest| selection.timestamps.contains(&newest)) {
             continue;
         }
-        selected.mutation_count += 1;
+        *selected.mutation_counts.entry(mutation.table).or_default() += 1;
         let memtables = selected.memtables.entry(mutation.table).or_default();
         let has_room = |memtable: &Memtable| {
             memtable.size_bytes() < SOURCE_BYTES && !memtable.outgrows(&valid, WRITE_BYTES_MAX)

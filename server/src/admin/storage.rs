@@ -4,16 +4,28 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
-use helenus_admin::reports::{RestoredTable, SnapshotReport, UnknownTableReport};
+use helenus_admin::reports::{ReplayReport, RestoredTable, SnapshotReport, UnknownTableReport};
 use helenus_engine::TableId;
-use helenus_observe::AdminError;
+use helenus_observe::{AdminError, ReplayRequest};
 
 use super::{NodeAdmin, failed};
 use crate::cluster::import::{self, ImportRequest};
 use crate::cluster::restore::{self, RestoreError, RestoreRequest};
-use crate::cluster::unknown_tables;
+use crate::cluster::{replay, unknown_tables};
 use crate::shard::context::{ShardContext, run_on};
 use crate::shard::snapshots;
+
+fn refused(error: RestoreError) -> AdminError {
+    match error {
+        RestoreError::UnknownSnapshot(_)
+        | RestoreError::NothingToImport(_)
+        | RestoreError::NothingToReplay(_)
+        | RestoreError::NoTarget
+        | RestoreError::UnknownFiles(_)
+        | RestoreError::SeveralTables(_) => AdminError::Unknown(error.to_string()),
+        other => AdminError::Failed(other.to_string()),
+    }
+}
 
 impl NodeAdmin {
     pub(super) async fn restore_snapshot(
@@ -30,6 +42,22 @@ impl NodeAdmin {
         self.restored(move |context| Box::pin(async move { import::import(&context, request).await })).await
     }
 
+    pub(super) async fn replay_logs(&self, request: ReplayRequest) -> Result<ReplayReport, AdminError> {
+        let job = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
+            Box::pin(async move { replay::replay(&context, request).await })
+        };
+        let replayed = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+        replayed.map_err(refused)
+    }
+
+    pub(super) async fn archive_logs(&self) -> Result<(), AdminError> {
+        let job = |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
+            Box::pin(async move { replay::archive_log(&context).await })
+        };
+        let archived = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+        archived.map_err(|error| failed(&error))
+    }
+
     /// Runs a restore or an import as a job of the first shard, so that it completes even if the client disconnects.
     async fn restored(
         &self,
@@ -38,13 +66,7 @@ impl NodeAdmin {
         + 'static,
     ) -> Result<Vec<RestoredTable>, AdminError> {
         let restored = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
-        restored.map_err(|error| match error {
-            RestoreError::UnknownSnapshot(_)
-            | RestoreError::NothingToImport(_)
-            | RestoreError::UnknownFiles(_)
-            | RestoreError::SeveralTables(_) => AdminError::Unknown(error.to_string()),
-            other => AdminError::Failed(other.to_string()),
-        })
+        restored.map_err(refused)
     }
 
     pub(super) async fn snapshot_reports(&self) -> Result<Vec<SnapshotReport>, AdminError> {

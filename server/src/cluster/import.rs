@@ -17,7 +17,7 @@ use futures::stream::FuturesUnordered;
 use helenus_admin::reports::RestoredTable;
 use helenus_engine::key::token_bounds;
 use helenus_engine::read::{AddressBuf, RowPart, TRANSFER_TURN_BYTES, VersionScanRequest, Versions};
-use helenus_engine::shard::{ImportDirectory, ImportFile};
+use helenus_engine::shard::ImportSource;
 use helenus_engine::{EngineError, TableId};
 use helenus_query::error::RequestError;
 use helenus_query::run::modify::PartitionMutation;
@@ -96,7 +96,7 @@ async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<
     let mut by_table: BTreeMap<TableId, (Vec<PathBuf>, Vec<SnapshotSchema>)> = BTreeMap::new();
     let mut unknown = None;
     for directory in found {
-        let schema = schema_beside(context, &directory).await?;
+        let schema = schema_beside(context, &directory.path, &directory.others).await?;
         let own_id = schema.as_ref().map(|schema| schema.table().engine_id());
         let Some(id) = directory.table.or(own_id) else {
             unknown = Some(RestoreError::UnknownFiles(directory.path));
@@ -129,15 +129,16 @@ async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<
     Ok(wanted)
 }
 
-/// The schema that lies beside table files.
-async fn schema_beside(
+/// The schema that lies beside table files or archived logs.
+pub(super) async fn schema_beside(
     context: &ShardContext,
-    directory: &ImportDirectory,
+    path: &Path,
+    files: &[String],
 ) -> Result<Option<SnapshotSchema>, RequestError> {
-    if directory.others.iter().all(|name| name != snapshots::CATALOG_FILE) {
+    if files.iter().all(|name| name != snapshots::CATALOG_FILE) {
         return Ok(None);
     }
-    let path = directory.path.join(snapshots::CATALOG_FILE);
+    let path = path.join(snapshots::CATALOG_FILE);
     let bytes = context.shard.read_beside_import(&path).await?;
     snapshots::decode_schema(&path, &bytes).map(Some)
 }
@@ -180,14 +181,26 @@ async fn import_file(
     consistency: Consistency,
 ) -> Result<u64, RequestError> {
     let file = context.shard.open_import(path).await?;
+    let unreadable =
+        |error| RequestError::from(EngineError::ImportFile { path: path.to_owned(), error: Box::new(error) });
+    write_rows(context, table, &file, consistency, unreadable).await?;
+    Ok(file.bytes())
+}
+
+/// Writes all rows of a source to the replicas that have them now. `unreadable`: the error for what cannot be read.
+pub(super) async fn write_rows(
+    context: &Rc<ShardContext>,
+    table: &Arc<Table>,
+    source: &ImportSource,
+    consistency: Consistency,
+    unreadable: impl Fn(EngineError) -> RequestError,
+) -> Result<(), RequestError> {
     let (mut next, end) = token_bounds(&(i64::MIN..=i64::MAX));
     let mut inside: Option<AddressBuf> = None;
     let mut writes = FuturesUnordered::new();
     loop {
         let Versions { partitions, resume, resume_inside, .. } =
-            read_turn(context, table, &file, (&next, inside.as_ref()), &end).await.map_err(|error| {
-                RequestError::from(EngineError::ImportFile { path: path.to_owned(), error: Box::new(error) })
-            })?;
+            read_turn(context, table, source, (&next, inside.as_ref()), &end).await.map_err(&unreadable)?;
         let changes: Result<Vec<PartitionMutation>, RequestError> = partitions
             .into_iter()
             .map(|mutation| {
@@ -205,13 +218,13 @@ async fn import_file(
     while let Some(written) = writes.next().await {
         written?;
     }
-    Ok(file.bytes())
+    Ok(())
 }
 
 async fn read_turn(
     context: &ShardContext,
     table: &Table,
-    file: &ImportFile,
+    source: &ImportSource,
     (start, inside): (&[u8], Option<&AddressBuf>),
     end: &[u8],
 ) -> Result<Versions, EngineError> {
@@ -223,7 +236,7 @@ async fn read_turn(
     let id = table.engine_id();
     let request =
         VersionScanRequest::of_transfer(id, (start, end), now_seconds, Some(part), TRANSFER_TURN_BYTES);
-    context.shard.read_cold(|| context.shard.scan_import(file, &request)).await
+    context.shard.read_cold(|| context.shard.scan_import(source, &request)).await
 }
 
 /// Writes mutations, again if they were not acknowledged in time or there was no room for them.

@@ -46,6 +46,13 @@ pub enum RestoreError {
         "nothing says of which table the files in {0} are: it is not named after a table, and has no schema.json"
     )]
     UnknownFiles(PathBuf),
+    #[error("there are no archived segments of a commit log at or below {0} on this machine")]
+    NothingToReplay(PathBuf),
+    #[error(
+        "there is no such table, and no schema of it in the snapshot that was named or at or below the directory: name a snapshot that was \
+         taken before it was dropped"
+    )]
+    NoTarget,
     #[error("there are {0} tables: name the one that goes into another table")]
     SeveralTables(usize),
     #[error(
@@ -75,7 +82,7 @@ pub async fn restore(
         return Err(RestoreError::RingIsChanging);
     }
     let epoch = context.cluster_view().topology.epoch;
-    let schemas = schemas(context, &request).await?;
+    let schemas = schemas(context, &request.name, request.keyspace.as_ref(), request.table.as_ref()).await?;
     if request.into.is_some() && schemas.len() > 1 {
         return Err(RestoreError::SeveralTables(schemas.len()));
     }
@@ -115,13 +122,15 @@ pub async fn restore(
 }
 
 /// The schemas of the wanted tables, by the ids that they had.
-async fn schemas(
+pub(super) async fn schemas(
     context: &Rc<ShardContext>,
-    request: &RestoreRequest,
+    name: &str,
+    keyspace: Option<&String>,
+    table: Option<&String>,
 ) -> Result<BTreeMap<TableId, SnapshotSchema>, RestoreError> {
-    let name = request.name.clone();
+    let snapshot = name.to_owned();
     let of_shards = from_every_shard(context, move |context| {
-        let name = name.clone();
+        let name = snapshot.clone();
         Box::pin(async move { snapshots::schemas(&context, &name).await })
     });
     let mut kept: BTreeMap<TableId, Option<SnapshotSchema>> = BTreeMap::new();
@@ -133,7 +142,7 @@ async fn schemas(
     let mut unknown = None;
     for (id, schema) in kept {
         match schema {
-            Some(schema) if is_wanted(&schema, request.keyspace.as_ref(), request.table.as_ref()) => {
+            Some(schema) if is_wanted(&schema, keyspace, table) => {
                 schemas.insert(id, schema);
             }
             Some(_) => {}
@@ -142,11 +151,11 @@ async fn schemas(
         }
     }
     // Without a schema nobody knows whether it was meant. With it, a table that was named has been found.
-    if let Some(table) = unknown.filter(|_| schemas.is_empty() || request.table.is_none()) {
+    if let Some(table) = unknown.filter(|_| schemas.is_empty() || table.is_none()) {
         return Err(RestoreError::NoSchema { table });
     }
     if schemas.is_empty() {
-        return Err(RestoreError::UnknownSnapshot(request.name.clone()));
+        return Err(RestoreError::UnknownSnapshot(name.to_owned()));
     }
     Ok(schemas)
 }

@@ -297,6 +297,9 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
     options.commit_log_bytes_max = config.commit_log_total_bytes / shard_count;
     options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;
     options.keeps_backups = config.incremental_backups;
+    let archive = config.commit_log_archive_dir.as_ref();
+    let archive =
+        archive.map(|archive| archive.join(shared.host_id.to_string()).join(format!("shard-{index}")));
     options.compaction_bytes_per_second =
         (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second / shard_count);
     options.commit_log = CommitLogOptions {
@@ -309,6 +312,7 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
         },
         segment_bytes: config.commit_log_segment_bytes,
         unwritten_bytes_max: UNWRITTEN_BYTES_MAX,
+        archive_directory: archive,
         ..CommitLogOptions::default()
     };
     options
