@@ -124,7 +124,7 @@ enum AdminCommand {
     Listsnapshots,
     /// Tables that the schema does not name: they are kept and not served.
     Unknowntables,
-    /// Reads the files of tables as a whole and tells which are damaged: exit status 1 if one is.
+    /// Reads the files of tables as a whole and reports which are damaged: exit status 1 if one is.
     Verify(TableScope),
     /// As verify, and takes files into use that could not be read before and can be now.
     Scrub {
@@ -243,7 +243,7 @@ impl AdminCommand {
             }
             Self::Import { directory, into, consistency, scope } => {
                 let mut parameters = scope.parameters();
-                // Relative paths mean those of the one who types them, and the node has a directory of its own.
+                // A relative path is relative to the directory of the command, which the node does not know.
                 let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.clone());
                 parameters.push(("directory", directory.to_string_lossy().into_owned()));
                 parameters.extend(into.iter().map(|into| ("into", into.clone())));

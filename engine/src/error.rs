@@ -140,7 +140,7 @@ pub struct DiskFailure {
 }
 
 impl DiskFailure {
-    /// The failure that an error tells of, if it tells of one.
+    /// The disk failure that an error reports, if it reports one.
     pub fn of(error: &EngineError) -> Option<Self> {
         let kind = match error {
             EngineError::Disk(error)

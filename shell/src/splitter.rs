@@ -51,7 +51,7 @@ const LINE_COMMANDS: [&str; 17] = [
     "cls",
 ];
 
-/// What the scanner is in the middle of.
+/// The construct in which the scanner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Code,

@@ -1,7 +1,7 @@
 //! Time-series monitoring: four partition keys by three layouts, each a table.
 //!
-//! Points come in as they do from hosts: one write a point, all series in step, with `--in-flight` writes at a time.
-//! Then each table answers range queries of one hour and queries for the newest value, all checked.
+//! Points arrive as they do from hosts: one write a point, all series in step, with `--in-flight` writes at a time. Then each
+//! table answers range queries of one hour and queries for the newest value, all checked.
 
 mod generate;
 mod table;

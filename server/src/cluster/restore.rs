@@ -1,5 +1,5 @@
-//! Restores tables from the snapshots of this node: creates what is missing of their schema, by way of the metadata log, and has each
-//! shard take the files of its part into use.
+//! Restores tables from the snapshots of this node: creates missing parts of their schema through the metadata log, and lets each
+//! shard put the files of its part into use.
 //!
 //! Invariants:
 //! * Each shard gets all files of its part of a table or none. What one shard has got stays when another fails; restoring again is
@@ -141,7 +141,8 @@ async fn schemas(
             None => unknown = Some(id),
         }
     }
-    // Without a schema nobody knows whether it was meant. With it, a table that was named has been found.
+    // Without a schema it is unknown whether the request includes the files. With a schema, a table that was named has been
+    // found.
     if let Some(table) = unknown.filter(|_| schemas.is_empty() || request.table.is_none()) {
         return Err(RestoreError::NoSchema { table });
     }

@@ -26,7 +26,7 @@ pub struct DataReport {
     shards: Vec<DirectoryReport>,
     /// Of the node's own files.
     problems: Vec<String>,
-    /// Of the node's own files: what the next start mends.
+    /// What the next start repairs in the node's own files.
     remarks: Vec<String>,
 }
 

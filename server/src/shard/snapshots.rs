@@ -31,7 +31,7 @@ const SCHEMA_FILE: &str = "schema.cql";
 const DESCRIPTION_FILE: &str = "manifest.json";
 pub const CATALOG_FILE: &str = "schema.json";
 
-/// What a snapshot is taken for; the start of its name.
+/// The reason for a snapshot, with which its name begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
     Drop,
@@ -69,7 +69,8 @@ struct Description {
     expires_at: Option<String>,
 }
 
-/// A snapshot of one table on one shard. What its description does not say is empty: snapshots of former versions have none.
+/// A snapshot of one table on one shard. Fields that its description lacks are empty: snapshots of former versions have no
+/// description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSnapshot {
     pub entry: SnapshotEntry,
@@ -151,7 +152,7 @@ impl SnapshotPlan {
     }
 }
 
-/// Empties a table on this shard after the snapshot of the plan was taken. What was written since is in the snapshot too.
+/// Empties a table on this shard after the snapshot of the plan was taken. Rows that were written since are in the snapshot too.
 pub async fn truncate(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
     let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
     let truncated = context.shard.truncate_into_snapshot(table, &plan.name, &attachments).await;
@@ -169,7 +170,7 @@ pub async fn take(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -
     Ok(())
 }
 
-/// Takes the snapshot that an operator asks for of a table on this shard, also of an empty one.
+/// Takes the snapshot of a table on this shard that an operator asked for, even if the table is empty.
 pub async fn take_named(context: &ShardContext, id: TableId, name: String) -> Result<()> {
     let plan = {
         let view = context.catalog_view();

@@ -58,7 +58,7 @@ pub trait Conditions {
         false
     }
 
-    /// Whether a caller learns at once that nobody listens, or that no answer will come. Otherwise it waits for its deadline.
+    /// Whether a caller learns at once that no process listens, or that no answer will come. Otherwise it waits for its deadline.
     fn is_noticed(&self, from: usize, to: usize) -> bool;
 
     /// Called for each message when it leaves.

@@ -1,5 +1,5 @@
-//! What of a modification follows from its values once for a request: the INSERT that an INSERT JSON stands for, and the
-//! partitions.
+//! The parts of a modification that are computed from its values, once for each request: the INSERT that an INSERT JSON stands
+//! for, and the partitions.
 
 use std::collections::BTreeMap;
 
