@@ -73,7 +73,7 @@ pub enum CallError {
     /// The node answers, but serves no clients; with its reason.
     #[error("{reason}")]
     NotServing { reason: String, answer: Value },
-    #[error("what answers at {authority} is no node of Helenus")]
+    #[error("the server at {authority} is no node of Helenus")]
     Nonsense { authority: String },
 }
 

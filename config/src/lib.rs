@@ -180,7 +180,7 @@ impl Config {
     }
 }
 
-/// What a setting is for, in a sentence: the help of its flag.
+/// The purpose of a setting in one sentence: the help of its flag.
 pub fn summary(key: &str) -> String {
     SETTINGS.iter().find(|setting| setting.key == key).map_or_else(String::new, setting::Setting::summary)
 }

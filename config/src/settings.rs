@@ -116,7 +116,7 @@ macro_rules! settings {
             },
         )+)+];
 
-        /// What stands below the head of a section of `helenus.toml`.
+        /// The text below the head of a section of `helenus.toml`.
         pub const SECTIONS: &[(&str, Option<&str>)] = &[$(($section, optional!($($about)?)),)+];
 
         impl Config {

@@ -122,7 +122,7 @@ impl EngineError {
     }
 }
 
-/// What kind of failure of a data file it is.
+/// The kind of a failure of a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskFailureKind {
     /// A file could not be read or written. A full disk is no failure.

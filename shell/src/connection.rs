@@ -184,7 +184,7 @@ impl Connection {
         &self.session
     }
 
-    /// Where this is connected to.
+    /// The target of the connection.
     pub fn target(&self) -> &Target {
         &self.target
     }

@@ -15,12 +15,12 @@ const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 /// Characters that structure collections, tuples and user types.
 pub const SEPARATORS: [char; 8] = [',', ':', '[', ']', '{', '}', '(', ')'];
 
-/// What the text is for.
+/// The purpose of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style<'a> {
     Screen,
     Csv {
-        /// What stands for null within tuples and user types.
+        /// The text for null within tuples and user types.
         null: &'a str,
     },
 }

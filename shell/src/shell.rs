@@ -38,7 +38,7 @@ pub enum Flow {
     Exit,
 }
 
-/// How the shell ended.
+/// The exit status of the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
     Success,

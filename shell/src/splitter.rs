@@ -16,7 +16,7 @@ pub struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Split {
     pub pieces: Vec<Piece>,
-    /// What follows the last complete statement, if it is more than blanks and comments.
+    /// The text behind the last complete statement, if it is more than blanks and comments.
     pub rest: Option<Rest>,
     /// The text ends in a comment that is not ended.
     pub in_comment: bool,

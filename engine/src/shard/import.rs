@@ -36,7 +36,7 @@ pub struct ImportDirectory {
     pub others: Vec<String>,
 }
 
-/// A table file of elsewhere.
+/// A table file from elsewhere.
 #[derive(Debug, Clone)]
 pub struct ImportFile(Arc<TableReader>);
 
@@ -83,7 +83,7 @@ impl Shard {
         Ok(self.environment.disk.read(path).await?)
     }
 
-    /// Opens a table file of elsewhere.
+    /// Opens a table file from elsewhere.
     pub async fn open_import(&self, path: &Path) -> Result<ImportFile, EngineError> {
         // The number of a file is its key in the cache of blocks.
         let reader = TableReader::open_file(&*self.environment.disk, path, self.new_generation()).await;

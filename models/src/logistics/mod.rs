@@ -37,7 +37,7 @@ const CHUNK_EVENTS: u32 = 100;
 
 const REQUESTS: [&str; 3] = ["record one event", "newest 10 events", "all events"];
 
-/// What one layout took at one size.
+/// The measurements of one layout at one size.
 struct LayoutResult {
     /// Events of each order after loading.
     loaded: u32,

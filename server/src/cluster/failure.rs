@@ -23,7 +23,7 @@ use crate::shard::status_table::ServingState;
 /// Interval between checks of a shard.
 const FAILURE_CHECK_PERIOD: Duration = Duration::from_millis(500);
 
-/// What the node does about a failure.
+/// The reaction of the node to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reaction {
     /// It goes on as well as it can.
@@ -117,7 +117,7 @@ fn die(context: &ShardContext, reason: String) {
             tracing::error!(
                 shard = context.index,
                 %reason,
-                "the disk of this node has failed: the process ends, as its failure policy says"
+                "the disk of this node has failed: the process ends, because of the failure policy"
             );
             *fatal = Some(reason);
         }

@@ -36,7 +36,7 @@ const TURNS_IN_FLIGHT: usize = 8;
 const ATTEMPTS: usize = 4;
 const WRITE_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// What is to be imported.
+/// A request to import table files.
 #[derive(Debug, Clone)]
 pub struct ImportRequest {
     /// The directory, of this machine, at or below which the files lie.

@@ -329,7 +329,7 @@ async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patienc
     }
     let added = log.add_learner(update.host_id);
     if !matches!(within(context, patience, added).await, Some(Ok(()))) {
-        tracing::debug!(host_id = %update.host_id, "the metadata log is not shown to a former member: it will ask again");
+        tracing::debug!(host_id = %update.host_id, "the metadata log could not be sent to a former member: it will ask again");
     }
 }
 

@@ -22,7 +22,7 @@ use crate::shard::context::{ShardContext, from_every_shard};
 use crate::shard::snapshots;
 use crate::streaming::cleanup::{CleanupError, clean_table};
 
-/// What is to be restored.
+/// A request to restore tables from a snapshot.
 #[derive(Debug, Clone)]
 pub struct RestoreRequest {
     /// The name of the snapshot.
@@ -43,7 +43,7 @@ pub enum RestoreError {
     #[error("there are no table files of such a table at or below {0} on this machine")]
     NothingToImport(PathBuf),
     #[error(
-        "nothing says of which table the files in {0} are: it is not named after a table, and has no schema.json"
+        "the table of the files in {0} is unknown: the directory is not named after a table, and has no schema.json"
     )]
     UnknownFiles(PathBuf),
     #[error("there are {0} tables: name the one that goes into another table")]

@@ -320,7 +320,7 @@ async fn read_local_cold(
     }
 }
 
-/// What the run has consumed last.
+/// The row or partition that the run has consumed last.
 enum Passed<'a> {
     /// The row with this full key.
     Row(&'a [u8]),

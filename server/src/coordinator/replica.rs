@@ -99,7 +99,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
             tracing::error!(
                 shard = context.index,
                 reason,
-                "hints or batches of the last run cannot be read; none is delivered before they can"
+                "hints or batches of the last run cannot be read; nothing is delivered until they can be read"
             );
             context.repeat(RECOVERY_PAUSE, recover_again);
         }

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// Acknowledged rows by table.
 type Rows = BTreeMap<String, BTreeMap<i64, String>>;
 
-/// What a history has left.
+/// The files and rows that a history has left.
 struct Left {
     files: FileContents,
     /// Earlier contents of files, also of those that are gone.

@@ -20,7 +20,7 @@ use crate::files::DirectoryLock;
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 
-/// What was found in a data directory.
+/// The findings in a data directory.
 #[derive(Debug, Default)]
 pub struct DataReport {
     shards: Vec<DirectoryReport>,

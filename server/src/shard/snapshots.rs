@@ -87,7 +87,7 @@ pub fn is_wanted(config: &Config, table: &Table) -> bool {
     config.auto_snapshot && table.options.allow_auto_snapshot && !system_keyspaces::is_system(&table.keyspace)
 }
 
-/// The plan of the snapshot that precedes the drop or the truncation of a table; `None` if there is to be none.
+/// The plan of the snapshot that precedes the drop or the truncation of a table; `None` if no snapshot is wanted.
 pub fn plan(
     context: &ShardContext,
     keyspace: &Keyspace,
@@ -183,7 +183,7 @@ pub async fn take_named(context: &ShardContext, id: TableId, name: String) -> Re
     Ok(context.shard.snapshot(id, &plan.name, &attachments).await.map(drop)?)
 }
 
-/// What lies beside the incremental backups of a table; `None` for a table of the system, which has none.
+/// The files beside the incremental backups of a table; `None` for a table of the system, which has no backups.
 pub fn backup_notes(keyspace: &Keyspace, table: &Table) -> Result<Option<Arc<[Attachment]>>> {
     if system_keyspaces::is_system(&keyspace.name) {
         return Ok(None);

@@ -26,7 +26,7 @@ use crate::node::dispatch::dispatch;
 /// Time until a caller learns that its connection broke.
 const RESET: Duration = Duration::from_millis(2);
 
-/// What happens to a message that leaves.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate {
     /// It arrives, unless the link is cut by then.
