@@ -73,7 +73,7 @@ pub enum CallError {
     /// The node answers, but serves no clients; with its reason.
     #[error("{reason}")]
     NotServing { reason: String, answer: Value },
-    #[error("what answers at {authority} is no node of Helenus")]
+    #[error("the server at {authority} is no node of Helenus")]
     Nonsense { authority: String },
 }
 
@@ -113,7 +113,7 @@ async fn exchange(
     request: Request<Empty<Bytes>>,
 ) -> Result<(StatusCode, Bytes), Box<dyn Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // What goes wrong with the connection shows in the answer.
+    // An error of the connection shows in the answer.
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await?;
     let status = answer.status();
@@ -122,7 +122,7 @@ async fn exchange(
     Ok((status, body))
 }
 
-/// The error of the connection, if that is why there is no answer; otherwise what came is none.
+/// The error of the connection, if it is the reason for the missing answer. Otherwise the bytes received are no answer.
 fn io_error(error: &(dyn Error + 'static)) -> Option<std::io::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -147,7 +147,7 @@ fn authority(url: &str) -> Result<&str, CallError> {
     if is_valid { Ok(authority) } else { Err(CallError::Url(url.to_owned())) }
 }
 
-/// An answer with its status; `None`: it is none of a node.
+/// An answer with its status; `None`: it is not from a node.
 fn read(status: StatusCode, body: &[u8]) -> Option<Result<Value, CallError>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     if status == StatusCode::OK {
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What a call comes to whose request is answered with these bytes.
+    /// The result of a call whose request is answered with these bytes.
     #[allow(clippy::disallowed_methods, reason = "the other end of the connection that is tested")]
     async fn answered(bytes: &'static [u8]) -> Result<Value, CallError> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -150,7 +150,7 @@ enum AdminCommand {
     Listsnapshots,
     /// Tables that the schema does not name: they are kept and not served.
     Unknowntables,
-    /// Reads the files of tables as a whole and tells which are damaged: exit status 1 if one is.
+    /// Reads the files of tables as a whole and reports which are damaged: exit status 1 if one is.
     Verify(TableScope),
     /// As verify, and takes files into use that could not be read before and can be now.
     Scrub {
@@ -210,7 +210,7 @@ impl TableScope {
     }
 }
 
-/// A relative path is one of the machine and directory in which the command was typed: the node has a directory of its own.
+/// A relative path is relative to the directory of the command, which the node does not know.
 fn directory_parameter(directory: &Path) -> (&'static str, String) {
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     ("directory", absolute.to_string_lossy().into_owned())

@@ -41,7 +41,7 @@ pub struct FailedCompaction {
     pub retry_in_seconds: u64,
 }
 
-/// What a verification or scrub does about damaged files.
+/// The treatment of damaged files by a verification or scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     Verify,
@@ -51,7 +51,7 @@ pub enum Check {
     },
 }
 
-/// What was done about a file that is or was damaged.
+/// The result for a file that is or was damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckedFileState {
@@ -59,7 +59,7 @@ pub enum CheckedFileState {
     Damaged,
     /// It can be read again and is in use.
     Mended,
-    /// What can be read of it is in a new file.
+    /// The readable rows are in a new file.
     Salvaged,
     /// All its rows were given up.
     GivenUp,
@@ -123,7 +123,7 @@ pub struct CompactionsReport {
     /// Tables on shards on which a compaction is due, or waits after a failure.
     pub pending: u64,
     pub compactions: Vec<RunningCompactionReport>,
-    /// What compactions may write together. `None`: no limit.
+    /// The limit for the writes of all compactions together. `None`: no limit.
     pub bytes_per_second: Option<u64>,
     /// The tables whose strategy an operator keeps from choosing compactions.
     pub disabled_tables: Vec<String>,

@@ -386,7 +386,7 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
         if table.damaged_files > 0 {
             let _ = writeln!(
                 failures,
-                "{}.{}: {} files cannot be read as a whole (`helenus admin verify` tells more)",
+                "{}.{}: {} files cannot be read as a whole (see `helenus admin verify`)",
                 table.keyspace, table.table, table.damaged_files
             );
         }

@@ -72,7 +72,7 @@ impl Config {
         if is_renamed { table.try_into() } else { toml::from_str(text) }.map_err(parse_error)
     }
 
-    /// Checks what types alone cannot say: ranges, and what settings must be to each other.
+    /// Checks what types cannot express: ranges, and relations between settings.
     pub fn validate(&self) -> Result<(), ConfigError> {
         fn check(valid: bool, key: &'static str, message: &str) -> Result<(), ConfigError> {
             if valid { Ok(()) } else { Err(ConfigError::Value { key, message: message.to_owned() }) }
@@ -182,12 +182,12 @@ impl Config {
     }
 }
 
-/// What a setting is for, in a sentence: the help of its flag.
+/// The purpose of a setting in one sentence: the help of its flag.
 pub fn summary(key: &str) -> String {
     SETTINGS.iter().find(|setting| setting.key == key).map_or_else(String::new, setting::Setting::summary)
 }
 
-/// Puts settings under their own names that are given under Cassandra's, in their own units. Whether there were any.
+/// Renames settings that are given under Cassandra's names, and converts their units. Returns whether there were any.
 fn rename_aliases(table: &mut toml::Table, path: &Path) -> Result<bool, ConfigError> {
     let refused = |alias: &str, message: &str| ConfigError::Parse {
         path: path.to_owned(),
@@ -226,7 +226,7 @@ fn rename_aliases(table: &mut toml::Table, path: &Path) -> Result<bool, ConfigEr
     Ok(is_renamed)
 }
 
-/// The known name that was most likely meant, if any is near enough.
+/// The known name that was most likely intended, if any is near enough.
 pub fn nearest<'a, N: AsRef<str>>(name: &str, known: &'a [N]) -> Option<&'a N> {
     known
         .iter()

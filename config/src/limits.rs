@@ -1,4 +1,4 @@
-//! What follows from the settings for the size of a mutation: one limit for all ways in, below what any layer can hold.
+//! The largest mutation, as it follows from the settings: one limit for all ways in, below the limit of every layer.
 //!
 //! A mutation of this size, and whatever a hint, a batch log or a transaction puts around it (the *envelope*), has room in a record of
 //! the commit log, in a memtable, in a block of a table file, and in a message between nodes.

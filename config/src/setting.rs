@@ -1,4 +1,4 @@
-//! What is known of one setting, and its part in `helenus.toml`.
+//! The description of one setting, and its part in `helenus.toml`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 
-/// What a number of a setting counts.
+/// The unit of a number of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
@@ -87,7 +87,7 @@ fn amount(number: u64, unit: Option<Unit>) -> String {
 pub enum Alias {
     /// With the same values.
     Same(&'static str),
-    /// Whose number counts so many of the setting's units.
+    /// Its number counts this many of the setting's units.
     Scaled(&'static str, u64),
     /// Of the port of an address; the rest of the address is that of the default.
     Port(&'static str),

@@ -16,8 +16,8 @@ use crate::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 /// The most bytes of one chunk of a stream.
 pub const STREAM_CHUNK_BYTES_MAX: u32 = 512 << 10;
 
-/// What is logged, unless configured. What the Raft library tells at `info` is for its developers; at `warn` it tells of leaders and
-/// votes, and of every message that a dead member does not answer.
+/// What is logged, unless configured. Messages of the Raft library at `info` are for its developers; at `warn` it logs leaders
+/// and votes, and every message that a dead member does not answer.
 pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,\
      openraft::replication=error,openraft::engine::handler::replication_handler=error";
 
@@ -116,7 +116,7 @@ macro_rules! settings {
             },
         )+)+];
 
-        /// What stands below the head of a section of `helenus.toml`.
+        /// The text below the head of a section of `helenus.toml`.
         pub const SECTIONS: &[(&str, Option<&str>)] = &[$(($section, optional!($($about)?)),)+];
 
         impl Config {
@@ -357,7 +357,7 @@ settings! {
         cassandra Alias::Scaled("hinted_handoff_throttle_in_kb", KIB);
 
     section "Neighbours";
-    /// Host name or address, and port, for other nodes. They are told the address (that of a name is looked up at the start),
+    /// Host name or address, and port, for other nodes. They get the address (that of a name is looked up at the start),
     /// so it must be one by which they reach this node (not 0.0.0.0). Port 0 picks a free one (logged at start). Default: none, and
     /// the node has no neighbours.
     internode: Option<Endpoint> = None,
@@ -411,7 +411,7 @@ settings! {
     /// How long a probed node may take to answer before others are asked to probe it. From 10 to half of `liveness_probe_period_ms`.
     liveness_probe_timeout_ms: u64 = 450,
         unit Milliseconds;
-    /// How long a node that answers nobody is only suspected; then it is down. With these settings a killed node is down for all
+    /// How long a node that does not answer is only suspected; then it is down. With these settings a killed node is down for all
     /// after 5 to 8 seconds, and one that pauses for less than 4 is never. From `liveness_probe_period_ms` to 600000.
     liveness_suspicion_ms: u64 = 4_000,
         unit Milliseconds;

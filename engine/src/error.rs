@@ -122,7 +122,7 @@ impl EngineError {
     }
 }
 
-/// What kind of failure of a data file it is.
+/// The kind of a failure of a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskFailureKind {
     /// A file could not be read or written. A full disk is no failure.
@@ -140,7 +140,7 @@ pub struct DiskFailure {
 }
 
 impl DiskFailure {
-    /// The failure that an error tells of, if it tells of one.
+    /// The disk failure that an error reports, if it reports one.
     pub fn of(error: &EngineError) -> Option<Self> {
         let kind = match error {
             EngineError::Disk(error)

@@ -62,7 +62,7 @@ pub enum ManifestError {
         path.display()
     )]
     Missing { path: PathBuf },
-    #[error("manifest: {0}; it is not known which is right: remove the wrong one")]
+    #[error("manifest: {0}; it is unknown which one is right: remove the wrong one")]
     Differ(String),
     #[error(
         "manifest {} is older than the commit log: it does not know table {table}, which {position} of the log belongs to; restore \

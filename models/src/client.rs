@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Prepares a statement with the page size of the run. The driver may repeat it, where a node goes away: all the models'
-    /// statements leave the same behind however often they are carried out, but for those in [`Client::batch_if`].
+    /// statements are idempotent, except those in [`Client::batch_if`].
     pub async fn prepare(&self, statement: &str) -> Result<PreparedStatement, Error> {
         let mut prepared = self
             .session
@@ -185,8 +185,8 @@ impl Client {
         Ok(())
     }
 
-    /// Runs a conditional batch in one partition; whether it was applied. `None`: nobody knows (the consensus round timed
-    /// out, or the node went away before its answer), the caller must look.
+    /// Runs a conditional batch in one partition; whether it was applied. `None`: unknown (the consensus round timed out, or the
+    /// node went away before its answer), so the caller must read the row.
     pub async fn batch_if(
         &self,
         label: &str,

@@ -1,4 +1,4 @@
-//! Where the bytes a table takes on disk come from: only an embedded node can say at once.
+//! The source of the bytes that a table takes on disk: only an embedded node has the exact number at once.
 
 use std::pin::Pin;
 
@@ -18,7 +18,7 @@ pub trait DiskUsage: Send + Sync {
 }
 
 /// For servers that are asked over CQL: `system.size_estimates` there is refreshed every few minutes and
-/// `system_views.disk_usage` counts whole MiB, so neither can tell the bytes of a point.
+/// `system_views.disk_usage` counts whole MiB, so neither is precise enough for the bytes of a point.
 #[derive(Debug, Clone, Copy)]
 pub struct NotAvailable;
 

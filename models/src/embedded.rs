@@ -35,7 +35,7 @@ impl EmbeddedNode {
         Ok(Self { node, _directory: directory })
     }
 
-    /// Where it serves CQL.
+    /// The address for CQL.
     pub fn address(&self) -> SocketAddr {
         self.node.address()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in a run, each with the request or statement it happened in.
+//! The errors of a run, each with the request or statement that failed.
 
 use std::fmt::Debug;
 

@@ -33,7 +33,7 @@ async fn run_remote(options: &Options) -> Result<(), Error> {
 async fn run_embedded(options: &Options) -> Result<(), Error> {
     let node = EmbeddedNode::start().await?;
     let outcome = run(options, &[node.address().to_string()], &node.disk_usage()).await;
-    // What failed first says more than how the node ended after it.
+    // The first error says more than a later error of the node.
     outcome.and(node.shutdown().await)
 }
 

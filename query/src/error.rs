@@ -46,7 +46,7 @@ pub enum RequestError {
         /// Lost rounds of a lightweight transaction.
         contentions: u16,
     },
-    /// So many replicas refused a write that the level cannot be reached; other replicas may have applied it.
+    /// Too many replicas refused a write: the level cannot be reached; other replicas may have applied it.
     #[error("Operation failed - received {received} responses and {} failures: {}", failures.len(), listed(failures))]
     WriteFailure {
         consistency: Consistency,
@@ -64,7 +64,7 @@ pub enum RequestError {
         /// Whether a replica has sent rows and not only a digest.
         data_present: bool,
     },
-    /// So many replicas failed to read that the level cannot be reached.
+    /// Too many replicas failed to read: the level cannot be reached.
     #[error("Operation failed - received {received} responses and {} failures: {}", failures.len(), listed(failures))]
     ReadFailure {
         consistency: Consistency,
@@ -107,8 +107,8 @@ impl RequestError {
 impl From<EngineError> for RequestError {
     fn from(error: EngineError) -> Self {
         match error {
-            // Of another node, which has a higher limit. The client's error, although this node finds it as a replica: another
-            // coordinator could not execute the request either.
+            // The mutation is from another node, which has a higher limit. It is the client's error although a replica finds it:
+            // another coordinator could not execute the request either.
             EngineError::CommitLog(CommitLogError::RecordTooLarge { bytes, limit })
             | EngineError::MutationTooLarge { bytes, limit } => {
                 Self::Invalid(format!("Rejected an oversized mutation ({bytes}/{limit})"))

@@ -1,12 +1,12 @@
 //! Guardrails: limits that an operator sets for what clients may ask, with Cassandra 5.0's names, meanings, defaults and texts.
 //!
 //! One table ([`Guardrails`]) names them all. Each is checked in one place: those of modifications in `modification`, of reads in
-//! `selection`, of schema changes in `schema`. A check adds warnings for the client, or refuses the request. Whether a guardrail is set
-//! is known at once, so that requests that none concerns pay for a branch.
+//! `selection`, of schema changes in `schema`. A check adds warnings for the client, or refuses the request. Whether any
+//! guardrail is set is known at once, so requests without one cost a branch.
 //!
-//! DIFFERS: Cassandra checks them for ordinary users only, and without a login nobody is one. Here they hold for every client.
-//! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements count,
-//! and compactions warn of large rows.
+//! DIFFERS: Cassandra checks them for ordinary users only, and without a login there are none. Here they hold for every client.
+//! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements
+//! count, and compactions warn of large rows.
 
 mod kinds;
 mod modification;
@@ -15,8 +15,8 @@ mod selection;
 
 pub use self::kinds::{Flag, Threshold, Values, is_violation};
 
-/// The table: how a guardrail is called in settings and messages, and what it tells. `{what}`, `{value}` and `{threshold}` stand for
-/// the thing that is checked, for its size and for the limit that it violates.
+/// The table: the name of each guardrail in settings and messages, and its text. `{what}`, `{value}` and `{threshold}` stand for
+/// the thing that is checked, its size, and the limit that it violates.
 macro_rules! guardrails {
     (
         thresholds { $($threshold:ident $(at least $minimum:literal)?: $warning:literal, $failure:literal;)+ }

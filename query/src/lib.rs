@@ -4,10 +4,10 @@
 //! Invariants:
 //! * Everything here is synchronous: no task, no disk, no network, no clock. Time and new UUIDs come with
 //!   [`functions::CallContext`], whose UUIDs are those of the process unless it is handed others.
-//! * Nothing is kept between calls but what the caller keeps. What several threads share is the [`statement::Registry`] of prepared
-//!   statements, behind a lock that is held for one look-up or insertion.
-//! * Of the engine are used the bytes (keys, mutations, rows), its error and the options of its compaction; no shard is opened or
-//!   asked here.
+//! * Only the caller keeps state between calls. Threads share only the [`statement::Registry`] of prepared statements, behind a
+//!   lock that is held for one look-up or insertion.
+//! * From the engine this crate uses the bytes (keys, mutations, rows), the error and the options of compaction. It opens no
+//!   shard and asks none.
 //!
 //! The modules, each of which uses only those before it: [`error`], [`functions`], [`schema`], [`stored_key`],
 //! [`plan`], [`statement`], [`bind`], [`run`], [`guardrails`].

@@ -1,7 +1,7 @@
-//! Statements ready for execution: plans with what clients are told about them.
+//! Statements ready for execution: plans with the metadata that clients get.
 //!
-//! Invariant: what kind of statement it is, is decided once, when it is planned. From there on its type says so
-//! ([`Prepared`] of a plan).
+//! Invariant: the kind of a statement is decided once, when it is planned. From then on its type shows it ([`Prepared`] of a
+//! plan).
 
 mod cache;
 
@@ -49,7 +49,7 @@ pub struct Prepared<P> {
     pub plan: P,
 }
 
-/// What is known of every statement besides its plan.
+/// The properties that every statement has besides its plan.
 #[derive(Debug, Clone)]
 pub struct Description {
     pub id: StatementId,

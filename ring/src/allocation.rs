@@ -44,7 +44,7 @@ const SEARCHES: [Search; 11] = [
     Search::new(1.5, 10, 3.0e-6),
     Search::new(1.0, 32, 3.0e-6),
 ];
-/// Rings with more tokens than this are searched with one strategy only: with so many tokens shares are even anyway.
+/// Rings with more tokens than this are searched with one strategy only: with that many tokens shares are even anyway.
 const TOKENS_SEARCHED_OFTEN: usize = 4_096;
 /// Rings with fewer tokens than this are searched further with [`further_searches`] until the result is good enough.
 const TOKENS_SEARCHED_LONG: usize = 512;

@@ -30,12 +30,12 @@ use crate::topology::Topology;
 ///
 /// * 2: removals are distinguished from leavings ([`Command::StartRemoval`], [`Command::TakeBackRemoval`], `removal`
 ///   of the state).
-/// * 3: members tell each other how full their disks are.
+/// * 3: members announce to each other how full their disks are.
 /// * 4: a row that is too large for a message is streamed in parts.
 pub const FEATURE_VERSION: u16 = STREAMED_ROW_PARTS;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
-/// The feature level from which members tell each other how full their disks are.
+/// The feature level from which members announce to each other how full their disks are.
 pub const DISK_STATUS: u16 = 3;
 /// The feature level from which a row that is too large for a message is streamed in parts.
 pub const STREAMED_ROW_PARTS: u16 = 4;

@@ -54,7 +54,7 @@ impl NodeAdmin {
         Self { node }
     }
 
-    /// What an operator should know of a node that serves.
+    /// Problems of a node that serves, for its operator.
     fn remark(&self) -> Option<String> {
         let DiskStatus { usage, is_reserve_reached } = self.node.disks.own();
         if self.node.reserve.is_reached() {

@@ -1,7 +1,7 @@
 //! The cluster as a whole: the state that its nodes agree on, liveness, and membership.
 //!
-//! [`helenus_ring::metadata`] says what is agreed on and how it changes; [`raft`] has it agreed on; [`applying`] makes a node work with it;
-//! [`mod@propose`] puts changes to it. [`membership`] has members join and leave.
+//! [`helenus_ring::metadata`] defines the agreed state and how it changes. [`raft`] replicates it, [`applying`] installs it on a
+//! node, [`mod@propose`] proposes changes to it. [`membership`] lets members join and leave.
 
 pub(crate) mod applying;
 pub(crate) mod departure;
@@ -43,7 +43,7 @@ pub use self::propose::{
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 
-/// The longest time that another node may have this one wait.
+/// The longest time that a request of another node may wait on this one.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
 impl Serve for ClusterRequest {

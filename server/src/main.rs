@@ -35,7 +35,7 @@ struct Arguments {
 enum Command {
     /// Runs a node until it gets SIGTERM or SIGINT.
     Node(NodeArguments),
-    /// Reads a data directory on which no node runs, and tells what is missing or damaged: exit status 1 if anything is.
+    /// Reads a data directory on which no node runs, and reports what is missing or damaged: exit status 1 if anything is.
     Check(CheckArguments),
     /// Executes an operator's command on a running node.
     Admin(AdminArguments),

@@ -1,7 +1,8 @@
 //! Streaming: sends the ranges that change owners from shard to shard in checksummed, resumable chunks.
 //!
-//! The new owner pulls. [`plan`] says (pure) who fetches what from whom, [`receiver`] fetches, [`sender`] answers, and [`mod@progress`]
-//! keeps how far it is. [`cleanup`] removes what a node has given up. Who starts a transfer, and what follows from its end: [`crate::cluster::membership`].
+//! The new owner pulls. [`plan`] (pure) assigns ranges to sources, [`receiver`] fetches, [`sender`] answers, and [`mod@progress`]
+//! keeps the progress. [`cleanup`] removes the data of ranges that a node has given up. [`crate::cluster::membership`] starts a
+//! transfer and continues after its end.
 
 mod attempt;
 pub(crate) mod cleanup;

@@ -156,7 +156,7 @@ impl Schema {
     }
 }
 
-/// The completions of the word before the cursor: where it starts, and what may stand there.
+/// The completions of the word before the cursor: the start of the word, and the words that may replace it.
 pub fn candidates(line: &str, cursor: usize, schema: &Schema) -> (usize, Vec<String>) {
     let before = line.get(..cursor).unwrap_or(line);
     let is_word = |character: char| character.is_alphanumeric() || matches!(character, '_' | '"');
@@ -211,7 +211,7 @@ pub fn candidates(line: &str, cursor: usize, schema: &Schema) -> (usize, Vec<Str
     (start, names)
 }
 
-/// The schema as it is completed from: asked for with the first completion after statements were run.
+/// The schema for completions. It is requested at the first completion after statements were run.
 pub struct SchemaCache {
     session: Arc<Session>,
     runtime: Handle,
@@ -238,7 +238,7 @@ impl SchemaCache {
 
     fn schema(&mut self) -> &Schema {
         if !self.is_current {
-            // Also if the node does not tell: the user who types is not held up with every key.
+            // This also happens without an answer of the node, so that not every key has to wait for it.
             self.is_current = true;
             let session = &self.session;
             let keyspaces = self
@@ -253,7 +253,7 @@ impl SchemaCache {
     }
 }
 
-/// Keyspaces with their tables with their columns; `None`: the node does not tell.
+/// Keyspaces with their tables with their columns; `None`: the node did not answer.
 async fn read_schema(session: &Session) -> Option<BTreeMap<String, BTreeMap<String, Vec<String>>>> {
     let mut keyspaces: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     let statement = "SELECT keyspace_name FROM system_schema.keyspaces";

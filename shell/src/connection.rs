@@ -163,13 +163,13 @@ impl Connection {
         })
     }
 
-    /// From now on Ctrl-C ends what is waited for instead of the program.
+    /// From now on Ctrl-C ends the present wait instead of the program.
     pub fn catch_interrupts(&self) -> Result<(), ShellError> {
         let _within = self.runtime.enter();
         self.interrupts.catch().map_err(ShellError::Startup)
     }
 
-    /// Ctrl-C since anything was waited for last.
+    /// Ctrl-C since the last wait.
     pub fn interrupts(&self) -> &Interrupts {
         &self.interrupts
     }
@@ -184,7 +184,7 @@ impl Connection {
         &self.session
     }
 
-    /// Where this is connected to.
+    /// The target of the connection.
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -251,7 +251,7 @@ async fn connect(target: &Target) -> Result<Session, ShellError> {
     }
 }
 
-/// Whether nobody listens at the address.
+/// Whether the connection was refused: no process listens at the address.
 fn is_refusal(error: &NewSessionError) -> bool {
     matches!(
         error,
@@ -409,7 +409,7 @@ mod tests {
         assert!(refused(long, false) < long / 2);
         let short = Duration::from_millis(500);
         assert!(refused(short, true) >= short / 2);
-        // Who starts to listen meanwhile is found: here by the lack of an answer.
+        // A server that starts to listen meanwhile is found; here it does not answer.
         let late = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(300));
             std::net::TcpListener::bind(("127.0.0.1", port)).unwrap().accept().unwrap()

@@ -1,9 +1,9 @@
 //! One node for everything: the shell talks to the node that it was given, as cqlsh does.
 //!
-//! The driver spreads requests over all members that it hears of, at the addresses that these tell of themselves. Here
-//! each such address is translated to that of the contact point: so every connection ends there, whatever it is meant for,
-//! also one that is opened after a break, and also where the node is reached by another address than its own (a published
-//! port, a tunnel). Once it is known which member the contact point is, connections for others are closed.
+//! The driver spreads requests over all members that it learns of, at the addresses that they announce. Here each such address is
+//! translated to that of the contact point, so every connection ends there, whichever member it is for. This includes connections
+//! that are opened after a break, and nodes that are reached by another address than their own (a published port, a tunnel). Once
+//! it is known which member the contact point is, connections for others are closed.
 
 use std::{
     net::SocketAddr,
@@ -89,12 +89,13 @@ pub async fn open_session(target: &Target, address: SocketAddr) -> Result<Sessio
         .address_translator(Arc::new(AlwaysTo(address)))
         .host_filter(contact.clone())
         .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))
-        // Nothing here needs the schema from the driver, and it fails with all else where it cannot read a type.
+        // The shell does not need the schema from the driver, and a type that the driver cannot read would make the connection
+        // fail.
         .fetch_schema_metadata(false)
         .refresh_metadata_on_auto_schema_agreement(false)
         // The translated address has the ordinary port.
         .disallow_shard_aware_port(true)
-        // The caller's limit, which is the same, comes first and is the one that is told.
+        // The caller's limit is the target's timeout. It is shorter, so it is the one that is reported.
         .connection_timeout(target.connect_timeout.saturating_mul(2))
         .default_execution_profile_handle(profile.into_handle());
     if let Some(username) = &target.username {
@@ -104,7 +105,7 @@ pub async fn open_session(target: &Target, address: SocketAddr) -> Result<Sessio
     if session.get_cluster_state().get_nodes_info().len() > 1
         && let Some(host_id) = host_id(&session).await
     {
-        // It was empty: nobody else has it. A refresh that fails leaves some connections too many, to the same node.
+        // It was empty, so this cannot fail. A refresh that fails leaves some superfluous connections to the same node.
         let _ = contact.0.set(host_id);
         let _ = session.refresh_metadata().await;
     }

@@ -51,7 +51,7 @@ pub enum Direction {
     To,
 }
 
-/// Where the CSV is.
+/// The location of the CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CsvLocation {
     File(PathBuf),

@@ -34,7 +34,7 @@ const REPORTED_FAILURES_MAX: u64 = 10;
 /// A line of standard input that ends the data.
 const END_OF_INPUT: &[u8] = b"\\.";
 
-/// A value that is bound as it is; its type was seen to when it was read.
+/// A value that is bound unchanged: its type was checked when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bound(Option<Vec<u8>>);
 
@@ -124,7 +124,7 @@ pub fn run(
                 Ok(()) => progress.add(1),
                 Err((line, reason)) => {
                     failures += 1;
-                    // Rows that cannot be read wait for nothing: Ctrl-C gets its turn here.
+                    // A row that cannot be read has no wait, so Ctrl-C is noticed here.
                     tokio::task::yield_now().await;
                     if failures <= REPORTED_FAILURES_MAX {
                         eprintln!("line {line}: {reason}");
@@ -156,7 +156,7 @@ fn read_standard_input(connection: &Connection) -> Result<Vec<u8>, ShellError> {
     loop {
         let start = data.len();
         let length = input.read_until(b'\n', &mut data)?;
-        // The line that was begun must be ended first: a read goes on after the signal.
+        // A read continues after the signal, so Ctrl-C is noticed at the end of the line.
         if connection.interrupts().take() {
             return Err(ShellError::Interrupted);
         }

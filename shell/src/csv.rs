@@ -35,7 +35,7 @@ pub enum RecordError {
     OpenQuotes,
     #[error("the data ends after '{}'", char::from(*escape))]
     OpenEscape { escape: u8 },
-    /// Such a pair comes from elsewhere and means something else there: a path, a line break, null.
+    /// Such a pair comes from another program, where it has another meaning: a path, a line break, null.
     #[error(
         "'{escape}{escaped}' escapes nothing (where '{escape}' stands for itself: WITH ESCAPE = '\"')",
         escape = char::from(*escape),
@@ -164,15 +164,15 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Reads a field, and whether it is the last of its record. What is wrong with it is noted: the end of the record
-    /// is to be found all the same.
+    /// Reads a field, and whether it is the last of its record. Its first error goes into `problem`: the end of the record must
+    /// still be found.
     fn field(&mut self, problem: &mut Option<RecordError>) -> io::Result<(Vec<u8>, bool)> {
         let Dialect { delimiter, escape } = self.dialect;
         let mut field = Vec::new();
         let mut in_quotes = self.accept(QUOTE)?;
         while let Some(byte) = self.take()? {
             match byte {
-                // Within quotes nobody writes doubled ones in another sense, so they need no option to be read.
+                // Doubled quotes within quotes have no other meaning, so reading them needs no option.
                 QUOTE if in_quotes => {
                     in_quotes = self.accept(QUOTE)?;
                     if in_quotes {

@@ -81,7 +81,7 @@ fn names_by_keyspace(rows: &Rows) -> Vec<String> {
     lines
 }
 
-/// Names side by side, as many in a line as fit.
+/// Names side by side, with as many per line as fit.
 fn columns(names: &[String]) -> Vec<String> {
     let width = names.iter().map(String::len).max().unwrap_or(0) + 2;
     let per_line = (LINE_WIDTH / width).max(1);

@@ -1,4 +1,4 @@
-//! What can go wrong in the shell, worded for the person in front of it.
+//! The errors of the shell, worded for its user.
 
 use std::{io, path::PathBuf};
 
@@ -15,7 +15,7 @@ pub const EXIT_NO_CONNECTION: u8 = 2;
 /// Exit code after Ctrl-C, as of a program that it ended.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
-/// A failure that the user is told about.
+/// A failure that is shown to the user.
 #[derive(Debug, thiserror::Error)]
 pub enum ShellError {
     /// The server refused a statement, or it could not be run.
@@ -136,7 +136,7 @@ fn server_error(error: &DbError, message: &str) -> String {
     format!("{name}: Error from server: code={code:04x} [{title}] message=\"{message}\"{info}")
 }
 
-/// What an ERROR says of replicas, with the names that cqlsh has for it.
+/// The numbers of replicas in an ERROR, under the names that cqlsh gives them.
 fn info(error: &DbError) -> Option<String> {
     let of = |level: &DriverConsistency| {
         let name = Consistency::from_code(*level as u16)

@@ -44,8 +44,8 @@ fn native(cql_type: &CqlType, text: &str) -> Result<Vec<u8>, literal::LiteralErr
     }
 }
 
-/// Whether a number for a date is one in CQL's sense, where 2^31 is 1970-01-01, of a year with four digits. Another is
-/// read as days since then: so cqlsh exports dates of other years, and this shell once did.
+/// Whether a number is a date as CQL encodes it (2^31 is 1970-01-01) in a year with four digits. Other numbers are read as days
+/// since 1970-01-01: cqlsh exports dates of other years in this form, and so did this shell once.
 fn is_usual_date(number: i32) -> bool {
     let (year, _, _) = time::civil_from_days(i64::from(number) - time::DATE_EPOCH);
     (1..=9999).contains(&year)

@@ -15,12 +15,12 @@ const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 /// Characters that structure collections, tuples and user types.
 pub const SEPARATORS: [char; 8] = [',', ':', '[', ']', '{', '}', '(', ')'];
 
-/// What the text is for.
+/// The purpose of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style<'a> {
     Screen,
     Csv {
-        /// What stands for null within tuples and user types.
+        /// The text for null within tuples and user types.
         null: &'a str,
     },
 }
@@ -121,7 +121,7 @@ fn format_field(cql_type: &CqlType, value: Option<&Value>, style: Style<'_>) -> 
     value.map_or_else(|| null.to_owned(), |value| format_value(cql_type, value, style, true))
 }
 
-/// The name of a field of a user type; quoted in CSV if it could not be told from what follows.
+/// The name of a field of a user type; quoted in CSV if it would be ambiguous.
 fn format_field_name(name: &str, style: Style<'_>) -> String {
     let is_plain =
         !name.is_empty() && name.trim() == name && !name.contains(SEPARATORS) && !name.contains(['\'', '"']);

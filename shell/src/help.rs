@@ -54,7 +54,7 @@ pub fn lines(topics: &[String]) -> Vec<String> {
         let names: Vec<&str> = TOPICS.iter().map(|(name, _)| *name).collect();
         return vec![
             String::new(),
-            "Statements of CQL end with a semicolon. HELP <topic> tells more about:".to_owned(),
+            "Statements of CQL end with a semicolon. HELP <topic> explains:".to_owned(),
             format!("  {}", names.join("  ")),
             String::new(),
         ];

@@ -76,7 +76,7 @@ pub fn run(shell: &mut Shell) -> Result<(), ShellError> {
                 {
                     eprintln!("History is not kept: {error}");
                 }
-                // One from before these statements is not meant for them.
+                // An interruption from before these statements does not apply to them.
                 shell.connection().interrupts().take();
                 match shell.run_script(None, &input) {
                     Ok(Flow::Continue) => {}

@@ -55,7 +55,7 @@ pub fn main_with_args(args: &Args) -> ExitCode {
     match run(args) {
         Ok(exit_status) => exit_status.into(),
         Err(error) => {
-            // Who cannot be told learns it from the exit status.
+            // If the message cannot be written, the exit status still shows the error.
             let _ = writeln!(io::stderr(), "{error}");
             ExitCode::from(error.exit_code())
         }

@@ -75,7 +75,7 @@ fn write_lines<S: AsRef<str>>(writer: &mut impl Write, lines: &[S]) -> io::Resul
         writer.write_all(line.as_ref().as_bytes())?;
         writer.write_all(b"\n")?;
     }
-    // Flushed each time, so that a capture is complete whenever somebody looks at it.
+    // Flushed each time, so that a capture is complete whenever it is read.
     writer.flush()
 }
 

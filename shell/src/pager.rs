@@ -9,7 +9,7 @@ use crossterm::{
 
 use crate::error::ShellError;
 
-/// What is shown while it is waited for a key; it is wiped out afterwards.
+/// Shown while the pager waits for a key, and erased afterwards.
 const QUESTION: &str = "---MORE--- (Enter: next page, q: stop)";
 
 /// Keys come one by one, Ctrl-C among them, until this is dropped.
@@ -29,11 +29,11 @@ impl Drop for RawMode {
     }
 }
 
-/// Waits for a key on the terminal. Returns whether there is to be another page; Ctrl-C is [`ShellError::Interrupted`].
+/// Waits for a key on the terminal. Returns whether to show another page; Ctrl-C is [`ShellError::Interrupted`].
 pub fn ask_for_more() -> Result<bool, ShellError> {
     let mut output = io::stdout();
     let answer = {
-        // Before there is anything to answer: a key that comes earlier means something else.
+        // This comes before the question: an earlier key is no answer to it.
         let _raw = RawMode::enter()?;
         write!(output, "{QUESTION} ")?;
         output.flush()?;
@@ -51,7 +51,7 @@ pub fn ask_for_more() -> Result<bool, ShellError> {
     answer
 }
 
-/// What a key means; `None` for those that mean nothing here.
+/// The answer that a key stands for; `None` for other keys.
 fn answer(code: KeyCode, modifiers: KeyModifiers) -> Option<Result<bool, ShellError>> {
     match code {
         KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Err(ShellError::Interrupted)),

@@ -38,7 +38,7 @@ pub enum Flow {
     Exit,
 }
 
-/// How the shell ended.
+/// The exit status of the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
     Success,
@@ -75,7 +75,7 @@ pub struct Shell {
     layout: Layout,
     /// Standard input holds the statements, so it cannot hold the data of COPY.
     is_piped: bool,
-    /// Files that SOURCE is in the middle of.
+    /// Files that SOURCE is reading.
     source_depth: usize,
     exit_status: ExitStatus,
 }
@@ -92,7 +92,7 @@ fn target(args: &Args) -> Result<Target, ShellError> {
         password,
         keyspace: args.keyspace.clone(),
         connect_timeout: Duration::from_secs(match args.connect_timeout {
-            // No time at all for an answer is of no use to anybody.
+            // A timeout of 0 would make every connection fail.
             0 => DEFAULT_CONNECT_TIMEOUT,
             seconds => seconds,
         }),
@@ -143,7 +143,7 @@ impl Shell {
         }
     }
 
-    /// Tells an interactive user where they are.
+    /// Greets an interactive user with the host and its version.
     pub fn greet(&mut self) -> Result<(), ShellError> {
         self.show_host()?;
         self.show_version()?;
@@ -151,7 +151,7 @@ impl Shell {
     }
 
     /// Runs the statements of a text. A statement that fails is reported (with its place in `file`), and the next
-    /// one is run; only without a connection or output, or after Ctrl-C, is there no point in going on.
+    /// one is run; only a lost connection or output, or Ctrl-C, ends the run.
     pub fn run_script(&mut self, file: Option<&Path>, text: &str) -> Result<Flow, ShellError> {
         let split = splitter::split(text);
         let mut pieces = split.pieces;
@@ -437,7 +437,7 @@ impl Shell {
         self.output.line(&format!("Connected to {cluster} at {address}"))
     }
 
-    /// Columns of what the node says of itself.
+    /// Columns of the description that a node has of itself.
     fn read_local(&self, columns: &str) -> Result<Rows, ShellError> {
         let statement = format!("SELECT {columns} FROM system.local WHERE key = 'local'");
         let settings = Settings { consistency: Consistency::One, tracing: false, ..self.settings.clone() };

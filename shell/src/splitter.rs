@@ -16,7 +16,7 @@ pub struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Split {
     pub pieces: Vec<Piece>,
-    /// What follows the last complete statement, if it is more than blanks and comments.
+    /// The text behind the last complete statement, if it is more than blanks and comments.
     pub rest: Option<Rest>,
     /// The text ends in a comment that is not ended.
     pub in_comment: bool,
@@ -51,7 +51,7 @@ const LINE_COMMANDS: [&str; 17] = [
     "cls",
 ];
 
-/// What the scanner is in the middle of.
+/// The construct in which the scanner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Code,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Where and how to connect.
+/// The target of a connection, and how to connect.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub host: String,

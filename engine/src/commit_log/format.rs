@@ -25,9 +25,9 @@
 //! payload := records x (length u32 | bytes)
 //! ```
 //!
-//! A life of a file begins when it is prepared as a segment, and with a new salt. Only the process knows the salt. So no bytes
-//! from before this life are valid groups of it: neither groups of an earlier life nor bytes that clients have written into their
-//! records.
+//! A life of a file begins when it is prepared as a segment, and with a new salt. Clients and other nodes cannot know the salt. So
+//! no bytes from before this life are valid groups of it: neither groups of an earlier life nor bytes that clients have written
+//! into their records.
 
 use crate::invariant::{BrokenInvariant, broken};
 

@@ -100,7 +100,7 @@ pub(super) struct Stop {
     pub bytes: Bytes,
 }
 
-/// What was found in a segment.
+/// The findings in a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SegmentRead {
     /// Whether it has any group of the log.
@@ -120,7 +120,7 @@ impl SegmentReader {
         match self.damage {
             DamagePolicy::Refuse => Err(CommitLogError::Damaged { path: path.to_path_buf(), offset, reason }),
             DamagePolicy::Skip => {
-                warn!(path = %path.display(), offset, reason, "skipping a damaged place in the commit log");
+                warn!(path = %path.display(), offset, reason, "skipping a damaged part of the commit log");
                 Ok(())
             }
         }

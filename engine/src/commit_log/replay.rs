@@ -17,7 +17,7 @@ use super::reading::{SegmentRead, SegmentReader};
 use super::segments::{Files, LogDirectory, Role, file_path};
 use crate::io::{Clock, Disk, RandomSource};
 
-/// What a log works with.
+/// The environment of a log.
 #[derive(Clone)]
 pub(crate) struct LogEnvironment {
     pub disk: Arc<dyn Disk>,

@@ -15,7 +15,7 @@ use crate::io::DiskError;
 /// Attempts before a log that is being closed gives up.
 const ATTEMPTS_OF_CLOSING: u32 = 3;
 
-/// What the log has no room for.
+/// The operation for which the log has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shortage {
     Segment = 1,

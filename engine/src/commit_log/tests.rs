@@ -36,7 +36,7 @@ fn options(sync: SyncMode) -> CommitLogOptions {
 
 type Records = Vec<(LogPosition, Bytes)>;
 
-/// What a log works with; `seed` decides the salts.
+/// The environment of a log; `seed` decides the salts.
 fn environment(disk: &SimulatedDisk, clock: &Rc<ManualClock>, seed: u64) -> LogEnvironment {
     let random = Rc::new(SeededRandom::new(seed));
     LogEnvironment { disk: Arc::new(disk.clone()), clock: Rc::clone(clock) as _, random }

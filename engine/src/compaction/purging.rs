@@ -75,7 +75,7 @@ pub(crate) struct Purging {
     pub writes_once: bool,
 }
 
-/// What becomes of a row of a table whose keys are written once.
+/// The fate of a row of a table whose keys are written once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Once {
     Goes,

@@ -67,7 +67,7 @@ pub(super) const RENAME: &str = "rename";
 /// The room on a file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskRoom {
-    /// What may still be written.
+    /// Bytes that may still be written.
     pub free_bytes: u64,
     /// The size of the file system.
     pub total_bytes: u64,

@@ -30,7 +30,7 @@ const _: () = assert!(ENTRIES.is_power_of_two());
 /// Identifies the read of the bell; reads of files have the numbers of their slots.
 const BELL: u64 = u64::MAX;
 
-/// What readers and the thread share.
+/// The state that readers and the thread share.
 #[derive(Debug)]
 struct Shared {
     /// `None`: the thread has stopped.

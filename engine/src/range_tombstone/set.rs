@@ -33,7 +33,7 @@ type Tree = Option<Box<Step>>;
 #[derive(Debug, Clone)]
 struct Step {
     start: Box<[u8]>,
-    /// In effect from `start` to the next step, but for what is pending above.
+    /// In effect from `start` to the next step, unless a stronger deletion is pending above.
     deletion: Option<Deletion>,
     /// Raises the steps below, which do not know it yet.
     pending: Option<Deletion>,

@@ -160,7 +160,7 @@ impl Shard {
                 place_recovered(disk, &recovered, &backups).await
             };
             if let Err(error) = placed.await {
-                tracing::warn!(table = %table.id, %error, "recovered files are not in the backups yet; the next flush brings them there");
+                tracing::warn!(table = %table.id, %error, "recovered files are not in the backups yet; the next flush adds them");
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::mutation::MutationRef;
 use crate::shard::TableOptions;
 use crate::table::{TableError, TableReader, verify};
 
-/// What a shard that is not open consists of.
+/// The contents of a shard that is not open.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectoryReport {
     pub tables: u64,
@@ -28,9 +28,9 @@ pub struct DirectoryReport {
     pub file_bytes: u64,
     /// Records of the commit log, those of files included.
     pub log_records: u64,
-    /// What is missing or damaged, one sentence each.
+    /// Missing and damaged parts, one sentence each.
     pub problems: Vec<String>,
-    /// What a start would mend or move away by itself, one sentence each.
+    /// Defects that a start would repair by itself, and files that it would move away, one sentence each.
     pub remarks: Vec<String>,
 }
 

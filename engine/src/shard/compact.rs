@@ -163,7 +163,7 @@ impl Shard {
         })
     }
 
-    /// What the strategy of a table chooses now. `None` also while the table waits after a failure.
+    /// The present choice of the strategy of a table. `None` also while the table waits after a failure.
     pub(super) fn choice_of(&self, table: &TableState) -> Option<Choice> {
         let now = self.environment.clock.monotonic();
         if !table.is_configured.get()
@@ -200,7 +200,7 @@ impl Shard {
         let mut pause = LOOK_PAUSE;
         for table in self.all_tables() {
             self.check_open()?;
-            // What has expired may shadow data in a file that cannot be read.
+            // Expired data may shadow data in a file that cannot be read.
             if !table.is_configured.get() || !table.is_auto_compacted.get() || table.has_damage() {
                 continue;
             }

@@ -11,7 +11,7 @@ use crate::error::EngineError;
 use crate::mutation::TableId;
 use crate::table::TableError;
 
-/// What a failure is kept with.
+/// Whether a failure is kept with its table or with files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Table,

@@ -12,7 +12,7 @@ use crate::error::EngineError;
 use crate::io::{Disk, DiskError};
 use crate::manifest::{Manifest, ManifestError};
 
-/// What a directory has of a shard.
+/// The contents of a directory, as far as they belong to a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardDirectory {
     /// Nothing: it does not exist, or holds only what an interrupted creation has left.

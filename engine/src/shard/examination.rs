@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mutation::TableId;
 
-/// What becomes of damaged files.
+/// The treatment of damaged files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Examination {
     /// Nothing: they are only reported.
@@ -18,7 +18,7 @@ pub enum Examination {
     ScrubAndGiveUp,
 }
 
-/// What an examination has done about a file.
+/// The result of an examination for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileOutcome {
     /// It is damaged, and stays as it is.

@@ -91,7 +91,7 @@ pub(super) async fn discard_table_directories(
 pub(super) fn was_removed(outcome: Result<(), DiskError>, path: &Path) -> bool {
     match outcome {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(path = %path.display(), %error, "what is not needed any more could not be removed");
+            tracing::warn!(path = %path.display(), %error, "an unneeded file could not be removed");
             false
         }
         _ => true,

@@ -102,7 +102,7 @@ impl Shard {
         Ok(self.environment.disk.read(path).await?)
     }
 
-    /// Opens a table file of elsewhere.
+    /// Opens a table file from elsewhere.
     pub async fn open_import(&self, path: &Path) -> Result<ImportSource, EngineError> {
         // The number of a file is its key in the cache of blocks.
         let reader = TableReader::open_file(&*self.environment.disk, path, self.new_generation()).await;

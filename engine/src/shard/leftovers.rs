@@ -7,7 +7,7 @@ use crate::commit_log::LogPosition;
 use crate::manifest::{FileId, Manifest};
 use crate::mutation::TableId;
 
-/// What is known about a dropped table that the manifest still lists.
+/// A dropped table that the manifest still lists.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DroppedTable {
     /// The log may have records of it in segments below this one.
@@ -24,7 +24,7 @@ pub(super) enum DirectoryState {
     Gone,
 }
 
-/// What is left of earlier edits.
+/// The leftovers of earlier edits.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     /// Obsolete files that were removed, perhaps not durably, by table.
@@ -35,8 +35,8 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// What a start has left: `manifest` is as the start has written it, and the log ends at `log_end`. `is_present`: whether the
-    /// directory of a dropped table could not be removed.
+    /// The leftovers of a start: `manifest` is as the start has written it, and the log ends at `log_end`. `is_present`: whether
+    /// the directory of a dropped table could not be removed.
     pub fn of(manifest: &Manifest, log_end: LogPosition, is_present: impl Fn(TableId) -> bool) -> Self {
         let dropped = manifest.dropped.iter().map(|id| {
             let directory = if is_present(*id) { DirectoryState::Present } else { DirectoryState::Gone };

@@ -287,7 +287,7 @@ impl Recovery {
                     Err(error) if is_damage(&error) => {
                         tracing::error!(
                             table = %entry.id, path = %path.display(), %error,
-                            "a table file cannot be used; what it may hold is not served"
+                            "a table file cannot be used; the keys that it may hold are not served"
                         );
                         table.add_damaged(*file, &path, &error);
                         self.disk_failures.note(&error.into());

@@ -45,7 +45,7 @@ impl ShardOptions {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let (memtable_bytes_max, commit_log) = (256 << 20, CommitLogOptions::default());
-        // What is in memory fits into files, and the log gets its next segment.
+        // The memtables fit into files, and the log gets its next segment.
         let reserve = memtable_bytes_max as u64 + commit_log.segment_bytes;
         Self {
             quarantine: Quarantine::within(&directory),
@@ -80,7 +80,7 @@ pub struct TableOptions {
     /// no tombstone where it meets what it removes, in memory or in a compaction. A removal that comes before its row takes effect
     /// if the row comes within `gc_grace_seconds`. A row that is written again, after a removal of the same position, may come back.
     pub writes_once: bool,
-    /// What lies beside the table's incremental backups. `None`: it has none. See [`ShardOptions::keeps_backups`].
+    /// The files beside the table's incremental backups. `None`: the table has no backups. See [`ShardOptions::keeps_backups`].
     pub backup_notes: Option<Arc<[Attachment]>>,
 }
 

@@ -24,7 +24,7 @@ pub(super) const SNAPSHOTS: &str = "snapshots";
 /// The suffix of a snapshot's directory that is being filled.
 pub(super) const SNAPSHOT_TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// What was found.
+/// The findings of a start.
 #[derive(Debug, Default)]
 pub(super) struct Remains {
     useless_files: Vec<PathBuf>,
@@ -149,7 +149,7 @@ impl Remains {
         Ok(())
     }
 
-    /// What is unknown.
+    /// Unknown files and directories.
     pub fn unknown_paths(&self) -> impl Iterator<Item = &Path> {
         self.unknown.iter().map(|(_, path)| path.as_path())
     }

@@ -22,7 +22,7 @@ use crate::manifest::{FileId, ManifestFile};
 use crate::mutation::TableId;
 use crate::table::TableReader;
 
-/// What a table got back.
+/// The files that a table got back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Restored {
     pub files: usize,

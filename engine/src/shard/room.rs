@@ -39,7 +39,7 @@ impl Shard {
         reserve.memory_changed(self.measured_memtable_bytes.replace(memtable_bytes), memtable_bytes);
         match self.directories.room(&self.environment).await {
             Ok(room) => reserve.measured(room),
-            // What was measured last stays.
+            // The last measurement stays.
             Err(error) => tracing::debug!(%error, "the room on the disk could not be measured"),
         }
         self.log.set_room_is_scarce(reserve.is_reached());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::compaction::CompactionProgress;
 use crate::mutation::TableId;
 
-/// What a compaction is for.
+/// The purpose of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionKind {
     /// The strategy chose it, or an operator asked for one.

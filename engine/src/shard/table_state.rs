@@ -40,7 +40,7 @@ pub(super) struct LiveFile {
     pub is_left_alone: Cell<bool>,
     /// The failure of the last compaction that the file has caused.
     pub failure: RefCell<Option<Failure>>,
-    /// What a verification has found: why a part of the file cannot be read.
+    /// The finding of a verification: the reason why a part of the file cannot be read.
     pub damage: RefCell<Option<String>>,
 }
 

@@ -28,7 +28,7 @@ fn check_large(mutation: &ValidMutation<'_>) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What becomes of a write that waits for memory while the disk is full.
+/// The treatment of a write that waits for memory while the disk is full.
 #[derive(Clone, Copy)]
 enum WhenFull {
     Fail,

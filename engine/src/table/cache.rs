@@ -30,7 +30,7 @@ fn weight_bytes(data: &BlockData) -> usize {
 
 type BlockKey = (u64, u64);
 
-/// What the blocks of a cache are read from.
+/// The source of the blocks of a cache.
 pub trait BlockSource {
     /// The number of the table in the cache.
     fn id(&self) -> u64;

@@ -352,8 +352,8 @@ impl TableReader {
         })
     }
 
-    /// The block at `place` and up to `count - 1` blocks behind it in the direction of a read, together at most `bytes_max` but for the
-    /// first: they are adjacent in the file. In the order of the file.
+    /// The block at `place` and up to `count - 1` blocks behind it in the direction of a read, together at most `bytes_max`,
+    /// unless the first alone is larger: they are adjacent in the file. In the order of the file.
     fn run_of_blocks(
         &self,
         missing: &MissingBlock,

@@ -16,7 +16,7 @@ use super::writer::TableWriter;
 use crate::io::yield_now;
 use crate::row::RowRef;
 
-/// What was copied.
+/// The result of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Salvaged {
     pub rows: u64,

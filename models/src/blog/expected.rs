@@ -37,7 +37,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// Counts a created user and gives their number.
+    /// Counts a created user. Returns its number.
     pub fn create_user(&mut self) -> u32 {
         self.created_users += 1;
         self.blog.users() + self.created_users - 1
@@ -48,33 +48,33 @@ impl<'a> Expected<'a> {
         *self.user_edits.entry(user).or_default() += 1;
     }
 
-    /// Counts a changed name; the new one.
+    /// Counts a changed name. Returns the new one.
     pub fn rename_user(&mut self, user: u32) -> String {
         *self.renames.entry(user).or_default() += 1;
         self.username(user)
     }
 
-    /// Counts a created post and gives its number.
+    /// Counts a created post. Returns its number.
     pub fn create_post(&mut self) -> PostNumber {
         self.created_posts += 1;
         self.blog.created_post(self.created_posts - 1)
     }
 
-    /// Counts a changed post; how often it was changed.
+    /// Counts a changed post. Returns how often it was changed.
     pub fn edit_post(&mut self, post: PostNumber) -> u32 {
         let edits = self.post_edits.entry(post).or_default();
         *edits += 1;
         *edits
     }
 
-    /// Counts a comment; its index.
+    /// Counts a comment. Returns its index.
     pub fn add_comment(&mut self, post: PostNumber) -> u32 {
         let more = self.more_comments.entry(post).or_default();
         *more += 1;
         self.blog.comment_count(post) + *more - 1
     }
 
-    /// Counts a like; its index, unless all users like the post already.
+    /// Counts a like. Returns its index, or `None` if all users like the post already.
     pub fn add_like(&mut self, post: PostNumber) -> Option<u32> {
         let index = self.like_count(post);
         if index >= self.blog.users() {

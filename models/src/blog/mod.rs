@@ -58,7 +58,7 @@ const REQUESTS: [Request; 11] = [
     Request { id: "Q6", what: "list the 100 newest posts", guide: ["306 ms", "83 ms", "9 ms"] },
 ];
 
-/// What one design took: loading, and each of [`REQUESTS`].
+/// The measurements of one design: loading, and each of [`REQUESTS`].
 struct DesignResult {
     name: &'static str,
     loaded_rows: u64,

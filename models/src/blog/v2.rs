@@ -2,8 +2,8 @@
 //!
 //! A comment or like and its count change together by a conditional batch in the post's partition: insert the row if
 //! it does not exist, set the count to n + 1 if it is n. A batch that loses against another is tried again with the
-//! new n; when the server cannot tell whether it was applied, the row itself tells. The counts are so exact under
-//! any concurrency.
+//! new n; if the server cannot report whether it was applied, reading the row shows it. So the counts are exact under any
+//! concurrency.
 //!
 //! A new name is written to the user first and then to every copy, found by reading the whole table; until that
 //! has ended, readers see both names.

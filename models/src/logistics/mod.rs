@@ -1,9 +1,8 @@
 //! Logistics tracking: record an event of an order, read its newest events, read all of them.
 //!
 //! Each size of order is loaded and measured in both layouts. A map is one value: the server must merge it, the answer
-//! holds all of it. So filling a wide order stops after `--wide-load-seconds` and what is there is measured; and
-//! beyond [`WIDE_EVENTS_SENSIBLE`] events a request that the server refuses or does not end is a result, not an
-//! error of the run.
+//! holds all of it. So filling a wide order stops after `--wide-load-seconds`, and the events loaded by then are measured. Beyond
+//! [`WIDE_EVENTS_SENSIBLE`] events a request that the server refuses or does not end is a result, not an error of the run.
 
 pub mod generate;
 mod layout;
@@ -38,7 +37,7 @@ const CHUNK_EVENTS: u32 = 100;
 
 const REQUESTS: [&str; 3] = ["record one event", "newest 10 events", "all events"];
 
-/// What one layout took at one size.
+/// The measurements of one layout at one size.
 struct LayoutResult {
     /// Events of each order after loading.
     loaded: u32,

@@ -1,7 +1,7 @@
 //! Time-series monitoring: four partition keys by three layouts, each a table.
 //!
-//! Points come in as they do from hosts: one write a point, all series in step, with `--in-flight` writes at a time.
-//! Then each table answers range queries of one hour and queries for the newest value, all checked.
+//! Points arrive as they do from hosts: one write a point, all series in step, with `--in-flight` writes at a time. Then each
+//! table answers range queries of one hour and queries for the newest value, all checked.
 
 mod generate;
 mod table;
@@ -29,7 +29,7 @@ const WIDE_POINTS_MAX: u32 = 20_000;
 /// Points that a range query asks for: an hour.
 const RANGE_POINTS: u32 = (3_600_000 / INTERVAL_MS) as u32;
 
-/// What one table took.
+/// The measurements of one table.
 struct TableResult {
     key: Key,
     layout: Layout,
@@ -135,8 +135,9 @@ fn report(options: &Options, outcomes: &[TableResult]) -> Table {
         notes.push(format!("wide: series end at {} points", grouped(WIDE_POINTS_MAX.into())));
     }
     if outcomes.iter().any(|outcome| outcome.bytes.is_none()) {
-        notes
-            .push("bytes a point: only the embedded node tells the exact size of a table's files".to_owned());
+        notes.push(
+            "bytes a point: only the embedded node reports the exact size of a table's files".to_owned(),
+        );
     }
     notes.push("checked: every answer".to_owned());
     Table {

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::measure::CountedResponse;
 
-/// What the rows are partitioned by.
+/// The partition key of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Metric,

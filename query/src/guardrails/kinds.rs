@@ -1,4 +1,5 @@
-//! The kinds of guardrails: thresholds of numbers, features that can be turned off, and values that are not welcome.
+//! The kinds of guardrails: thresholds of numbers, features that can be turned off, and values that are disallowed, ignored or
+//! warned of.
 
 use std::collections::BTreeSet;
 

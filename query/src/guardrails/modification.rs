@@ -179,7 +179,7 @@ fn item_count(column_type: &CqlType, value: &[u8]) -> Result<Option<u64>> {
     })
 }
 
-/// What an operation is that must read a list before it writes.
+/// The kind of an operation that must read a list before it writes.
 fn read_before_write(column: &Column, operation: &Operation) -> Option<&'static str> {
     if !matches!(column.column_type, CqlType::List { .. }) {
         return None;

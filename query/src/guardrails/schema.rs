@@ -1,6 +1,6 @@
 //! Guardrails of statements that change the schema, and of TRUNCATE.
 //!
-//! What can be said of the statement alone is checked before it is carried out, the rest on the catalog that it results in.
+//! Checks that need only the statement come before it is carried out, the others use the resulting catalog.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

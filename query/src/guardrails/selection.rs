@@ -1,4 +1,4 @@
-//! Guardrails of SELECT: what it is allowed to ask for, and how much at a time; and consistency levels of all requests.
+//! Guardrails of SELECT (the permitted reads and their sizes), and of the consistency levels of all requests.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The kinds of guardrails, and their texts. `tests/cql/guardrails.txt` has what statements come to.
+//! The kinds of guardrails, and their texts. `tests/cql/guardrails.txt` has the results of statements.
 
 use super::*;
 use crate::error::RequestError;

@@ -1,7 +1,7 @@
-//! Looks at the room on this node's disk, and tells the others when something has changed.
+//! Watches the room on this node's disk, and announces changes to the other nodes.
 //!
-//! The engine measures what is free each second and refuses writes by itself when the reserve is reached. What the guardrail of the
-//! data's share needs is measured here, every half minute as in Cassandra, and only if it is turned on.
+//! The engine measures what is free each second and refuses writes by itself when the reserve is reached. The share of the disk
+//! that the data takes, for the guardrail, is measured here: every half minute as in Cassandra, and only if the guardrail is on.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use helenus_engine::io::DiskError;
 use crate::shard::context::ShardContext;
 use crate::shard::disk_status::{DiskStatus, DiskUsage, Thresholds};
 
-/// Time between two looks.
+/// Time between two checks of the reserve.
 const DISK_USAGE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Time between two measurements of the data.
 const DATA_PERIOD: Duration = Duration::from_secs(30);
 
-/// Starts to look. Call it once, on the first shard.
+/// Starts the checks. Call it once, on the first shard.
 pub fn watch(context: &Rc<ShardContext>) {
     let thresholds = Thresholds::of(&context.node.config);
     let usage = std::cell::Cell::new(DiskUsage::Spacious);

@@ -141,7 +141,7 @@ impl PendingDrops {
         outcome
     }
 
-    /// As [`PendingDrops::carry_out`]; what fails is logged, and tried again by the task of [`PendingDrops::keep_trying`].
+    /// As [`PendingDrops::carry_out`]. A failure is logged, and the task of [`PendingDrops::keep_trying`] tries again.
     pub async fn try_to_carry_out(&self, context: &Rc<ShardContext>) {
         if let Err(error) = self.carry_out(context).await {
             let tables = self.drops.borrow().len();

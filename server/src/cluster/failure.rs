@@ -4,8 +4,8 @@
 //!
 //! * The commit log of a shard cannot be written any more, or the outcome of a write to its manifest is unknown, or the metadata log has
 //!   failed. The shard refuses writes until the node is started again, whatever the policy; nothing acknowledged is lost.
-//! * A file of data cannot be read or written (an I/O error), or is damaged. The request or the work that met it has failed with an error;
-//!   everything else goes on.
+//! * A file of data cannot be read or written (an I/O error), or is damaged. The request or task that met the failure ends with
+//!   an error; everything else goes on.
 //!
 //! In a cluster, a node that cannot write would still be read, with stale data: every read at a quorum that includes it would have to
 //! repair it, and could not. So with `stop` it announces to the others that it leaves, and serves nothing more. They store hints for
@@ -23,7 +23,7 @@ use crate::shard::status_table::ServingState;
 /// Interval between checks of a shard.
 const FAILURE_CHECK_PERIOD: Duration = Duration::from_millis(500);
 
-/// What the node does about a failure.
+/// The reaction of the node to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reaction {
     /// It goes on as well as it can.
@@ -117,7 +117,7 @@ fn die(context: &ShardContext, reason: String) {
             tracing::error!(
                 shard = context.index,
                 %reason,
-                "the disk of this node has failed: the process ends, as its failure policy says"
+                "the disk of this node has failed: the process ends, because of the failure policy"
             );
             *fatal = Some(reason);
         }

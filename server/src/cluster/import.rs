@@ -1,5 +1,5 @@
-//! Imports table files of elsewhere: copies of snapshots and backups, of any node, with any number of shards. Rows and deletions are
-//! written to the replicas that have them now, with the timestamps that they had.
+//! Imports table files from elsewhere: copies of snapshots and backups of any node, with any number of shards. Rows and deletions
+//! are written to their present replicas, with their original timestamps.
 //!
 //! Invariant: an import that ends without an error has written all of its files at its consistency level. One that fails can be repeated:
 //! a write that is repeated changes nothing.
@@ -36,7 +36,7 @@ const TURNS_IN_FLIGHT: usize = 8;
 const ATTEMPTS: usize = 4;
 const WRITE_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// What is to be imported.
+/// A request to import table files.
 #[derive(Debug, Clone)]
 pub struct ImportRequest {
     /// The directory, of this machine, at or below which the files lie.
@@ -119,7 +119,7 @@ async fn sources(context: &Rc<ShardContext>, request: &ImportRequest) -> Result<
             wanted.push(Source { files, newest, older: schemas });
         }
     }
-    // Files that nobody knows may be of the request. A table that was named and found is complete.
+    // Files of an unknown table may belong to the request. A table that was named and found is complete.
     if let Some(error) = unknown.filter(|_| wanted.is_empty() || request.table.is_none()) {
         return Err(error);
     }

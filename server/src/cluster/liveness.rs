@@ -6,8 +6,9 @@
 //!   node's [`StatusTable`](crate::shard::status_table::StatusTable).
 //! * The topology decides which nodes are members, gossip never does: a joining member is contacted once the metadata log has
 //!   it, a leaving one is declared down, and a removed one is informed.
-//! * Clients are notified of members that `system.peers` shows (those that own tokens): `NEW_NODE` and `REMOVED_NODE` when they begin and
-//!   end to, UP when they are alive and say that they serve clients, DOWN when that ends. Never of this node.
+//! * Clients are notified of members that `system.peers` shows (those that own tokens): `NEW_NODE` when such a member appears,
+//!   `REMOVED_NODE` when it disappears, UP when it is alive and announces that it serves clients, DOWN when that ends. There are
+//!   no events about this node.
 //! * A node without an internode address runs none of this.
 
 pub mod detector;
@@ -221,7 +222,7 @@ impl LivenessMonitor {
         }
     }
 
-    /// Takes what another node tells of its disk.
+    /// Takes the disk status that another node announces.
     pub fn receive_disk(&self, context: &ShardContext, from: HostId, announcement: DiskAnnouncement) {
         if context.cluster_view().topology.member(&from).is_some() {
             context.node.disks.learn(from, announcement);

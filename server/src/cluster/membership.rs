@@ -174,7 +174,7 @@ async fn drive(context: Rc<ShardContext>) {
     let mut pause = POLL_PAUSE;
     let mut notices = LogThrottle::default();
     loop {
-        // Not the shard's view: that shows the next version a little earlier, and does not mark removals.
+        // This does not use the shard's view, which shows the next version a little earlier and does not mark removals.
         let Ok(state) = context.metadata_log().map(|log| log.state()) else { return };
         let topology = &state.topology;
         let driven = topology.in_transition().filter(|member| is_driver(&context, &state, member));
@@ -408,8 +408,9 @@ pub async fn wait_until_normal(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
-/// Who is no member for the others any more (its join was taken back while it could not be reached) gets no part of the log
-/// either. The leader shows the log to members that report themselves ([`mod@super::propose`]), and the log says the rest.
+/// A node whose join was cancelled while it could not be reached is no member for the others any more, and they do not send it
+/// the log. The leader sends the log to nodes that report themselves ([`mod@super::propose`]); in the log the node finds the end
+/// of its membership.
 async fn ask_for_news(context: &Rc<ShardContext>, state: MemberState) {
     let update = MemberUpdate::of(&own_member(context, state));
     match propose(context, Command::Update(update), PROPOSAL_DEADLINE).await {

@@ -34,7 +34,7 @@ pub enum ClusterRequest {
     /// These members have applied a version of the topology, and with it this version of the schema: all members that
     /// were alive when a schema change was acknowledged.
     Agreed { version: u64, schema_version: Uuid, members: Vec<HostId> },
-    /// The sender tells how full its disk is; has no answer. From the feature level [`DISK_STATUS`] on.
+    /// The sender announces how full its disk is; has no answer. From the feature level [`DISK_STATUS`] on.
     ///
     /// [`DISK_STATUS`]: helenus_ring::metadata::DISK_STATUS
     Disk(DiskAnnouncement),

@@ -318,8 +318,8 @@ pub async fn handle_propose(
     forward_to(context, &member, request, patience).await
 }
 
-/// Lets a node that takes itself for a member, and is not one, receive the log for a while: there it finds the end of
-/// its membership.
+/// Lets a node receive the log for a while if it takes itself for a member but is not one: in the log it finds the end of its
+/// membership.
 async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patience: Duration) {
     let Ok(log) = context.metadata_log() else { return };
     log.addresses.borrow_mut().insert(update.host_id, update.internode_address);
@@ -329,7 +329,7 @@ async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patienc
     }
     let added = log.add_learner(update.host_id);
     if !matches!(within(context, patience, added).await, Some(Ok(()))) {
-        tracing::debug!(host_id = %update.host_id, "the metadata log is not shown to a former member: it will ask again");
+        tracing::debug!(host_id = %update.host_id, "the metadata log could not be sent to a former member: it will ask again");
     }
 }
 

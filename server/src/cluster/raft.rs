@@ -55,7 +55,7 @@ pub struct MetadataLog {
     pub addresses: AddressBook,
 }
 
-/// Why the log did not do what it was asked for.
+/// The reason why an operation of the log failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LogError(String);
@@ -66,11 +66,11 @@ impl LogError {
     }
 }
 
-/// Follows who leads.
+/// Follows the leader of the metadata log.
 pub struct LeaderWatch(MetricsReceiver);
 
 impl LeaderWatch {
-    /// Who leads, as far as this node knows.
+    /// The leader, as far as this node knows.
     pub fn leader(&self) -> Option<HostId> {
         self.0.borrow_watched().current_leader
     }
@@ -184,12 +184,12 @@ impl MetadataLog {
         }
     }
 
-    /// Stands for election now, without waiting whether somebody else leads.
+    /// Starts an election now, without waiting for a sign of another leader.
     pub async fn elect(&self) -> Result<(), LogError> {
         self.raft.trigger().elect(false).await.map_err(LogError::new)
     }
 
-    /// Has a command committed and applied. `None`: this node does not lead (any more). An error: the log has stopped.
+    /// Commits and applies a command. `None`: this node does not lead (any more). An error: the log has stopped.
     pub async fn commit(&self, command: Command) -> Result<Applied, LogError> {
         match self.raft.client_write(command).await {
             Ok(response) => Ok(response.data),
@@ -202,13 +202,13 @@ impl MetadataLog {
         }
     }
 
-    /// Has a node receive the log, without a vote.
+    /// Lets a node receive the log, without a vote.
     pub async fn add_learner(&self, host_id: HostId) -> Result<(), LogError> {
         let added = self.raft.add_learner(host_id, EmptyNode::new(), false).await;
         added.map(|_| ()).map_err(LogError::new)
     }
 
-    /// Has these vote, and nobody else; who voted before learns from then on.
+    /// Makes exactly these nodes the voters. Former voters become learners.
     pub async fn set_voters(&self, voters: BTreeSet<HostId>) -> Result<(), LogError> {
         self.raft.change_membership(voters, true).await.map(|_| ()).map_err(LogError::new)
     }

@@ -1,5 +1,5 @@
-//! Restores tables from the snapshots of this node: creates what is missing of their schema, by way of the metadata log, and has each
-//! shard take the files of its part into use.
+//! Restores tables from the snapshots of this node: creates missing parts of their schema through the metadata log, and lets each
+//! shard put the files of its part into use.
 //!
 //! Invariants:
 //! * Each shard gets all files of its part of a table or none. What one shard has got stays when another fails; restoring again is
@@ -22,7 +22,7 @@ use crate::shard::context::{ShardContext, from_every_shard};
 use crate::shard::snapshots;
 use crate::streaming::cleanup::{CleanupError, clean_table};
 
-/// What is to be restored.
+/// A request to restore tables from a snapshot.
 #[derive(Debug, Clone)]
 pub struct RestoreRequest {
     /// The name of the snapshot.
@@ -43,7 +43,7 @@ pub enum RestoreError {
     #[error("there are no table files of such a table at or below {0} on this machine")]
     NothingToImport(PathBuf),
     #[error(
-        "nothing says of which table the files in {0} are: it is not named after a table, and has no schema.json"
+        "the table of the files in {0} is unknown: the directory is not named after a table, and has no schema.json"
     )]
     UnknownFiles(PathBuf),
     #[error("there are no archived segments of a commit log at or below {0} on this machine")]
@@ -150,7 +150,8 @@ pub(super) async fn schemas(
             None => unknown = Some(id),
         }
     }
-    // Without a schema nobody knows whether it was meant. With it, a table that was named has been found.
+    // Without a schema it is unknown whether the request includes the files. With a schema, a table that was named has been
+    // found.
     if let Some(table) = unknown.filter(|_| schemas.is_empty() || table.is_none()) {
         return Err(RestoreError::NoSchema { table });
     }

@@ -103,7 +103,7 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     let log = Rc::new(MetadataLog::open(context, stored, drops).await?);
     context.begin_metadata_log(log.clone());
     let belongs = if is_founded {
-        // One that was taken in only half knows the other member, and is none itself.
+        // A node whose join was interrupted knows the other member, but is no member itself.
         if context.cluster_view().is_alone() && version_as_member(context).is_some() {
             check_seeds_are_no_other_cluster(context, seeds).await?;
         }

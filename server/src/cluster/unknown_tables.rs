@@ -1,7 +1,7 @@
-//! Engine tables that nothing names: not the catalog, not the metadata log, not the node itself.
+//! Engine tables that neither the catalog nor the metadata log nor the node itself names.
 //!
 //! They are kept and not served. A table is created in the engines before the catalog that names it is stored, so after a crash the
-//! replayed log may still name it. What is left when the log has been replayed is reported at each start.
+//! replayed log may still name it. Tables that are still unknown when the log has been replayed are reported at each start.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

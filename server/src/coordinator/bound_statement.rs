@@ -1,4 +1,4 @@
-//! A modification with its values: what follows from both is computed once for a request.
+//! A modification with its values. What is derived from both is computed once for each request.
 //!
 //! Invariant: the partitions that a statement names are the same wherever a request uses them on this node, also where a
 //! function computed them whose results differ from call to call.

@@ -1,8 +1,7 @@
 //! Consistency levels: how many replicas a request needs, which replicas count, and whether enough are alive.
 //!
 //! The numbers are Cassandra's: they follow from the keyspace's replication factor, not from the number of replicas
-//! that exist. So a quorum of RF 3 is two even where only two nodes are members, and no answer is taken for safer
-//! than it is.
+//! that exist. So a quorum of RF 3 is two even where only two nodes are members, and no answer counts as safer than it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

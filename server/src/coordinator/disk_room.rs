@@ -1,8 +1,8 @@
-//! Whether the disks of the replicas have room for a write: looked at before it is begun.
+//! Whether the disks of the replicas have room for a write, checked before the write begins.
 //!
 //! * A replica whose disk usage is above `data_disk_usage_percentage_fail_threshold` refuses the write for all, as in Cassandra.
 //! * A replica whose reserve is reached refuses writes itself. The write goes on without it if the others satisfy the level; it gets
-//!   a hint, like one that is down. Otherwise nothing is begun, and the client gets an error that says why.
+//!   a hint, like one that is down. Otherwise the write does not begin, and the client gets an error with the reason.
 //!
 //! Statements that change rows are refused, deletions too, as in Cassandra. Reads, TRUNCATE, DROP and the node's own writes are not.
 //! Nothing here costs anything as long as no node says that its disk is short.
@@ -71,7 +71,7 @@ fn check_partition(context: &ShardContext, table: &Table, token: i64, level: Con
         let demand = demand(context, &table.keyspace, replicas, level)?;
         let alive = disks.iter().filter(|(member, _)| view.is_alive(&member.host_id));
         let with_room = alive.clone().filter(|(_, disk)| !disk.is_reserve_reached);
-        // Where too few are alive, that is the error.
+        // If too few replicas are alive, the error is about that.
         let could_be_met = demand.is_met(alive.map(|(member, _)| *member));
         if could_be_met && !demand.is_met(with_room.map(|(member, _)| *member)) {
             let full: Vec<String> = disks

@@ -144,8 +144,8 @@ fn select_in_turn(
     run.finish().map(Some)
 }
 
-/// Answers in one turn, after the blocks that it needs were fetched. `missing`: those that an attempt has missed. What is too much work
-/// for one turn, or for the memory that holds its blocks, is answered over several turns.
+/// Answers in one turn, after the needed blocks were fetched. `missing`: the blocks that an attempt has missed. A read with too
+/// much work for one turn, or too many blocks for memory, is answered over several turns.
 async fn select_cold(
     context: Rc<ShardContext>,
     request: OwnedRequest<SelectPlan>,
@@ -197,7 +197,8 @@ async fn select_later(
     }
 }
 
-/// The outcome of a read of the node's own rows that has failed: where they cannot be read, that of the other replicas.
+/// The outcome after a read of the node's own rows has failed. If the rows cannot be read, it is the outcome of the other
+/// replicas.
 async fn or_of_others(
     context: &Rc<ShardContext>,
     request: &OwnedRequest<SelectPlan>,
@@ -209,7 +210,7 @@ async fn or_of_others(
     Err(error)
 }
 
-/// Asks the replicas as for any other level: this node fails to answer, and another one is asked in its place.
+/// Asks the replicas as for any other level. This node fails to answer, and another one is asked instead.
 async fn select_of_others(context: &Rc<ShardContext>, request: &OwnedRequest<SelectPlan>) -> Result<Outcome> {
     context.metrics.reads_of_others.increment();
     select_from(context, request, None, true).await
@@ -319,7 +320,7 @@ async fn read_local_cold(
     }
 }
 
-/// What the run has consumed last.
+/// The row or partition that the run has consumed last.
 enum Passed<'a> {
     /// The row with this full key.
     Row(&'a [u8]),

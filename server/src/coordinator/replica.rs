@@ -87,7 +87,7 @@ impl ReplicationState {
     }
 }
 
-/// How often a shard tries again to read what the last run has left. A file that was put back is in use after as long.
+/// How often a shard tries again to read what the last run has left. A file that was put back is in use after this time.
 const RECOVERY_PAUSE: Duration = Duration::from_mins(1);
 
 /// Loads the state of the last run and starts the shard's periodic work: replay of hints and batches, forgetting the
@@ -99,7 +99,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
             tracing::error!(
                 shard = context.index,
                 reason,
-                "hints or batches of the last run cannot be read; none is delivered before they can"
+                "hints or batches of the last run cannot be read; nothing is delivered until they can be read"
             );
             context.repeat(RECOVERY_PAUSE, recover_again);
         }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A file without a seal was written by an earlier program, or has lost its end. It counts as number 0, and is used if there is no
-//! copy with a seal. Whoever reads the contents must notice that they are cut.
+//! copy with a seal. The reader of the contents must notice that they are cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -76,7 +76,7 @@ impl NodeFiles {
         TwoCopies::new(&self.directory, name).exists(&*self.disk).await
     }
 
-    /// The content of a file; `None` if there is none. A copy that is not as it should be is written again.
+    /// The content of a file; `None` if there is none. A copy that is missing, damaged or older is written again.
     pub async fn load(&self, name: &str) -> Result<Option<Bytes>, FileError> {
         let mut numbers = self.numbers.lock().await;
         let file = TwoCopies::new(&self.directory, name);
@@ -95,7 +95,7 @@ impl NodeFiles {
         Ok(Some(newest.value))
     }
 
-    /// The content of a file and what is wrong with its copies, as text. Nothing is written.
+    /// The content of a file, and the defects of its copies as text. Nothing is written.
     pub async fn look_at(&self, name: &str) -> Result<Option<(Bytes, Option<String>)>, FileError> {
         let file = TwoCopies::new(&self.directory, name);
         let newest = self.newest(&file).await?;

@@ -58,7 +58,7 @@ use crate::streaming::progress;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;
-/// The directory of the data directory to which files are moved that nothing knows.
+/// The directory within the data directory to which unknown files are moved.
 const QUARANTINE: &str = "quarantine";
 /// Unwritten bytes in a commit log above which writers wait.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;

@@ -1,7 +1,7 @@
 //! Checks of the machine when a node starts, as Cassandra makes them: limits of the system and the clock.
 //!
-//! Each is a warning that names the command which mends it. None stops the start: a test machine need not be a server. What is
-//! read of the machine is in [`machine`]; the checks are a pure function of it.
+//! Each check gives a warning that names the command which solves the problem. None stops the start: a test machine need not be a
+//! server. [`machine`] reads the machine; the checks are a pure function of the result.
 
 pub mod machine;
 
@@ -20,7 +20,7 @@ const PROGRAM_SECONDS: i64 = 1_793_491_200;
 /// Seconds by which the clock may be behind the newest file: file systems and clocks are not exact.
 const CLOCK_SLACK_SECONDS: i64 = 60;
 
-/// What is wrong with the machine for a node with these settings.
+/// The problems of the machine for a node with these settings.
 pub fn warnings(machine: &Machine, config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     let files_wanted = FILES_WANTED + config.max_connections as u64;

@@ -79,7 +79,7 @@ impl Identity {
         Self::decode(&bytes, files, shards).map(Some)
     }
 
-    /// The identity that these bytes of its file say. `shards`: see [`Self::load`].
+    /// Decodes the identity from the bytes of its file. `shards`: see [`Self::load`].
     pub fn decode(bytes: &[u8], files: &NodeFiles, shards: Option<usize>) -> Result<Self, StartError> {
         let damaged = |message: String| StartError::Damaged { path: files.path(FILE), message };
         let identity: Self = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;

@@ -4,7 +4,8 @@
 //! flipped in one bit, or put back as it was earlier; or a file is put back that the node had removed. The next start has all
 //! acknowledged rows and no others; or it (or a read) fails and names a file, and then no file was deleted that an undamaged start keeps.
 //!
-//! Left out: the newest segment of a commit log that has records. An older state of it, or its absence, cannot be told from a torn end.
+//! Left out: the newest segment of a commit log that has records. An older state of it, or its absence, looks the same as a torn
+//! end.
 //!
 //! `HELENUS_LOST_FILES_SEEDS`: the number of histories.
 
@@ -37,7 +38,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// Acknowledged rows by table.
 type Rows = BTreeMap<String, BTreeMap<i64, String>>;
 
-/// What a history has left.
+/// The files and rows that a history has left.
 struct Left {
     files: FileContents,
     /// Earlier contents of files, also of those that are gone.
@@ -259,7 +260,7 @@ fn difference(table: &str, found: &BTreeMap<i64, String>, expected: &BTreeMap<i6
     format!("{table}: {}", rows.collect::<Vec<_>>().join(", "))
 }
 
-/// The newest segments with records, one for each shard. A later one may hold what is left of its earlier life.
+/// The newest segments with records, one for each shard. A later one may hold bytes of its earlier life.
 fn newest_segments(files: &FileContents) -> BTreeSet<PathBuf> {
     let mut newest = BTreeMap::new();
     for (path, contents) in files {

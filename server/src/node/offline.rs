@@ -20,13 +20,13 @@ use crate::files::DirectoryLock;
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 
-/// What was found in a data directory.
+/// The findings in a data directory.
 #[derive(Debug, Default)]
 pub struct DataReport {
     shards: Vec<DirectoryReport>,
     /// Of the node's own files.
     problems: Vec<String>,
-    /// Of the node's own files: what the next start mends.
+    /// What the next start repairs in the node's own files.
     remarks: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Checks of requests against the guardrails of the node. Where no guardrail is set that concerns them, they cost a branch.
+//! Checks of requests against the guardrails of the node. Without a guardrail that concerns the request, they cost one branch.
 
 use cql_lite::frame::Consistency;
 use helenus_query::bind::BorrowedValues;

@@ -62,7 +62,7 @@ pub enum Message {
 /// The sending end of a shard's queue.
 pub type ShardSender = mpsc::Sender<Message>;
 
-/// How far the end of a node's membership is.
+/// The progress of the end of a node's membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// The node is a member, or is joining.
@@ -76,7 +76,7 @@ pub enum Departure {
 /// The state that all threads of a node share.
 pub struct NodeShared {
     pub config: Config,
-    /// What the settings limit for clients.
+    /// The limits for clients from the settings.
     pub guardrails: Guardrails,
     pub host_id: Uuid,
     pub links: Vec<ShardSender>,

@@ -1,8 +1,9 @@
-//! How full the disks of the nodes are: what each tells the others, and the store in which all shards of a node read it.
+//! How full the disks of the nodes are: the status that each node announces, and the store from which all shards of a node read
+//! it.
 //!
-//! Two things are told. The *usage* is Cassandra's guardrail (`data_disk_usage_percentage_…_threshold`, off by default): the share of
-//! the disk that the data takes. The *reserve* is our own and always on: less than `disk_reserve_bytes` is free, so this node refuses
-//! writes itself.
+//! A status has two parts. The *usage* is Cassandra's guardrail (`data_disk_usage_percentage_…_threshold`, off by default): the
+//! share of the disk that the data takes. The *reserve* is our own and always on: less than `disk_reserve_bytes` is free, so this
+//! node refuses writes itself.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use helenus_config::Config;
 use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
 
-/// Where the usage of a node's disk stands between the thresholds of the guardrail.
+/// The usage of a node's disk relative to the thresholds of the guardrail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 pub enum DiskUsage {
     /// Below the thresholds, or there are none.
@@ -35,7 +36,7 @@ impl DiskUsage {
     }
 }
 
-/// What a node tells of its disk.
+/// The disk status that a node announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct DiskStatus {
     pub usage: DiskUsage,
@@ -50,7 +51,7 @@ impl DiskStatus {
     }
 }
 
-/// A status with its place in the order of those that its node has told.
+/// A status with its number among the announcements of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskAnnouncement {
     /// Generation of the node's process.
@@ -89,13 +90,13 @@ impl DiskTable {
         before != status
     }
 
-    /// The last status that another node has told.
+    /// The last status that another node has announced.
     pub fn of(&self, host_id: &HostId) -> DiskStatus {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
         others.get(host_id).map_or_else(DiskStatus::default, |announcement| announcement.status)
     }
 
-    /// Stores what another node tells, unless something newer is known.
+    /// Stores the status that another node announces, unless a newer one is known.
     pub fn learn(&self, host_id: HostId, announcement: DiskAnnouncement) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         let order = |announcement: &DiskAnnouncement| (announcement.generation, announcement.sequence);

@@ -1,4 +1,4 @@
-//! The time in the names of the snapshots that the node takes by itself.
+//! The times in the names of the snapshots that the node takes by itself.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -31,7 +31,7 @@ const SCHEMA_FILE: &str = "schema.cql";
 const DESCRIPTION_FILE: &str = "manifest.json";
 pub const CATALOG_FILE: &str = "schema.json";
 
-/// What a snapshot is taken for; the start of its name.
+/// The reason for a snapshot, with which its name begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
     Drop,
@@ -69,7 +69,8 @@ struct Description {
     expires_at: Option<String>,
 }
 
-/// A snapshot of one table on one shard. What its description does not say is empty: snapshots of former versions have none.
+/// A snapshot of one table on one shard. Fields that its description lacks are empty: snapshots of former versions have no
+/// description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSnapshot {
     pub entry: SnapshotEntry,
@@ -86,7 +87,7 @@ pub fn is_wanted(config: &Config, table: &Table) -> bool {
     config.auto_snapshot && table.options.allow_auto_snapshot && !system_keyspaces::is_system(&table.keyspace)
 }
 
-/// The plan of the snapshot that precedes the drop or the truncation of a table; `None` if there is to be none.
+/// The plan of the snapshot that precedes the drop or the truncation of a table; `None` if no snapshot is wanted.
 pub fn plan(
     context: &ShardContext,
     keyspace: &Keyspace,
@@ -151,7 +152,7 @@ impl SnapshotPlan {
     }
 }
 
-/// Empties a table on this shard after the snapshot of the plan was taken. What was written since is in the snapshot too.
+/// Empties a table on this shard after the snapshot of the plan was taken. Rows that were written since are in the snapshot too.
 pub async fn truncate(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -> Result<()> {
     let attachments = plan.attachments().map_err(|error| plan.failure(context, &error))?;
     let truncated = context.shard.truncate_into_snapshot(table, &plan.name, &attachments).await;
@@ -169,7 +170,7 @@ pub async fn take(context: &ShardContext, table: TableId, plan: &SnapshotPlan) -
     Ok(())
 }
 
-/// Takes the snapshot that an operator asks for of a table on this shard, also of an empty one.
+/// Takes the snapshot of a table on this shard that an operator asked for, even if the table is empty.
 pub async fn take_named(context: &ShardContext, id: TableId, name: String) -> Result<()> {
     let plan = {
         let view = context.catalog_view();
@@ -182,7 +183,7 @@ pub async fn take_named(context: &ShardContext, id: TableId, name: String) -> Re
     Ok(context.shard.snapshot(id, &plan.name, &attachments).await.map(drop)?)
 }
 
-/// What lies beside the incremental backups of a table; `None` for a table of the system, which has none.
+/// The files beside the incremental backups of a table; `None` for a table of the system, which has no backups.
 pub fn backup_notes(keyspace: &Keyspace, table: &Table) -> Result<Option<Arc<[Attachment]>>> {
     if system_keyspaces::is_system(&keyspace.name) {
         return Ok(None);

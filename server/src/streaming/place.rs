@@ -6,8 +6,8 @@
 //!                 | column (u32 big endian) | path of the first cell that is still to be sent
 //! ```
 //!
-//! The receiver hands a place back as it got it, and stores it with its progress. No position of a row and no bound begins with
-//! 0x04 ([`helenus_engine::key`]).
+//! The receiver returns a place unchanged, and stores it with its progress. No position of a row and no bound begins with 0x04
+//! ([`helenus_engine::key`]).
 
 use helenus_engine::DecodeError;
 use helenus_engine::key;
@@ -22,7 +22,7 @@ const _: () = assert!(key::REGULAR_END[0] < INSIDE_TAG && INSIDE_TAG < key::PART
 pub struct Place {
     /// The full key of the next row, or a bound before it.
     pub key: Vec<u8>,
-    /// The cell of that row with which the stream goes on; `None`: with the whole row.
+    /// The cell of that row at which the stream continues; `None`: at the start of the row.
     pub inside: Option<AddressBuf>,
 }
 

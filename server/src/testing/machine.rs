@@ -27,7 +27,7 @@ use crate::node::error::StartError;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
-/// What a machine is made of.
+/// The parts of a machine.
 pub struct Hardware {
     /// The machine's number in its network.
     pub index: usize,

@@ -23,7 +23,7 @@ use crate::coordinator::replica;
 use crate::node::error::StartError;
 use crate::shard::context::ShardContext;
 
-/// Nodes by their numbers, and what they are told about each other.
+/// Nodes by their numbers, and the view that is installed on each.
 pub struct Members {
     cluster: Cluster,
     catalog: Arc<Catalog>,
@@ -63,7 +63,7 @@ impl Members {
         }
     }
 
-    /// Adds a node in the next epoch and returns its number. It is not started, and no node is told.
+    /// Adds a node in the next epoch and returns its number. It is not started, and no node gets the new view.
     pub fn add_member(&self, tokens: &[i64], state: MemberState, config: Config) -> usize {
         let node = self.machine_count();
         let member = Member {
@@ -90,7 +90,7 @@ impl Members {
         machine.boot(move |contexts| begin(contexts, view)).await.unwrap();
     }
 
-    /// Crashes a node. The others are not told.
+    /// Crashes a node. The views of the others do not change.
     pub fn crash(&self, node: usize, style: CrashStyle) {
         self.machine(node).crash(style);
     }
@@ -137,7 +137,7 @@ impl Members {
         }
     }
 
-    /// Tells all nodes that a node is down, or alive again.
+    /// Installs a view on all nodes in which a node is down, or alive again.
     pub fn show_alive(&self, node: usize, is_alive: bool) {
         if is_alive {
             self.down.borrow_mut().remove(&host_id(node));
@@ -147,7 +147,7 @@ impl Members {
         self.show_all();
     }
 
-    /// Starts the next epoch, with these states of nodes; `None`: it is removed. No node is told.
+    /// Starts the next epoch, with these states of nodes; `None`: it is removed. No node gets the new view.
     pub fn change_ring(&self, states: &[(usize, Option<MemberState>)]) {
         let mut topology = self.topology.borrow_mut();
         topology.version += 1;

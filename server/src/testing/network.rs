@@ -26,7 +26,7 @@ use crate::node::dispatch::dispatch;
 /// Time until a caller learns that its connection broke.
 const RESET: Duration = Duration::from_millis(2);
 
-/// What happens to a message that leaves.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate {
     /// It arrives, unless the link is cut by then.
@@ -58,7 +58,7 @@ pub trait Conditions {
         false
     }
 
-    /// Whether a caller learns at once that nobody listens, or that no answer will come. Otherwise it waits for its deadline.
+    /// Whether a caller learns at once that no process listens, or that no answer will come. Otherwise it waits for its deadline.
     fn is_noticed(&self, from: usize, to: usize) -> bool;
 
     /// Called for each message when it leaves.

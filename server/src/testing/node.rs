@@ -20,7 +20,7 @@ use crate::node::serve::serve;
 use crate::planted::PlantedBug;
 use crate::shard::context::{ShardContext, ShardParts};
 
-/// What a node is made of, and the random numbers that it begins with.
+/// The parts of a node, and the seed of its random numbers.
 pub struct NodeParts<'a> {
     pub config: Config,
     /// The id of a node whose disk is empty.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::*;
 
-/// What the manifest says of the log.
+/// The content of the manifest about the log.
 #[derive(Default)]
 struct Manifest {
     /// Records before it are in files.

@@ -108,7 +108,7 @@ fn a_log_without_room_for_its_next_segment_refuses_writes_and_goes_on_when_there
                     settle().await;
                 }
                 assert!(matches!(log.admit().await, Err(CommitLogError::NoRoom(_))));
-                // What must not wait has room in the segment that is being written.
+                // Records that must not wait have room in the segment that is being written.
                 log.admit_essential().await.unwrap();
                 let essential = log.append(b"essential").unwrap();
                 assert!(log.durable_at_once(essential).is_none(), "not before it is on disk");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::io::random::SplitMix64;
 
-/// What becomes of a flipped bit.
+/// The lifetime of a flipped bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
     /// Only this read is wrong: the file on the disk is intact.

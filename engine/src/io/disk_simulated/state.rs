@@ -214,7 +214,7 @@ impl DiskState {
         self.inodes.get_mut(&number).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// What a read of a whole file returns.
+    /// The result of a read of a whole file.
     pub(super) fn contents(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         let number = self.file_number(path)?;
         let mut bytes = vec![0; self.inode(number)?.current.len()];

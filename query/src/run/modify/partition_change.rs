@@ -1,7 +1,7 @@
 //! The changes of one partition of one table under construction, and the limit for their size.
 //!
-//! The limit is checked while they grow, so that a short statement that stands for very much (a value for each of 65,535 rows) is refused
-//! before it takes memory.
+//! The limit is checked while they grow, so that a short statement with very large changes (a value for each of 65,535 rows) is
+//! refused before it takes memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Bounds of a schema, without which a statement could make one that no layer can work with: user types that double with each step,
-//! more columns than the rows of a plan can tell apart, names longer than a string of the protocol.
+//! Bounds of a schema. Without them a statement could make a schema that no layer can work with: user types that double with each
+//! step, more columns than a plan can number, names longer than a string of the protocol.
 //!
-//! DIFFERS: Cassandra has no such bounds. Each is far above what it can live with. A stored schema that exceeds them is still read, and
-//! what a statement leaves as it is does not count.
+//! DIFFERS: Cassandra has no such bounds. Each is far above what Cassandra can handle. A stored schema that exceeds them is still
+//! read, and the parts that a statement does not change are not checked.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub const TYPE_DEPTH_MAX: usize = 64;
 /// The longest comment of a table, in bytes.
 pub const COMMENT_BYTES_MAX: usize = 65_535;
 
-/// Refuses lists that take too long to look through. It comes before the statement is carried out.
+/// Refuses lists that take too long to search, before the statement is carried out.
 pub(super) fn check_statement(statement: &Statement) -> Result<()> {
     let (count, what) = match statement {
         Statement::CreateTable(create) => {

@@ -1,5 +1,5 @@
-//! The schema that a snapshot keeps, and the changes that make a place for its rows: a keyspace, types and a table that are missing, or
-//! the check that the table that is there takes them.
+//! The schema that a snapshot keeps, and the changes that prepare for its rows: they create a missing keyspace, types and table,
+//! or check that the existing table takes the rows.
 //!
 //! The cells of a snapshot's files are addressed by column ids. So a table that takes them has the same columns with the same ids. One
 //! that is created for them gets an id of its own: drops, hints and batches that name the old one do not concern it.
@@ -313,7 +313,7 @@ mod tests {
         for (other, reason) in [
             ("CREATE TABLE ks.t (p int, c text, PRIMARY KEY (p, c))", "primary key"),
             ("CREATE TABLE ks.t (p int PRIMARY KEY, s int)", "primary key"),
-            // Keys of the same types that mean something else.
+            // Keys of the same types with another meaning.
             (
                 "CREATE TABLE ks.t (q int, c text, s int static, v frozen<outer>, w int, PRIMARY KEY (q, c)) WITH CLUSTERING ORDER BY (c DESC)",
                 "primary key",

@@ -79,7 +79,7 @@ struct Log {
     failure: Option<String>,
 }
 
-/// What the log holds.
+/// The content of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogExtent {
     /// The last entry that was purged.

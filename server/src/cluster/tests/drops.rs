@@ -104,7 +104,7 @@ async fn execute(world: &World, statement: &str) -> Result<(), String> {
     tokio::time::timeout(SETTLING, done).await.unwrap_or_else(|_| Err("timed out".to_owned()))
 }
 
-/// Calls `test` with the numbers of disk operations, `stride` apart, until it returns true: what is under test was over before the
+/// Calls `test` with the numbers of disk operations, `stride` apart, until it returns true: the tested operation ended before the
 /// fault.
 fn at_points(stride: usize, test: impl AsyncFn(&World, u64) -> bool + Clone + 'static) {
     let is_over = Rc::new(Cell::new(false));

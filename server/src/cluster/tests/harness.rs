@@ -1,4 +1,4 @@
-//! Clusters with a metadata log. Their nodes detect no failures: tests publish who is alive.
+//! Clusters with a metadata log. Their nodes detect no failures: tests publish which nodes are alive.
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -70,7 +70,7 @@ pub async fn write(
         for is_settled in settled {
             is_everywhere &= is_settled.await.unwrap_or(false);
         }
-        // Where hints are disabled or their store is full, the client's level has to be enough.
+        // If hints are disabled or their store is full, the client's level has to be enough.
         if is_everywhere || is_reached {
             remove(&context, &keepers, id, timeout).await;
         }

@@ -153,7 +153,7 @@ fn page_of(
     is_paged: bool,
 ) -> Result<Option<ResultPage>> {
     for (index, range) in ranges.iter().enumerate() {
-        // A replica that did not get to this range has sent nothing about it.
+        // A replica that did not reach this range has sent nothing about it.
         let left = if reads.iter().any(|read| read.len() <= index) {
             Some(range.clone())
         } else {

@@ -57,7 +57,7 @@ impl Trail {
         trail
     }
 
-    /// Whether a commit of this origin came before; `None`: unknown.
+    /// Whether a commit of this origin precedes the proposal; `None`: unknown.
     pub fn tells_of(&self, origin: &Ballot) -> Option<bool> {
         if self.origins.contains(origin) {
             return Some(true);
@@ -66,7 +66,7 @@ impl Trail {
     }
 }
 
-/// A proposal with the ballot that it was accepted under.
+/// A proposal with the ballot under which it was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     pub ballot: Ballot,

@@ -85,7 +85,7 @@ impl From<Failure> for LeadError {
 
 /// Sends the statements to a leader, which executes them and replicates the result at the client's level.
 pub async fn write(context: &Rc<ShardContext>, led: Led) -> Result<()> {
-    // The replicas that cannot read the rows, and what the last one of them said.
+    // The replicas that cannot read the rows, and the error of the last one.
     let mut unable: Vec<HostId> = Vec::new();
     let mut unreadable = None;
     loop {

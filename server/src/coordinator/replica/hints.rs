@@ -71,7 +71,7 @@ pub struct Hints {
     is_loaded: Cell<bool>,
 }
 
-/// What the last run has left.
+/// The hints and truncations that the last run has left.
 #[derive(Default)]
 struct Left {
     /// Size of the hints for each target, in bytes.

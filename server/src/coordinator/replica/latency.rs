@@ -13,7 +13,7 @@ use lru::LruCache;
 const WINDOW: usize = 256;
 /// Tables that are remembered; beyond, the one used longest ago is forgotten.
 const TABLES_MAX: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
-/// Percentiles are computed anew after so many reads.
+/// Percentiles are computed again after this number of reads.
 const STALE_AFTER: usize = 32;
 
 /// The recent latencies of the reads that a shard coordinates.

@@ -1,13 +1,12 @@
 //! The short cut for data that has no replica but this node: writes are applied at their owners among its shards, and reads are
 //! answered by them. Nothing is sent, no responses are counted, and no hint is kept.
 //!
-//! Plain reads and writes of a node that is alone differ from those of others here alone: a cluster of one is a placement of one. Beside
-//! it the owner's turn takes the place of a Paxos round (`transaction`, `paxos::serial`) and the batch log stays on this node
-//! (`batch_log`).
-//! What the short cut is worth is measured by `put` and `get` in `benches/peers`.
+//! This is the only difference between plain reads and writes of a single node and those of a cluster: a cluster of one is a
+//! placement of one. Besides, the owner's turn replaces a Paxos round (`transaction`, `paxos::serial`), and the batch log stays
+//! on this node (`batch_log`). The gain is measured by `put` and `get` in `benches/peers`.
 //!
-//! Invariant: whether data is only here is looked at in the critical section in which it is written. What then has another
-//! replica goes to all replicas, so that a member that joins misses nothing.
+//! Invariant: the check whether data is only here belongs to the critical section that writes it. Data with another replica goes
+//! to all replicas, so that a member that joins misses nothing.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,7 +26,7 @@ pub fn is_only_here(view: &ClusterView, keyspace: &str) -> bool {
     view.is_alone() || view.placement(keyspace).is_none()
 }
 
-/// Applies a single mutation without waiting, where this shard owns its partition, it is only here, and the shard has room for
+/// Applies a single mutation without waiting, if this shard owns its partition, its data is only here, and the shard has room for
 /// it. `None`: nothing was done.
 #[inline]
 pub fn apply_at_once(context: &ShardContext, changes: &[PartitionMutation]) -> Option<Result<LogPosition>> {

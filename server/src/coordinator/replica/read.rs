@@ -96,7 +96,7 @@ enum Said {
     Digest(Digest),
 }
 
-/// What a round waits for.
+/// The goal of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// Data of one replica, and data or a digest of the number that the level needs.
@@ -129,7 +129,7 @@ pub fn demand(context: &ShardContext, table: &Table, level: Consistency) -> Resu
 }
 
 /// Whether rows must be asked of other nodes at this level. `tokens`: of the partitions that are read; `None`: the whole ring.
-/// Where this node alone is enough, its shards answer.
+/// If this node alone is enough, its shards answer.
 pub fn needs_others(
     context: &ShardContext,
     table: &Table,

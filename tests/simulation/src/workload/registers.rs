@@ -65,8 +65,8 @@ impl Registers {
         START_MICROS + self.timestamps.get()
     }
 
-    fn with<T>(&self, place: RegisterKey, action: impl FnOnce(&mut Register) -> T) -> T {
-        action(self.registers.borrow_mut().entry(place).or_default())
+    fn with<T>(&self, key: RegisterKey, action: impl FnOnce(&mut Register) -> T) -> T {
+        action(self.registers.borrow_mut().entry(key).or_default())
     }
 
     async fn write(&self, world: &World, random: &mut SplitMix64) {
@@ -81,13 +81,13 @@ impl Registers {
         };
         let is_strong = !matches!(level, Consistency::One | Consistency::Any);
         let all: Vec<RegisterKey> = (0..ROWS as i64).map(|row| (k, row)).collect();
-        let (text, places, is_deletion) = match random.below(12) {
+        let (text, keys, is_deletion) = match random.below(12) {
             0 => (format!("DELETE FROM sim.registers USING TIMESTAMP {timestamp} WHERE k = {k}"), all, true),
             1 => {
                 let text = format!(
                     "DELETE FROM sim.registers USING TIMESTAMP {timestamp} WHERE k = {k} AND c >= {c}"
                 );
-                (text, all.into_iter().filter(|place| place.1 >= c).collect(), true)
+                (text, all.into_iter().filter(|key| key.1 >= c).collect(), true)
             }
             2..4 => {
                 let text = format!(
@@ -108,8 +108,8 @@ impl Registers {
                 (text, vec![(k, c)], false)
             }
         };
-        for place in &places {
-            self.with(*place, |register| {
+        for key in &keys {
+            self.with(*key, |register| {
                 let set = if is_deletion { &mut register.deleted } else { &mut register.written };
                 set.insert(timestamp);
             });
@@ -117,8 +117,8 @@ impl Registers {
         let outcome = world.ask_any(random, Question::new(text, level)).await;
         match outcome {
             Ok(_) => {
-                for place in &places {
-                    self.with(*place, |register| {
+                for key in &keys {
+                    self.with(*key, |register| {
                         register.acknowledged = register.acknowledged.max(timestamp);
                         if is_strong {
                             register.floor = register.floor.max(timestamp);
@@ -126,14 +126,14 @@ impl Registers {
                     });
                 }
                 world.trace.note(format!(
-                    "register {places:?} {} {timestamp} {level:?}: acknowledged",
+                    "register {keys:?} {} {timestamp} {level:?}: acknowledged",
                     kind(is_deletion)
                 ));
             }
             // A refusal does not guarantee that no replica has the write.
             Err(error) => world
                 .trace
-                .note(format!("register {places:?} {} {timestamp} {level:?}: {error}", kind(is_deletion))),
+                .note(format!("register {keys:?} {} {timestamp} {level:?}: {error}", kind(is_deletion))),
         }
     }
 
@@ -147,7 +147,7 @@ impl Registers {
 
     async fn read(&self, world: &World, random: &mut SplitMix64) {
         let k = random.below(PARTITIONS) as i64;
-        let (condition, places): (String, Vec<RegisterKey>) = if random.chance(1, 2) {
+        let (condition, keys): (String, Vec<RegisterKey>) = if random.chance(1, 2) {
             let c = random.below(ROWS) as i64;
             (format!(" WHERE k = {k} AND c = {c}"), vec![(k, c)])
         } else if random.chance(3, 4) {
@@ -157,24 +157,23 @@ impl Registers {
             (String::new(), all.collect())
         };
         let level = if random.chance(1, 8) { Consistency::One } else { Consistency::Quorum };
-        let floors: Vec<i64> =
-            places.iter().map(|place| self.with(*place, |register| register.floor)).collect();
+        let floors: Vec<i64> = keys.iter().map(|key| self.with(*key, |register| register.floor)).collect();
         let question = Question::new(format!("SELECT k, c, v FROM sim.registers{condition}"), level);
         let answer = match world.ask_any(random, question).await {
             Ok(answer) => answer,
             Err(error) => {
-                return world.trace.note(format!("register {places:?} read {level:?}: {error}"));
+                return world.trace.note(format!("register {keys:?} read {level:?}: {error}"));
             }
         };
         let seen = Self::seen(&answer);
         world.trace.note(format!("register{condition} read {level:?}: {seen:?}"));
-        for (place, floor) in places.iter().zip(floors) {
-            let value = seen.get(place).copied();
+        for (key, floor) in keys.iter().zip(floors) {
+            let value = seen.get(key).copied();
             let floor = if level == Consistency::One { 0 } else { floor };
-            self.with(*place, |register| {
+            self.with(*key, |register| {
                 if let Some(reason) = register.refutes(value, floor) {
                     world.violation(format!(
-                        "register {place:?}: a {level:?} read saw {value:?}, which {reason} (at least {floor} was there)"
+                        "register {key:?}: a {level:?} read saw {value:?}, which {reason} (at least {floor} was there)"
                     ));
                 }
                 // The value may not have been durable yet; nodes that crash may lose it.

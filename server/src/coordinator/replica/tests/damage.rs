@@ -29,7 +29,7 @@ fn another_replica_leads_for_one_that_cannot_read() {
                 }
             }
             cluster.machine(node).disk.set_bad_medium(Some("-data.sst"));
-            // Through the one that cannot read, and through others, which may choose it.
+            // Through the node that cannot read, and through others, which may choose that node.
             for coordinator in 0..3 {
                 for _ in 0..3 {
                     cluster.execute(coordinator, count, Quorum).await.unwrap();
@@ -115,7 +115,7 @@ fn another_replica_answers_for_one_that_cannot_read() {
             assert_eq!(all.integers().len(), 8, "{level:?}: never fewer rows");
         }
         assert!(cluster.nodes[0].iter().any(|shard| shard.metrics.reads_of_others.get() > 0));
-        // Where only this node may answer, it says which file it is.
+        // If only this node may answer, its error names the file.
         let error = cluster.query(0, "SELECT v FROM three.t WHERE k = 1", NodeLocal).await.unwrap_err();
         assert!(
             matches!(&error, RequestError::Unreadable(reason) if reason.contains("-data.sst")),

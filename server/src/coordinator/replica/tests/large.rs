@@ -1,4 +1,5 @@
-//! The largest mutation goes all ways: to replicas, into hints and the batch log, through transactions. A byte more goes none.
+//! The largest mutation goes all ways: to replicas, into hints and the batch log, through transactions. A mutation with one byte
+//! more goes none of these ways.
 
 use helenus_engine::key::MAX_PARTITION_KEY_BYTES;
 
