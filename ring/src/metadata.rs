@@ -32,13 +32,16 @@ use crate::topology::Topology;
 ///   of the state).
 /// * 3: members announce to each other how full their disks are.
 /// * 4: a row that is too large for a message is streamed in parts.
-pub const FEATURE_VERSION: u16 = STREAMED_ROW_PARTS;
+/// * 5: a schema change carries the tables that it changes, not their keyspaces, and so does a node's file of changes.
+pub const FEATURE_VERSION: u16 = SCHEMA_DELTAS;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
 pub const DISK_STATUS: u16 = 3;
 /// The feature level from which a row that is too large for a message is streamed in parts.
 pub const STREAMED_ROW_PARTS: u16 = 4;
+/// The feature level from which a schema change carries the tables that it changes.
+pub const SCHEMA_DELTAS: u16 = 5;
 /// Number of members that vote in the metadata log.
 pub const VOTERS_MAX: usize = 5;
 /// Number of schema changes that are remembered, to recognize one that is proposed again.
@@ -66,6 +69,9 @@ pub struct StateDocument {
     recent_changes: Vec<(Uuid, u64)>,
     #[serde(default)]
     removal: Option<HostId>,
+    /// Keyspaces that are dropped: only in documents of [`ClusterState::document_since`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dropped_keyspaces: Vec<String>,
 }
 
 impl ClusterState {
@@ -98,9 +104,20 @@ impl ClusterState {
     }
 
     pub fn document(&self) -> StateDocument {
+        self.document_with(CatalogDocument::of(&self.catalog), Vec::new())
+    }
+
+    /// The state, of its catalog the changes since `base`.
+    pub fn document_since(&self, base: &Catalog) -> StateDocument {
+        let catalog = CatalogDocument::delta(base, &self.catalog);
+        self.document_with(catalog, dropped_keyspaces(base, &self.catalog))
+    }
+
+    fn document_with(&self, catalog: CatalogDocument, dropped_keyspaces: Vec<String>) -> StateDocument {
         StateDocument {
             topology: Topology::clone(&self.topology),
-            catalog: CatalogDocument::of(&self.catalog),
+            catalog,
+            dropped_keyspaces,
             seniority: self.seniority.to_vec(),
             recent_changes: self.recent_changes.to_vec(),
             removal: self.removal,
@@ -110,14 +127,26 @@ impl ClusterState {
 
 impl StateDocument {
     pub fn state(self) -> Result<ClusterState, DocumentError> {
+        self.state_over(&initial_catalog(Uuid::nil()))
+    }
+
+    /// The state whose document has the changes since `base`.
+    pub fn state_over(self, base: &Catalog) -> Result<ClusterState, DocumentError> {
+        let mut catalog = self.catalog.over(base)?;
+        catalog.keyspaces.retain(|name, _| !self.dropped_keyspaces.contains(name));
         Ok(ClusterState {
-            catalog: Arc::new(self.catalog.catalog()?),
+            catalog: Arc::new(catalog),
             topology: Arc::new(self.topology),
             seniority: Arc::new(self.seniority),
             recent_changes: Arc::new(self.recent_changes),
             removal: self.removal,
         })
     }
+}
+
+/// The keyspaces of one catalog that another one does not have.
+pub fn dropped_keyspaces(old: &Catalog, new: &Catalog) -> Vec<String> {
+    old.keyspaces.keys().filter(|name| !new.keyspaces.contains_key(*name)).cloned().collect()
 }
 
 /// Applies a command. The state is unchanged unless the outcome is a new `Applied`.

@@ -33,7 +33,7 @@ def test_members_of_a_release_come_up_and_deliver_their_hints(stored, connect):
         node.start()
     # Those are of what the third missed before the batches; the first has kept them.
     replayed = "helenus_hints_replayed_total"
-    until("hints are delivered", lambda: golden.metric(members.nodes[0], replayed) >= facts["hints_at_least"])
+    until("hints are delivered", lambda: members.nodes[0].metric(replayed) >= facts["hints_at_least"])
     for node in members.nodes:
         alone = connect(members, only=node, consistency=ConsistencyLevel.ONE)
         assert columns(alone) == contents.THREE_NODES_COLUMNS

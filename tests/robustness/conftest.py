@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,13 @@ MEASURED = []
 
 def program():
     return os.environ["HELENUS_PROGRAM"]
+
+
+def admin(node, *words):
+    """The exit status and the output of `helenus admin`."""
+    command = [program(), "admin", "--url", f"http://{node.http_address}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 def new_node(**options):

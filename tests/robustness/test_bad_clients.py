@@ -10,7 +10,6 @@ import socket
 import struct
 import threading
 import time
-import urllib.request
 
 import cramjam
 import lz4.block
@@ -566,12 +565,6 @@ def test_500_idle_connections_and_50_slow_ones(node, session):
 def test_connections_that_are_gone_are_not_counted(node):
     """After all of the above only the driver's connections are open."""
     deadline = time.monotonic() + wire.TIMEOUT_SECONDS
-    while (open_now := connections(node)) > 8 and time.monotonic() < deadline:
+    while (open_now := node.metric("helenus_connections")) > 8 and time.monotonic() < deadline:
         threading.Event().wait(0.05)
     assert open_now <= 8
-
-
-def connections(node):
-    with urllib.request.urlopen(f"http://{node.http_address}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("helenus_connections"))

@@ -2,7 +2,6 @@
 when there is room. No acknowledged row is missing."""
 
 import os
-import urllib.request
 
 import pytest
 from cassandra import InvalidRequest, OperationTimedOut, WriteFailure, WriteTimeout
@@ -61,12 +60,6 @@ class Writer:
         assert self.acknowledged <= found, sorted(self.acknowledged - found)[:10]
 
 
-def metric(node, name):
-    with urllib.request.urlopen(f"http://{node.http_address}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(name + " "))
-
-
 @pytest.mark.parametrize("reserve", [None, 0])
 def test_a_disk_that_is_filled_and_freed_costs_nothing(small_disk, reserve):
     settings = SETTINGS if reserve is None else {**SETTINGS, "disk_reserve_bytes": reserve}
@@ -93,7 +86,7 @@ def test_a_disk_that_is_filled_and_freed_costs_nothing(small_disk, reserve):
                     """A compaction that ends may free room for some more writes."""
                     kept.write(WINDOW)
                     remark = node.report("health").get("remark", "")
-                    return "the disk is full" in remark and metric(node, "helenus_disk_reserve_reached") == 1
+                    return "the disk is full" in remark and node.metric("helenus_disk_reserve_reached") == 1
 
                 until("the node says that the disk is full", says_so)
                 assert small_disk.free_bytes(node.data_dir) > 1 << 20
@@ -114,7 +107,7 @@ def test_a_disk_that_is_filled_and_freed_costs_nothing(small_disk, reserve):
             session.execute("TRUNCATE emptied")
             goes_on(kept)
             kept.check()
-            assert metric(node, "helenus_writes_refused_for_room_total") > 0
+            assert node.metric("helenus_writes_refused_for_room_total") > 0
             assert node.pid == pid and node.process.poll() is None
             assert "has stopped" not in node.log_tail(100_000)
             small_disk(node.data_dir, 400)

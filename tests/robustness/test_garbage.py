@@ -5,7 +5,6 @@ The sizes are small, so that the file takes about a minute. `GARBAGE_MIB=128 GAR
 
 import os
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -42,12 +41,6 @@ def report(node, table):
     return next(entry for entry in tables if entry["table"] == table)
 
 
-def counter(node, name):
-    with urllib.request.urlopen(f"http://{node.http_address}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name) and not line.startswith("#"))
-
-
 def wait_until(what, condition, seconds):
     end = time.monotonic() + seconds
     while not condition():
@@ -75,14 +68,14 @@ def test_overwritten_rows_take_at_most_three_times_their_space(strategy, measure
         node.administer("flush", keyspace="k", table="t")
         wait_until("no compaction is due", lambda: report(node, "t")["pending_compactions"] == 0, SETTLE_SECONDS)
         taken = report(node, "t")["disk_bytes"] / (CONTENTS_MIB << 20)
-        spent = counter(node, "helenus_compaction_seconds_total")
-        share = counter(node, "helenus_compaction_verification_seconds_total") / max(spent, 1e-9)
+        spent = node.metric("helenus_compaction_seconds_total")
+        share = node.metric("helenus_compaction_verification_seconds_total") / max(spent, 1e-9)
         measured(
             f"{strategy}: {taken:.2f} times the contents on disk after {PASSES} passes of {CONTENTS_MIB} MiB; "
             f"{100 * share:.0f} % of {spent:.1f} s of compaction read outputs back"
         )
         assert taken <= 3
-        assert counter(node, "helenus_compactions_failed_total") == 0
+        assert node.metric("helenus_compactions_failed_total") == 0
         assert session.execute("SELECT count(*) FROM t").one().count == rows
 
 
@@ -98,8 +91,8 @@ def test_an_expired_table_is_gone_without_being_read():
         node.administer("flush", keyspace="k", table="w")
         assert report(node, "w")["file_count"] > 0
         wait_until("the files are gone", lambda: report(node, "w")["file_count"] == 0, 120)
-        assert counter(node, "helenus_expired_files_total") >= 1
-        assert counter(node, "helenus_compactions_total") == 0
+        assert node.metric("helenus_expired_files_total") >= 1
+        assert node.metric("helenus_compactions_total") == 0
         assert disk_bytes(node.data_dir / "shard-0" / "tables") + disk_bytes(node.data_dir / "shard-1" / "tables") < 1 << 20
 
 

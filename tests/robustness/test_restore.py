@@ -2,23 +2,15 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import driver_session, new_node, program
+from conftest import admin, driver_session, new_node
 from node import Node, NodeError
 
 from cassandra import InvalidRequest
 
 ROWS = 500
-
-
-def admin(node, *words):
-    """The exit status and the output of `helenus admin`."""
-    command = [program(), "admin", "--url", f"http://{node.http_address}", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, done.stdout + done.stderr
 
 
 def restore(node, *words):

@@ -10,7 +10,6 @@ import json
 import re
 import runpy
 import tarfile
-import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,13 +95,6 @@ def batches_replayed(node):
     """How many batches a lone node found in its batch log at its start, by its log."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", node.log_path.read_text())
     return sum(int(count) for count in re.findall(r"batches replayed.*\bcount=(\d+)", text))
-
-
-def metric(node, name):
-    """The sum of a metric over the shards."""
-    with urllib.request.urlopen(f"http://{node.http_address}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}[{{ ]", line))
 
 
 def check_pairs(rows, acknowledged):

@@ -232,6 +232,12 @@ class Node:
         except OSError as error:
             raise NodeError(f"{url}: {error}") from error
 
+    def metric(self, name):
+        """The sum of a metric over its labels."""
+        with urllib.request.urlopen(f"http://{self.http_address}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{name}[{{ ]", line))
+
     def cpu_seconds(self):
         return cpu_seconds(self.pid)
 

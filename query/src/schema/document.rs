@@ -23,6 +23,8 @@ pub enum DocumentError {
     Type { place: String, source: TypeParseError },
     #[error("the id {text} in the catalog is not a UUID")]
     Id { text: String },
+    #[error("the change concerns keyspace {0}, which is not there")]
+    MissingKeyspace(String),
     #[error("the catalog has user types that need each other or a missing one: {names}")]
     UserTypes { names: String },
 }
@@ -33,6 +35,9 @@ pub struct CatalogDocument {
     version: String,
     keyspaces: Vec<KeyspaceDocument>,
     system_keyspaces: BTreeMap<String, SettingsDocument>,
+    /// Changes of keyspaces that are there: only in documents of [`CatalogDocument::delta`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    altered: Vec<AlteredKeyspaceDocument>,
 }
 
 /// The settings of a keyspace that may be altered.
@@ -49,6 +54,21 @@ pub struct KeyspaceDocument {
     settings: SettingsDocument,
     types: Vec<UserTypeDocument>,
     tables: Vec<TableDocument>,
+}
+
+/// The changed parts of a keyspace.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct AlteredKeyspaceDocument {
+    name: String,
+    settings: SettingsDocument,
+    /// All types, if one has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    types: Option<Vec<UserTypeDocument>>,
+    /// The tables that are added or replaced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tables: Vec<TableDocument>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dropped_tables: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -94,12 +114,23 @@ impl CatalogDocument {
         Self::of_keyspaces(catalog.version, catalog.keyspaces.values())
     }
 
-    /// The keyspaces in which `new` differs from `old`; the version is the new one.
-    pub fn difference(old: &Catalog, new: &Catalog) -> Self {
-        let changed = new.keyspaces.values().filter(|keyspace| {
-            old.keyspaces.get(&keyspace.name).is_none_or(|known| !Arc::ptr_eq(known, keyspace))
+    /// The changes that lead from `old` to `new`, in keyspaces that both have by table. Dropped keyspaces are not in it. It costs as much as
+    /// the changes, where the catalogs share what did not change. Members understand it from a feature level on.
+    pub fn delta(old: &Catalog, new: &Catalog) -> Self {
+        let is_known = |keyspace: &Keyspace| {
+            old.keyspaces.contains_key(&keyspace.name) && !system_keyspaces::is_system(&keyspace.name)
+        };
+        let (known, others): (Vec<_>, Vec<_>) =
+            changed_keyspaces(old, new).partition(|keyspace| is_known(keyspace));
+        let altered = known.into_iter().filter_map(|keyspace| {
+            Some(AlteredKeyspaceDocument::of(old.keyspaces.get(&keyspace.name)?, keyspace))
         });
-        Self::of_keyspaces(new.version, changed)
+        Self { altered: altered.collect(), ..Self::of_keyspaces(new.version, others.into_iter()) }
+    }
+
+    /// The keyspaces in which `new` differs from `old`, complete; the version is the new one.
+    pub fn difference(old: &Catalog, new: &Catalog) -> Self {
+        Self::of_keyspaces(new.version, changed_keyspaces(old, new))
     }
 
     fn of_keyspaces<'a>(version: Uuid, keyspaces: impl Iterator<Item = &'a Arc<Keyspace>>) -> Self {
@@ -113,6 +144,7 @@ impl CatalogDocument {
                 .filter(|keyspace| system_keyspaces::is_replicated(&keyspace.name))
                 .map(|keyspace| (keyspace.name.clone(), settings_document(keyspace)))
                 .collect(),
+            altered: Vec::new(),
         }
     }
 
@@ -126,7 +158,7 @@ impl CatalogDocument {
         self.over(&system_tables::initial_catalog(Uuid::nil()))
     }
 
-    /// A catalog with these keyspaces added or replaced.
+    /// A catalog with these keyspaces added, replaced or altered.
     pub fn over(&self, catalog: &Catalog) -> Result<Catalog, DocumentError> {
         let mut catalog = catalog.clone();
         catalog.version = self.version()?;
@@ -142,7 +174,53 @@ impl CatalogDocument {
             let keyspace = keyspace(document)?;
             catalog.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
         }
+        for altered in &self.altered {
+            let keyspace = catalog.keyspaces.get_mut(&altered.name);
+            let keyspace = keyspace.ok_or_else(|| DocumentError::MissingKeyspace(altered.name.clone()))?;
+            *keyspace = Arc::new(altered.over(keyspace)?);
+        }
         Ok(catalog)
+    }
+}
+
+/// The keyspaces of `new` that are not those of `old`.
+fn changed_keyspaces<'a>(old: &Catalog, new: &'a Catalog) -> impl Iterator<Item = &'a Arc<Keyspace>> {
+    let is_same = |keyspace: &Arc<Keyspace>| {
+        old.keyspaces.get(&keyspace.name).is_some_and(|known| Arc::ptr_eq(known, keyspace))
+    };
+    new.keyspaces.values().filter(move |keyspace| !is_same(keyspace))
+}
+
+impl AlteredKeyspaceDocument {
+    fn of(old: &Keyspace, new: &Keyspace) -> Self {
+        let is_new = |table: &&Arc<Table>| {
+            old.tables.get(&table.name).is_none_or(|known| !Arc::ptr_eq(known, table))
+        };
+        let dropped = old.tables.keys().filter(|name| !new.tables.contains_key(*name));
+        Self {
+            name: new.name.clone(),
+            settings: settings_document(new),
+            types: (old.types != new.types).then(|| type_documents(new)),
+            tables: new.tables.values().filter(is_new).map(|table| table_document(table)).collect(),
+            dropped_tables: dropped.cloned().collect(),
+        }
+    }
+
+    fn over(&self, old: &Keyspace) -> Result<Keyspace, DocumentError> {
+        let mut keyspace = old.clone();
+        keyspace.replication = self.settings.replication.clone();
+        keyspace.durable_writes = self.settings.durable_writes;
+        if let Some(types) = &self.types {
+            keyspace.types = user_types(&self.name, types)?;
+        }
+        for name in &self.dropped_tables {
+            keyspace.tables.remove(name);
+        }
+        for document in &self.tables {
+            let table = table(document, &keyspace)?;
+            keyspace.tables.insert(table.name.clone(), Arc::new(table));
+        }
+        Ok(keyspace)
     }
 }
 
@@ -150,7 +228,7 @@ fn settings_document(keyspace: &Keyspace) -> SettingsDocument {
     SettingsDocument { replication: keyspace.replication.clone(), durable_writes: keyspace.durable_writes }
 }
 
-fn keyspace_document(keyspace: &Keyspace) -> KeyspaceDocument {
+fn type_documents(keyspace: &Keyspace) -> Vec<UserTypeDocument> {
     let types = keyspace.types.values().map(|definition| {
         let fields = definition.field_names.iter().zip(&definition.field_types);
         UserTypeDocument {
@@ -158,10 +236,14 @@ fn keyspace_document(keyspace: &Keyspace) -> KeyspaceDocument {
             fields: fields.map(|(name, field)| (name.to_string(), field.to_string())).collect(),
         }
     });
+    types.collect()
+}
+
+fn keyspace_document(keyspace: &Keyspace) -> KeyspaceDocument {
     KeyspaceDocument {
         name: keyspace.name.clone(),
         settings: settings_document(keyspace),
-        types: types.collect(),
+        types: type_documents(keyspace),
         tables: keyspace.tables.values().map(|table| table_document(table)).collect(),
     }
 }
@@ -193,7 +275,7 @@ fn table_document(table: &Table) -> TableDocument {
 
 fn keyspace(document: &KeyspaceDocument) -> Result<Keyspace, DocumentError> {
     let mut keyspace = Keyspace {
-        types: user_types(document)?,
+        types: user_types(&document.name, &document.types)?,
         name: document.name.clone(),
         replication: document.settings.replication.clone(),
         durable_writes: document.settings.durable_writes,
@@ -208,14 +290,17 @@ fn keyspace(document: &KeyspaceDocument) -> Result<Keyspace, DocumentError> {
 }
 
 /// The user types, each after those that it uses.
-fn user_types(document: &KeyspaceDocument) -> Result<BTreeMap<String, Arc<UserType>>, DocumentError> {
+fn user_types(
+    keyspace: &str,
+    documents: &[UserTypeDocument],
+) -> Result<BTreeMap<String, Arc<UserType>>, DocumentError> {
     let mut known: BTreeMap<String, Arc<UserType>> = BTreeMap::new();
-    let mut waiting: Vec<&UserTypeDocument> = document.types.iter().collect();
+    let mut waiting: Vec<&UserTypeDocument> = documents.iter().collect();
     while !waiting.is_empty() {
         let before = waiting.len();
         let mut still_waiting = Vec::new();
         for user_type in waiting {
-            match user_type_of(&document.name, user_type, &known) {
+            match user_type_of(keyspace, user_type, &known) {
                 Ok(definition) => {
                     known.insert(user_type.name.clone(), Arc::new(definition));
                 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Numbers are big endian. In version 1 the document is a catalog ([`super::document`]); in version 2 it is the whole
-//! applied state of the cluster, catalog included; the server encodes that state.
+//! applied state of the cluster, catalog included, and in version 3 the changes to such a state; the server encodes both.
 
 use super::catalog::Catalog;
 use super::document::{CatalogDocument, DocumentError};
@@ -16,13 +16,15 @@ const HEADER_BYTES: usize = MAGIC.len() + 2 + 4 + 4;
 pub const CATALOG_VERSION: u16 = 1;
 /// The applied state of the cluster.
 pub const STATE_VERSION: u16 = 2;
+/// Changes to an applied state.
+pub const CHANGES_VERSION: u16 = 3;
 
 /// The reason why bytes are not a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the file is not a Helenus catalog")]
     NotACatalog,
-    #[error("the catalog has format version {found}; this program reads versions up to {STATE_VERSION}")]
+    #[error("the catalog has format version {found}; this program reads versions up to {CHANGES_VERSION}")]
     Version { found: u16 },
     #[error(
         "the catalog is damaged: {expected} bytes with CRC {expected_crc:08x} announced, {found} with {found_crc:08x} found"
@@ -72,7 +74,7 @@ pub fn checked_document(bytes: &[u8]) -> Result<(u16, &[u8]), StoreError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(StoreError::NotACatalog)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(StoreError::NotACatalog)?;
     let version = u16::from_be_bytes(*version);
-    if !(CATALOG_VERSION..=STATE_VERSION).contains(&version) {
+    if !(CATALOG_VERSION..=CHANGES_VERSION).contains(&version) {
         return Err(StoreError::Version { found: version });
     }
     let (length, rest) = rest.split_first_chunk::<4>().ok_or(StoreError::NotACatalog)?;
@@ -127,8 +129,8 @@ mod tests {
             assert!(matches!(decode(&damaged), Err(StoreError::Damaged { .. })));
         }
         let mut newer = bytes;
-        newer[MAGIC.len() + 1] = 3;
-        assert!(matches!(decode(&newer), Err(StoreError::Version { found: 3 })));
+        newer[MAGIC.len() + 1] = 4;
+        assert!(matches!(decode(&newer), Err(StoreError::Version { found: 4 })));
     }
 
     #[test]

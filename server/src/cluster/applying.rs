@@ -14,7 +14,7 @@ use cql_lite::frame::Event;
 use helenus_engine::TableId;
 use helenus_engine::shard::TableOptions;
 use helenus_query::error::Result;
-use helenus_query::schema::catalog::{Catalog, CatalogView, Keyspace, TableKind};
+use helenus_query::schema::catalog::{Catalog, CatalogView, Keyspace, Table, TableKind};
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event, protocol_change};
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::ClusterState;
@@ -119,18 +119,28 @@ async fn prepare(context: Rc<ShardContext>, tables: Vec<(TableId, TableOptions)>
     Ok(())
 }
 
-/// The tables of the keyspaces that have changed, with their engine options.
-fn tables_to_prepare(
+/// The tables that are new or whose engine options may have changed, with these options.
+pub fn tables_to_prepare(
     old: &Catalog,
     new: &Catalog,
     has_backups: bool,
 ) -> Result<Vec<(TableId, TableOptions)>> {
     let mut tables = Vec::new();
     for keyspace in new.keyspaces.values() {
-        if old.keyspace(&keyspace.name).is_some_and(|known| Arc::ptr_eq(known, keyspace)) {
+        let known = old.keyspace(&keyspace.name);
+        if known.is_some_and(|known| Arc::ptr_eq(known, keyspace)) {
             continue;
         }
-        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+        // Options depend on the keyspace's settings, and the notes beside backups on all of them.
+        let known = known.filter(|known| {
+            known.durable_writes == keyspace.durable_writes
+                && (known.replication == keyspace.replication || !has_backups)
+        });
+        let is_changed = |table: &&Arc<Table>| {
+            let before = known.and_then(|known| known.tables.get(&table.name));
+            table.kind == TableKind::Stored && !before.is_some_and(|before| Arc::ptr_eq(before, table))
+        };
+        for table in keyspace.tables.values().filter(is_changed) {
             tables.push((table.engine_id(), engine_options(keyspace, table, has_backups)?));
         }
     }

@@ -7,9 +7,10 @@
 //!   queries, and the drop is tried again: the other members have applied the same entry, so it cannot be refused any more.
 //! * No drop names a table of the catalog: a table that is created again under its old id has its drop carried out before.
 
-use std::cell::RefCell;
+use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use helenus_engine::TableId;
@@ -60,13 +61,33 @@ pub fn table_ids(catalog: &Catalog) -> BTreeSet<TableId> {
     stored_tables(catalog).map(|(_, table)| table.engine_id()).collect()
 }
 
+/// Whether a catalog has a table of these drops.
+pub fn is_any_named(drops: &[PendingDrop], catalog: &Catalog) -> bool {
+    !drops.is_empty() && {
+        let named = table_ids(catalog);
+        drops.iter().any(|drop| named.contains(&drop.table()))
+    }
+}
+
 /// The tables of one catalog that are not in another, with their keyspaces.
 fn dropped_tables<'a>(
     old: &'a Catalog,
     new: &Catalog,
 ) -> impl Iterator<Item = (&'a Keyspace, &'a Table)> + use<'a> {
-    let kept = table_ids(new);
-    stored_tables(old).filter(move |(_, table)| !kept.contains(&table.engine_id()))
+    let changed = old.keyspaces.values().filter(|keyspace| {
+        !new.keyspaces.get(&keyspace.name).is_some_and(|present| Arc::ptr_eq(present, keyspace))
+    });
+    let named = LazyCell::new(|| table_ids(new));
+    let is_gone = |keyspace: &Keyspace, table: &Table| {
+        let present = new.table(&keyspace.name, &table.name);
+        // A table may have come back under another name.
+        present.is_none_or(|present| present.id != table.id) && !named.contains(&table.engine_id())
+    };
+    let gone = changed.flat_map(|keyspace| {
+        let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
+        stored.filter(|table| is_gone(keyspace, table)).map(|table| (&**keyspace, &**table))
+    });
+    gone.collect::<Vec<_>>().into_iter()
 }
 
 /// The drops that lead from one catalog to another, in effect now.
@@ -113,6 +134,9 @@ impl PendingDrops {
 
     /// The drops that belong to a state with this catalog.
     pub fn under(&self, catalog: &Catalog) -> Vec<PendingDrop> {
+        if self.drops.borrow().is_empty() {
+            return Vec::new();
+        }
         let named = table_ids(catalog);
         self.drops.borrow().iter().filter(|drop| !named.contains(&drop.table())).cloned().collect()
     }

@@ -22,13 +22,13 @@ use helenus_query::schema::describe::{ClusterSummary, describe as describe_catal
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
-use helenus_ring::metadata::{self, Command, SchemaChangeCommand};
+use helenus_ring::metadata::{self, Command, SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces};
 
+use crate::cluster::applying::tables_to_prepare;
 use crate::cluster::{self, drops};
 use crate::coordinator::replica::truncate::truncate_everywhere;
 use crate::coordinator::{Outcome, RequestOptions};
 use crate::shard::context::ShardContext;
-use crate::shard::engine_options::engine_tables;
 
 /// The lock of the schema change in progress; used on the first shard.
 #[derive(Default)]
@@ -129,17 +129,18 @@ async fn agree(
         let warnings = check(&change)?;
         let Some(effect) = change.effect else { return Ok(None) };
         // Options that the engine would refuse must not enter the log.
-        engine_tables(&change.catalog, false)?;
+        tables_to_prepare(&catalog, &change.catalog, false)?;
         drops::rehearse(context, &catalog, &change.catalog).await.map_err(|error| {
             RequestError::Server(format!(
                 "nothing was dropped, because a snapshot cannot be taken before (setting auto_snapshot): {error}"
             ))
         })?;
-        let dropped = catalog.keyspaces.keys().filter(|name| !change.catalog.keyspaces.contains_key(*name));
+        let level = context.cluster_view().topology.feature_level;
+        let changes = if level >= SCHEMA_DELTAS { CatalogDocument::delta } else { CatalogDocument::difference };
         let command = Command::ChangeSchema(SchemaChangeCommand {
             base: catalog.version,
-            changed: CatalogDocument::difference(&catalog, &change.catalog),
-            dropped: dropped.cloned().collect(),
+            changed: changes(&catalog, &change.catalog),
+            dropped: dropped_keyspaces(&catalog, &change.catalog),
             event: effect.clone(),
         });
         match cluster::propose(context, command, PROPOSE_DEADLINE).await? {

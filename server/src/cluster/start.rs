@@ -24,11 +24,10 @@ use super::log_throttle::LogThrottle;
 use super::message::{ClusterRequest, ClusterResponse};
 use super::propose::{commit, propose};
 use super::raft::MetadataLog;
-use super::stored::{Contents, Stored, decode_file};
+use super::stored::{self, Contents, Stored};
 use super::{departure, unknown_tables, voters};
 use crate::cluster::drops::PendingDrop;
 use crate::cluster::own_member::{own_member, version_as_member};
-use crate::cluster::stored::CATALOG_FILE;
 use crate::shard::context::ShardContext;
 
 /// Time limit for founding a cluster.
@@ -203,12 +202,9 @@ pub async fn stop(context: &ShardContext) {
 
 async fn stored_state(context: &ShardContext) -> Result<(Option<Stored>, Vec<PendingDrop>)> {
     let failed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());
-    let Some(bytes) = context.node.files.load(CATALOG_FILE).await.map_err(|error| failed(&error))? else {
-        return Ok((None, Vec::new()));
-    };
-    match decode_file(&bytes).map_err(|error| failed(&error))? {
-        Contents::Catalog(_) => Ok((None, Vec::new())),
-        Contents::State(stored, drops) => Ok((Some(stored), drops)),
+    match stored::load(&context.node.files).await.map_err(|error| failed(&error))? {
+        None | Some(Contents::Catalog(_)) => Ok((None, Vec::new())),
+        Some(Contents::State(stored, drops)) => Ok((Some(stored), drops)),
     }
 }
 

@@ -42,7 +42,7 @@ use super::identity::{Identity, shard_directory};
 use super::layers;
 use crate::cluster;
 use crate::cluster::raft::log_store;
-use crate::cluster::stored::{CATALOG_FILE, Contents, Stored, decode_file};
+use crate::cluster::stored::{self, CATALOG_FILE, Contents, Stored};
 use crate::cluster::{departure, liveness, membership};
 use crate::coordinator::replica::{self, hints};
 use crate::coordinator::{batch_log, paxos};
@@ -101,15 +101,9 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     if departure::was_removed(&files).await? {
         return Err(removed);
     }
-    let stored = files.load(CATALOG_FILE).await?;
+    let stored = stored::load(&files).await?;
     let has_catalog = stored.is_some();
-    let contents = match stored {
-        None => Contents::Catalog(initial_catalog(catalog_version)),
-        Some(bytes) => decode_file(&bytes).map_err(|error| StartError::Damaged {
-            path: files.path(CATALOG_FILE),
-            message: error.to_string(),
-        })?,
-    };
+    let contents = stored.unwrap_or_else(|| Contents::Catalog(initial_catalog(catalog_version)));
     let is_member = matches!(contents, Contents::State(..));
     let identity = identity.of_cluster(&files, &config.cluster_name, is_member).await?;
     let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();

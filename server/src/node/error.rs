@@ -9,6 +9,7 @@ use helenus_engine::io::DiskError;
 use helenus_internode::endpoint::Endpoint;
 use uuid::Uuid;
 
+use crate::cluster::stored::StoredError;
 use crate::files::node_files::FileError;
 
 /// The reason why a node did not start.
@@ -22,6 +23,8 @@ pub enum StartError {
     Disk(#[from] DiskError),
     #[error(transparent)]
     NodeFile(#[from] FileError),
+    #[error(transparent)]
+    Stored(#[from] StoredError),
     #[error(
         "{path} and its copy are missing, but {found} is there: this is no new data directory, and it was not changed. Restore either from a \
          backup"

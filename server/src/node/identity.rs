@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::cluster::departure;
 use crate::cluster::liveness::generation;
-use crate::cluster::stored::CATALOG_FILE;
+use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE};
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
 
@@ -162,7 +162,7 @@ fn holds_anything(found: ShardDirectory) -> bool {
 /// Checks that a directory without an identity has nothing of a node.
 async fn check_new(files: &NodeFiles) -> Result<(), StartError> {
     let missing = |found: PathBuf| StartError::MissingIdentity { path: files.path(FILE), found };
-    for name in [CATALOG_FILE, departure::FILE, generation::FILE] {
+    for name in [CATALOG_FILE, CHANGES_FILE, departure::FILE, generation::FILE] {
         if files.exists(name).await? {
             return Err(missing(files.path(name)));
         }

@@ -15,7 +15,7 @@ use helenus_engine::{Shard, ShardOptions};
 
 use super::assembly::set_directories;
 use super::identity::{self, Identity, shard_directory};
-use crate::cluster::stored::{CATALOG_FILE, decode_file};
+use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, decode_files};
 use crate::files::DirectoryLock;
 use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
@@ -125,10 +125,14 @@ async fn check_directory(
         }
     };
     // A node that was never founded has none.
-    if let Some(bytes) = report.look_at(&files, CATALOG_FILE).await
-        && let Err(error) = decode_file(&bytes)
+    let before = report.problems.len();
+    let catalog = report.look_at(&files, CATALOG_FILE).await;
+    let changes = report.look_at(&files, CHANGES_FILE).await;
+    // A file that cannot be read is a problem already.
+    if report.problems.len() == before
+        && let Err(error) = decode_files(&files, catalog.as_deref(), changes.as_deref())
     {
-        report.problems.push(format!("{}: {error}", files.path(CATALOG_FILE).display()));
+        report.problems.push(error.to_string());
     }
     for index in 0..shards {
         let mut options = ShardOptions::new(shard_directory(&files, index));

@@ -3,8 +3,8 @@
 //! Invariants:
 //! * An entry that changes the state counts as applied when the node has installed the new state and the state is on
 //!   disk ([`applying::take_over`]).
-//! * The snapshot is the file of the applied state. It is never older than the entries that were purged from the log:
-//!   before a snapshot is offered, the state is stored.
+//! * The snapshot is the applied state. Before one is offered or installed, the file `catalog` has the state as a whole, so that it is never
+//!   older than the entries that were purged from the log ([`crate::cluster::stored`]).
 //! * What an entry drops is stored with the state that does not name it any more, and leaves the engines afterwards
 //!   ([`crate::cluster::drops`]).
 //! * Installing a state is retried. Once the first shard has failed, which only a restart heals, the log stops on
@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
-use helenus_ring::metadata::{self, Command};
+use helenus_ring::metadata::{self, Command, SCHEMA_DELTAS};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
 use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembership};
 use crate::cluster::applying::{self, SchemaNotice};
 use crate::cluster::drops::{self, PendingDrop, PendingDrops};
-use crate::cluster::stored::{CATALOG_FILE, Stored};
+use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, Stored};
 use crate::shard::context::ShardContext;
 
 /// Pause before a state that could not be installed is retried.
@@ -42,21 +42,47 @@ pub struct NodeStateMachine {
     context: Rc<ShardContext>,
     pub applied: AppliedState,
     pub drops: PendingDrops,
-    /// The content of the file. The lock is held while the file is replaced.
+    /// The content of the files. The lock is held while one is replaced.
     on_disk: Rc<tokio::sync::Mutex<Option<OnDisk>>>,
 }
 
-/// The content of the file.
+/// The content of the files.
 struct OnDisk {
+    /// With the changes.
     stored: Stored,
     drops: Vec<PendingDrop>,
+    /// The content of `catalog` alone; `None`: it was written by an earlier process.
+    base: Option<Base>,
+}
+
+/// The content of the file `catalog`.
+struct Base {
+    stored: Stored,
+    bytes: usize,
+}
+
+/// How a state is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As a whole.
+    Whole,
+    /// As changes, if they are few.
+    Changes,
+}
+
+/// Changes take at most this, or what makes both files equally expensive: with a change of 2 KiB, the sum of the bytes that are written is
+/// least if the changes grow to the root of 2 × 2 KiB × the size of the state before it is written as a whole.
+const CHANGES_BYTES_MIN: usize = 32 << 10;
+
+fn changes_bytes_max(base_bytes: usize) -> usize {
+    base_bytes.saturating_mul(4 << 10).isqrt().max(CHANGES_BYTES_MIN)
 }
 
 impl NodeStateMachine {
-    /// `stored`, `drops`: the content of the file.
+    /// `stored`, `drops`: the content of the files.
     pub fn new(context: Rc<ShardContext>, stored: Option<Stored>, drops: Vec<PendingDrop>) -> Self {
         let applied = stored.clone().unwrap_or_else(Stored::empty);
-        let on_disk = stored.map(|stored| OnDisk { stored, drops: drops.clone() });
+        let on_disk = stored.map(|stored| OnDisk { stored, drops: drops.clone(), base: None });
         Self {
             context,
             applied: Rc::new(RefCell::new(applied)),
@@ -85,17 +111,23 @@ impl NodeStateMachine {
             Command::ChangeSchema(change) => SchemaNotice::Event(change.event.clone()),
             _ => SchemaNotice::Nothing,
         };
-        self.take_over(&old, new, notice).await?;
+        self.take_over(&old, new, notice, Form::Changes).await?;
         Ok(outcome)
     }
 
     /// Makes `new` the state of the node.
-    async fn take_over(&self, old: &Stored, new: Stored, notice: SchemaNotice) -> Result<(), io::Error> {
+    async fn take_over(
+        &self,
+        old: &Stored,
+        new: Stored,
+        notice: SchemaNotice,
+        form: Form,
+    ) -> Result<(), io::Error> {
         self.insist(async || self.end_drops_of(&new, old).await).await?;
         let dropped = drops::between(&self.context, &old.state.catalog, &new.state.catalog);
         self.drops.add(dropped.map_err(|error| io::Error::other(error.to_string()))?);
         self.insist(async || {
-            let store = self.store(&new);
+            let store = self.store(&new, form);
             applying::take_over(&self.context, &old.state, &new.state, notice.clone(), store).await
         })
         .await?;
@@ -108,17 +140,15 @@ impl NodeStateMachine {
     /// Carries out stored drops of tables that `new` has again under their old ids, and stores `old` without them. After a crash they
     /// would drop the new tables.
     async fn end_drops_of(&self, new: &Stored, old: &Stored) -> helenus_query::error::Result<()> {
-        let named = drops::table_ids(&new.state.catalog);
         let on_disk = self.on_disk.lock().await;
-        let is_concerned = on_disk
-            .as_ref()
-            .is_some_and(|on_disk| on_disk.drops.iter().any(|drop| named.contains(&drop.table())));
+        let is_concerned =
+            on_disk.as_ref().is_some_and(|on_disk| drops::is_any_named(&on_disk.drops, &new.state.catalog));
         drop(on_disk);
         if !is_concerned {
             return Ok(());
         }
         self.drops.carry_out(&self.context).await?;
-        self.store(old).await
+        self.store(old, Form::Changes).await
     }
 
     /// Retries an operation until it succeeds, or the node stops. An error would end this node's log, and a full
@@ -139,7 +169,7 @@ impl NodeStateMachine {
     }
 
     /// Stores a state as the one that the next start begins with, unless a later one is stored already.
-    async fn store(&self, state: &Stored) -> helenus_query::error::Result<()> {
+    async fn store(&self, state: &Stored, form: Form) -> helenus_query::error::Result<()> {
         let failed = |error: &dyn std::fmt::Display| {
             helenus_query::error::RequestError::Server(format!(
                 "the cluster's state could not be stored: {error}"
@@ -148,20 +178,36 @@ impl NodeStateMachine {
         let mut on_disk = self.on_disk.lock().await;
         let drops = self.drops.under(&state.state.catalog);
         let is_stored = on_disk.as_ref().is_some_and(|on_disk| {
-            on_disk.stored.log_id > state.log_id
-                || (on_disk.stored.log_id == state.log_id && on_disk.drops == drops)
+            let is_whole = || on_disk.base.as_ref().is_some_and(|base| base.stored.log_id >= state.log_id);
+            (on_disk.stored.log_id > state.log_id
+                || (on_disk.stored.log_id == state.log_id && on_disk.drops == drops))
+                && (form == Form::Changes || is_whole())
         });
         if is_stored {
             return Ok(());
         }
-        let bytes = state.encode_file(drops.clone()).map_err(|error| failed(&error))?;
-        self.context
-            .node
-            .files
-            .replace(CATALOG_FILE, Bytes::from(bytes))
-            .await
-            .map_err(|error| failed(&error))?;
-        *on_disk = Some(OnDisk { stored: state.clone(), drops });
+        // Never an older state than the one that is there, also if it is wanted as a whole.
+        let later = on_disk.as_ref().filter(|on_disk| on_disk.stored.log_id > state.log_id);
+        let (state, drops) =
+            later.map_or((state.clone(), drops), |later| (later.stored.clone(), later.drops.clone()));
+        let files = &self.context.node.files;
+        let base = on_disk.as_mut().and_then(|on_disk| on_disk.base.take()).filter(|base| {
+            // A program that does not know the file of changes refuses a state of this level.
+            form == Form::Changes && base.stored.state.topology.feature_level >= SCHEMA_DELTAS
+        });
+        if let Some(base) = base {
+            let changes = state.encode_changes(&base.stored, drops.clone()).map_err(|error| failed(&error))?;
+            if changes.len() <= changes_bytes_max(base.bytes) {
+                let replaced = files.replace(CHANGES_FILE, Bytes::from(changes)).await;
+                replaced.map_err(|error| failed(&error))?;
+                *on_disk = Some(OnDisk { stored: state, drops, base: Some(base) });
+                return Ok(());
+            }
+        }
+        let bytes = Bytes::from(state.encode_file(drops.clone()).map_err(|error| failed(&error))?);
+        let base = Base { stored: state.clone(), bytes: bytes.len() };
+        files.replace(CATALOG_FILE, bytes).await.map_err(|error| failed(&error))?;
+        *on_disk = Some(OnDisk { stored: state, drops, base: Some(base) });
         Ok(())
     }
 }
@@ -175,7 +221,7 @@ impl RaftSnapshotBuilder<MetadataTypes> for NodeStateMachine {
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let state = self.applied();
-        self.insist(async || self.store(&state).await).await?;
+        self.insist(async || self.store(&state, Form::Whole).await).await?;
         snapshot_of(&state)
     }
 }
@@ -227,7 +273,7 @@ impl RaftStateMachine<MetadataTypes> for NodeStateMachine {
             membership: meta.last_membership.clone(),
         };
         let old = self.applied();
-        self.take_over(&old, new, SchemaNotice::Difference).await
+        self.take_over(&old, new, SchemaNotice::Difference, Form::Whole).await
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
