@@ -4,6 +4,7 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 FIGURES_ARGS ?=
 GROWTH_ARGS ?=
+SCALE_ARGS ?=
 DRIVERS_ARGS ?=
 CONFORMANCE_ARGS ?=
 SOAK_ROUNDS ?= 200
@@ -16,7 +17,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance \
-        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth soak model simulate fuzz sanitize \
+        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
         coverage
 
 help:
@@ -46,6 +47,8 @@ help:
 	@echo 'make bench-costs  what a member pays for gossip, schema changes and lookups in clusters of 3, 30 and 300'
 	@echo 'make bench-micro  instructions of the hot paths against their limits (needs valgrind)'
 	@echo 'make bench-growth reads of a page in partitions of 1,000 to 1,000,000 rows (GROWTH_ARGS="--rows 1000,10000")'
+	@echo 'make bench-scale  more data than memory, large compactions, 10,000 tables, many rows and shards: about 40 minutes and 20 GB of disk'
+	@echo '                  (SCALE_ARGS="--only cold,tables --seconds 10")'
 	@echo 'make soak         kill -9 under load, SOAK_ROUNDS times (200)'
 	@echo 'make model        the engine beside a plain model of it, MODEL_OPERATIONS (1000000) random operations'
 	@echo 'make simulate     whole clusters in one thread, from seeds: crashes, partitions, skewed clocks, bad disks'
@@ -146,6 +149,12 @@ bench-micro: setup
 	@scripts/setup test
 	cargo build --release -p helenus-benches --bin helenus-hot-paths
 	benches/micro/run
+
+bench-scale: setup
+	@scripts/setup test
+	cargo build --release -p helenus -p helenus-benches --bin helenus --bin helenus-scale-load
+	$(call symbols,helenus)
+	benches/scale/run --binary $(TARGET_DIR)/release/helenus --load $(TARGET_DIR)/release/helenus-scale-load $(SCALE_ARGS)
 
 bench-growth: setup
 	@scripts/setup test

@@ -193,9 +193,8 @@ fn changed_keyspaces<'a>(old: &Catalog, new: &'a Catalog) -> impl Iterator<Item 
 
 impl AlteredKeyspaceDocument {
     fn of(old: &Keyspace, new: &Keyspace) -> Self {
-        let is_new = |table: &&Arc<Table>| {
-            old.tables.get(&table.name).is_none_or(|known| !Arc::ptr_eq(known, table))
-        };
+        let is_new =
+            |table: &&Arc<Table>| old.tables.get(&table.name).is_none_or(|known| !Arc::ptr_eq(known, table));
         let dropped = old.tables.keys().filter(|name| !new.tables.contains_key(*name));
         Self {
             name: new.name.clone(),

@@ -136,7 +136,8 @@ async fn agree(
             ))
         })?;
         let level = context.cluster_view().topology.feature_level;
-        let changes = if level >= SCHEMA_DELTAS { CatalogDocument::delta } else { CatalogDocument::difference };
+        let changes =
+            if level >= SCHEMA_DELTAS { CatalogDocument::delta } else { CatalogDocument::difference };
         let command = Command::ChangeSchema(SchemaChangeCommand {
             base: catalog.version,
             changed: changes(&catalog, &change.catalog),

@@ -107,11 +107,7 @@ impl Stored {
     }
 
     /// Encodes the whole file `catalog.changes` with the changes since `base`.
-    pub fn encode_changes(
-        &self,
-        base: &Self,
-        drops: Vec<PendingDrop>,
-    ) -> Result<Vec<u8>, serde_json::Error> {
+    pub fn encode_changes(&self, base: &Self, drops: Vec<PendingDrop>) -> Result<Vec<u8>, serde_json::Error> {
         let document = StoredDocument {
             base: base.log_id,
             state: self.state.document_since(&base.state.catalog),
