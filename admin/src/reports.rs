@@ -163,7 +163,7 @@ pub struct ReplayReport {
     pub segment_count: u64,
     /// The tables that got writes.
     pub tables: Vec<ReplayedTable>,
-    /// Ids of tables whose writes are in the logs, which were not named, and which this node does not know.
+    /// Ids of tables whose writes are in the logs, and which this node does not know.
     pub unknown_tables: Vec<String>,
 }
 

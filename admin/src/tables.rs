@@ -122,7 +122,7 @@ pub fn replayed(report: &ReplayReport) -> String {
     );
     let mut text = format!("Segments read: {}\n{}", report.segment_count, columns(&rows));
     if !report.unknown_tables.is_empty() {
-        text += "Left out, because nothing says which tables these are (name a snapshot of them): ";
+        text += "Left out: writes of tables that the node does not know, which may have been dropped (name a snapshot of them): ";
         text += &report.unknown_tables.join(", ");
         text.push('\n');
     }

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
-use helenus_engine::commit_log::{ArchivedLog, ArchivedSegment, CommitLogError};
+use helenus_engine::commit_log::{ArchiveOptions, ArchivedLog, ArchivedSegment, CommitLogError, SyncMode};
 use helenus_engine::io::{CrashStyle, Disk, ManualClock, SimulatedDisk};
 use helenus_engine::shard::{LogSelection, ShardOptions};
 use helenus_engine::{
@@ -28,8 +29,17 @@ fn options() -> ShardOptions {
     let mut options = small_options();
     options.commit_log.segment_bytes = 8 << 10;
     options.commit_log_bytes_max = 32 << 10;
-    options.commit_log.archive_directory = Some(ARCHIVE.into());
+    let below = Path::new(ARCHIVE).strip_prefix("archive").unwrap().to_owned();
+    options.commit_log.archive = Some(ArchiveOptions { root: "archive".into(), below });
     options
+}
+
+/// A disk with the archive's root.
+async fn archive_disk(seed: u64) -> SimulatedDisk {
+    let disk = SimulatedDisk::new(seed);
+    disk.create_directory(Path::new("archive")).await.unwrap();
+    disk.sync_directory(Path::new("")).await.unwrap();
+    disk
 }
 
 async fn archives(shard: &Shard) -> Vec<ArchivedLog> {
@@ -82,8 +92,8 @@ fn delete_partition(token: i64, timestamp: i64) -> helenus_engine::Mutation {
 
 #[test]
 fn a_replay_gives_the_state_of_any_moment() {
-    let disk = SimulatedDisk::new(1);
     run_local(async {
+        let disk = archive_disk(1).await;
         let shard = open_with(&disk, options()).await;
         // Timestamp n: row n % 7 gets the value n; each tenth deletes its partition. The states after each write are kept.
         let mut states = Vec::new();
@@ -119,7 +129,7 @@ fn a_replay_gives_the_state_of_any_moment() {
 #[test]
 fn the_archive_has_every_acknowledged_write_once_a_crash_is_over() {
     for step in (0..400).step_by(7) {
-        let disk = SimulatedDisk::new(step);
+        let disk = run_local(archive_disk(step));
         let mut acknowledged = Vec::new();
         run_local(async {
             let shard = open_with(&disk, options()).await;
@@ -178,6 +188,9 @@ fn an_archive_that_fails_keeps_the_segments_in_the_log_and_nobody_from_writing()
         assert!(refused.to_string().contains("archive"), "{refused}");
         assert!(shard.unarchived_log_segments() > 5, "{}", shard.unarchived_log_segments());
         disk.remove(Path::new("archive")).await.unwrap();
+        let missing = while_time_passes(&clock, shard.archive_log()).await.unwrap_err().to_string();
+        assert!(missing.contains("archive"), "a root that is not mounted is not made: {missing}");
+        disk.create_directory(Path::new("archive")).await.unwrap();
         while_time_passes(&clock, shard.archive_log()).await.unwrap();
         assert_eq!(shard.unarchived_log_segments(), 0);
         while_time_passes(&clock, async {
@@ -213,8 +226,8 @@ async fn write(disk: &SimulatedDisk, path: &Path, contents: Vec<u8>) {
 
 #[test]
 fn what_is_damaged_missing_or_ambiguous_is_named() {
-    let disk = SimulatedDisk::new(1);
     run_local(async {
+        let disk = archive_disk(1).await;
         let (shard, log) = with_archive(&disk).await;
         let path = |segment: &ArchivedSegment| -> PathBuf { Path::new(ARCHIVE).join(segment.file_name()) };
         let (second, last) = (&log.segments[1], log.segments.last().unwrap());
@@ -255,7 +268,7 @@ fn what_is_damaged_missing_or_ambiguous_is_named() {
 
 #[test]
 fn a_segment_is_copied_once_also_over_restarts() {
-    let disk = SimulatedDisk::new(1);
+    let disk = run_local(archive_disk(1));
     let log = run_local(async {
         let (shard, log) = with_archive(&disk).await;
         shard.archive_log().await.unwrap();
@@ -273,4 +286,50 @@ fn a_segment_is_copied_once_also_over_restarts() {
         assert_eq!(numbers.len(), now.segments.len(), "{now:?}");
         assert!(replay(&shard, ALWAYS, TABLE).await.is_ok());
     });
+}
+
+#[test]
+fn groups_are_numbered_on_after_a_crash_that_leaves_none_in_the_newest_segment() {
+    let disk = run_local(archive_disk(1));
+    let options = || {
+        let mut options = options();
+        options.commit_log.sync = SyncMode::Periodic { period: Duration::from_secs(10) };
+        options
+    };
+    run_local(async {
+        let shard = open_with(&disk, options()).await;
+        apply(&shard, &put(1, 1, 1, b"first"));
+        shard.archive_log().await.unwrap();
+        // Nothing of the archived segment is needed, and the next one has a group that is not durable.
+        shard.flush(TABLE).await.unwrap();
+        apply(&shard, &put(2, 1, 2, b"lost"));
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    });
+    disk.restart(CrashStyle::LoseAll, 0);
+    run_local(async {
+        let shard = open_with(&disk, options()).await;
+        apply(&shard, &put(3, 1, 3, b"third"));
+        shard.archive_log().await.unwrap();
+        assert_eq!(archives(&shard).await[0].segments.len(), 2);
+        shard.truncate(TABLE).await.unwrap();
+        assert_eq!(replay(&shard, ALWAYS, TABLE).await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn an_operator_who_waits_for_the_archive_learns_that_the_log_has_failed() {
+    for step in 0..40 {
+        let disk = run_local(archive_disk(step));
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        run_local(async {
+            let shard = Shard::open(environment(&disk, &clock), options()).await.unwrap();
+            shard.create_table(TABLE, table_options()).await.unwrap();
+            apply(&shard, &put(1, 1, 1, b"first"));
+            disk.crash_at(disk.operations() + step);
+            let archived = while_time_passes(&clock, shard.archive_log()).await;
+            assert!(archived.is_err() || !disk.is_crashed() || step > 4, "step {step}");
+        });
+    }
 }

@@ -14,7 +14,9 @@ UNARCHIVED = "helenus_commit_log_unarchived_segments"
 
 @pytest.fixture
 def archive(tmp_path):
-    return tmp_path / "archive"
+    directory = tmp_path / "archive"
+    directory.mkdir()
+    return directory
 
 
 @pytest.fixture
@@ -105,6 +107,9 @@ def test_a_dropped_table_comes_back_as_it_was_at_a_write(archiving, archive):
         assert status == 1 and "name a snapshot" in said, said
         done(node, "restore", "-t", "monday", "k", "t")
         assert len(rows(session)) == 100
+        # Of the new table the log has nothing, and it says so.
+        status, said = admin(node, "replay", str(archive), "k", "t", "--until", str(moment))
+        assert status == 1 and "no such writes of that table" in said, said
         replay(node, str(archive), "k", "t", "--snapshot", "monday", "--until", str(moment))
         assert rows(session) == expected
         # The log of the new table, and of tables that are not named.
@@ -198,6 +203,9 @@ def test_an_archive_that_cannot_be_written_is_seen_and_keeps_the_log(tmp_path):
         assert status == 1 and str(blocked) in said, said
         assert node.metric(UNARCHIVED) >= 4
         blocked.unlink()
+        status, said = admin(node, "archivelog")
+        assert status == 1 and str(blocked) in said, "a disk that is not mounted is not written to"
+        blocked.mkdir()
         done(node, "archivelog")
         assert node.metric(UNARCHIVED) == 0
         session.execute("TRUNCATE k.t")

@@ -11,11 +11,16 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use bytes::Bytes;
+use crc32fast::Hasher;
+
+use super::options::ArchiveOptions;
 use super::signal::Signal;
-use crate::io::{Disk, DiskError, yield_now};
+use crate::io::{CompleteFile, Disk, DiskError};
 
-/// A copy is written in pieces of this size. Each is synced, so that a group of the log never waits long for the disk.
+/// A copy is read and written in pieces of this size. Each is synced, so that a group of the log never waits long for the disk.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The copy of a segment in an archive.
@@ -59,51 +64,78 @@ pub(super) struct Archive {
     pub changed: Signal,
 }
 
-/// Copies a segment, durably, unless its copy is there.
+/// Makes the directory of a log's copies, durably. The archive's root must be there.
+pub(super) async fn make_directory(disk: &dyn Disk, options: &ArchiveOptions) -> Result<PathBuf, DiskError> {
+    disk.list(&options.root).await?;
+    let directory = options.root.join(&options.below);
+    disk.create_directory(&directory).await?;
+    // An earlier process may have made them, and not durably.
+    for above in directory.ancestors().skip(1).take(options.below.components().count()) {
+        disk.sync_directory(above).await?;
+    }
+    Ok(directory)
+}
+
+/// Copies a segment, durably, unless its copy is there. What fails leaves nothing behind.
 pub(super) async fn copy(
     disk: &dyn Disk,
     segment: &Path,
     number: u64,
-    archive: &Path,
+    directory: &Path,
 ) -> Result<(), DiskError> {
-    let bytes = disk.read(segment).await?;
-    let mut hasher = crc32fast::Hasher::new();
-    for piece in bytes.chunks(PIECE_BYTES) {
-        hasher.update(piece);
-        yield_now().await;
+    let source = disk.open_complete(segment).await?;
+    let mut hasher = Hasher::new();
+    for offset in (0..source.length()).step_by(PIECE_BYTES) {
+        hasher.update(&piece(&source, offset).await?);
     }
-    let name = ArchivedSegment { number, crc32: hasher.finalize() }.file_name();
-    make_directory(disk, archive).await?;
-    let temporary_name = format!("segment-{number:016x}.tmp");
-    let present = disk.list(archive).await?;
-    let is_present = |name: &str| present.iter().any(|entry| entry.name == name);
-    if is_present(&name) {
+    let crc32 = hasher.finalize();
+    let copy = directory.join(ArchivedSegment { number, crc32 }.file_name());
+    match disk.length(&copy).await {
         // The attempt that renamed it may not have synced the directory.
-        return disk.sync_directory(archive).await;
+        Ok(length) if length == source.length() => return disk.sync_directory(directory).await,
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
-    let temporary = archive.join(&temporary_name);
-    if is_present(&temporary_name) {
-        disk.remove(&temporary).await?;
+    let temporary = directory.join(format!("segment-{number:016x}.tmp"));
+    let written = write(disk, &source, crc32, segment, &temporary).await;
+    if let Err(error) = written {
+        // Its room may be needed.
+        let _ = disk.remove(&temporary).await;
+        return Err(error);
     }
-    let file = disk.create(&temporary).await?;
-    for offset in (0..bytes.len()).step_by(PIECE_BYTES) {
-        let piece = bytes.slice(offset..bytes.len().min(offset + PIECE_BYTES));
-        file.write_and_sync_at(offset as u64, piece).await?;
-    }
-    disk.rename(&temporary, &archive.join(name)).await?;
-    disk.sync_directory(archive).await
+    disk.rename(&temporary, &copy).await?;
+    disk.sync_directory(directory).await
 }
 
-/// Makes the directory of an archive, durably.
-async fn make_directory(disk: &dyn Disk, archive: &Path) -> Result<(), DiskError> {
-    match disk.list(archive).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        listed => return listed.map(drop),
+async fn piece(source: &Arc<dyn CompleteFile>, offset: u64) -> Result<Bytes, DiskError> {
+    let length = (source.length() - offset).min(PIECE_BYTES as u64) as usize;
+    Ok(Bytes::from(Arc::clone(source).read_later(offset, length).await?))
+}
+
+/// Writes a copy. A read may return flipped bits, and the log's own checksums are not looked at here: so what is written must have the
+/// checksum that was read before.
+async fn write(
+    disk: &dyn Disk,
+    source: &Arc<dyn CompleteFile>,
+    crc32: u32,
+    segment: &Path,
+    temporary: &Path,
+) -> Result<(), DiskError> {
+    match disk.remove(temporary).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
-    disk.create_directory(archive).await?;
-    // Those of the node and of the shard may be new.
-    for above in archive.ancestors().skip(1).take(3).filter(|path| !path.as_os_str().is_empty()) {
-        disk.sync_directory(above).await?;
+    let file = disk.create(temporary).await?;
+    let mut hasher = Hasher::new();
+    for offset in (0..source.length()).step_by(PIECE_BYTES) {
+        let piece = piece(source, offset).await?;
+        hasher.update(&piece);
+        file.write_and_sync_at(offset, piece).await?;
+    }
+    if hasher.finalize() != crc32 {
+        let differs = io::Error::new(io::ErrorKind::InvalidData, "two reads of it differ");
+        return Err(DiskError::new("copy", segment, differs));
     }
     Ok(())
 }

@@ -2,36 +2,45 @@
 //!
 //! Invariants:
 //! * A segment is copied when no group of it will be written any more, and leaves the log only after its copy is durable.
-//! * A failure keeps nobody from writing. The segments stay in the log, and the copy is tried again.
+//! * A failure, or an archive that is slow or hangs, keeps no record waiting. The segments stay in the log, and the copy is tried again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::select;
+use futures::future::{Either, select};
 
 use super::archive;
 use super::error::CommitLogError;
 use super::log::CommitLog;
 use super::segments::{Role, file_path};
-use crate::io::Disk;
+use crate::io::{Disk, DiskError};
 
 /// Pause before a copy that failed is tried again.
 const COPY_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 impl CommitLog {
-    /// Copies segments until everything is written and every complete segment has its copy.
+    /// Copies segments until everything is written. What is not copied then, the next process copies.
     pub(super) async fn keep_archive(&self, disk: Arc<dyn Disk>, log: PathBuf) -> Result<(), CommitLogError> {
-        let Some(directory) = self.options.archive_directory.clone() else { return Ok(()) };
+        if self.options.archive.is_none() {
+            return Ok(());
+        }
+        let ended = self.archive.wanted.wait(|| self.all_written.get());
+        let copying = std::pin::pin!(self.copy_segments(disk, &log));
+        select(std::pin::pin!(ended), copying).await;
+        self.archive.changed.notify();
+        Ok(())
+    }
+
+    async fn copy_segments(&self, disk: Arc<dyn Disk>, log: &Path) {
+        let mut target = None;
         loop {
-            let next = || self.next_to_archive();
-            self.archive.wanted.wait(|| self.all_written.get() || next().is_some()).await;
-            let Some(number) = next() else { return Ok(()) };
-            let segment = file_path(&log, Role::Segment, number);
-            let copied = archive::copy(&*disk, &segment, number, &directory).await;
-            self.archive.attempts.set(self.archive.attempts.get() + 1);
-            let failure = copied.err();
+            self.archive.wanted.wait(|| self.next_to_archive().is_some()).await;
+            let Some(number) = self.next_to_archive() else { continue };
+            let segment = file_path(log, Role::Segment, number);
+            let failure = self.copy_segment(&disk, &mut target, &segment, number).await.err();
+            let has_failed = failure.is_some();
             if let Some(error) = &failure {
                 tracing::warn!(
                     %error,
@@ -43,49 +52,75 @@ impl CommitLog {
                 self.archive.done_to.set(number);
                 self.segment_wanted.notify();
             }
-            let has_failed = failure.is_some();
+            let attempts = self.archive.attempts.get() + 1;
+            self.archive.attempts.set(attempts);
             self.archive.failure.replace(failure);
             self.archive.changed.notify();
             if has_failed {
-                if self.all_written.get() {
-                    return Ok(());
-                }
-                let attempts = self.archive.attempts.get();
-                let is_asked = || self.all_written.get() || self.archive.asked_at.get() == attempts;
-                let asked = self.archive.wanted.wait(is_asked);
+                let asked = self.archive.wanted.wait(|| self.archive.asked_at.get() == attempts);
                 select(std::pin::pin!(asked), self.clock.sleep(COPY_RETRY_PAUSE)).await;
             }
         }
     }
 
-    /// Ends the segment that is written to, and returns when all segments have their copies. Without an archive it does nothing. An error
-    /// says why a segment could not be copied; it stays in the log.
+    /// `target`: the disk of the copies, and their directory once it is made.
+    async fn copy_segment(
+        &self,
+        disk: &Arc<dyn Disk>,
+        target: &mut Option<(Arc<dyn Disk>, PathBuf)>,
+        segment: &Path,
+        number: u64,
+    ) -> Result<(), DiskError> {
+        let Some(options) = &self.options.archive else { return Ok(()) };
+        if target.is_none() {
+            // A slow or hanging archive must not hold up the log.
+            let beside = disk.beside("archive")?;
+            let directory = archive::make_directory(&*beside, options).await?;
+            *target = Some((beside, directory));
+        }
+        let Some((disk, directory)) = target else { return Ok(()) };
+        archive::copy(&**disk, segment, number, directory).await
+    }
+
+    /// Ends the segment that is written to, and returns when it and all before it have their copies. Without an archive it does nothing. An
+    /// error says why a segment could not be copied; it stays in the log.
     pub async fn archive_all(self: &Rc<Self>) -> Result<(), CommitLogError> {
-        if self.options.archive_directory.is_none() {
+        if self.options.archive.is_none() {
             return Ok(());
         }
-        if let Some(last) = self.end_segment()? {
-            self.work.notify();
-            self.on_disk(last).await?;
+        // The present segment may be the last one that there is room for.
+        self.check_room()?;
+        let last = self.end_segment()?;
+        self.work.notify();
+        let lacks_room = self.space.wait(|| self.lacks_room());
+        if let Either::Left((durable, _)) = select(self.on_disk(last), std::pin::pin!(lacks_room)).await {
+            durable?;
         }
+        self.check_room()?;
         let attempts = self.archive.attempts.get();
         self.archive.asked_at.set(attempts);
         self.archive.wanted.notify();
+        let is_done = || self.next_to_archive().is_none_or(|next| next > last.segment);
         let has_failed = || self.archive.attempts.get() > attempts && self.archive.failure.borrow().is_some();
-        let is_over = || self.next_to_archive().is_none() || has_failed() || self.failure().is_some();
-        self.archive.changed.wait(is_over).await;
+        let is_over = || self.failure().is_some() || self.all_written.get();
+        self.archive.changed.wait(|| is_done() || has_failed() || is_over()).await;
+        if is_done() {
+            return Ok(());
+        }
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        match &*self.archive.failure.borrow() {
-            Some(error) if self.next_to_archive().is_some() => Err(error.clone().into()),
-            _ => Ok(()),
-        }
+        let failure = self.archive.failure.borrow().clone();
+        Err(failure.map_or(CommitLogError::Closed, CommitLogError::from))
+    }
+
+    fn check_room(&self) -> Result<(), CommitLogError> {
+        self.room.error().map_or(Ok(()), Err)
     }
 
     /// Segments that wait for their copies, that which is being written not counted.
     pub fn unarchived_segments(&self) -> usize {
-        match self.options.archive_directory {
+        match self.options.archive {
             Some(_) => self.complete_segments_after(self.archive.done_to.get()).count(),
             None => 0,
         }
@@ -93,7 +128,7 @@ impl CommitLog {
 
     /// Whether a segment may leave the log, as far as the archive is concerned.
     pub(super) fn is_archived(&self, number: u64) -> bool {
-        self.options.archive_directory.is_none() || number <= self.archive.done_to.get()
+        self.options.archive.is_none() || number <= self.archive.done_to.get()
     }
 
     fn next_to_archive(&self) -> Option<u64> {

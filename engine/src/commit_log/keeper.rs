@@ -45,11 +45,13 @@ impl CommitLog {
         }
     }
 
-    /// The oldest segment, if it is released. The last one is being written and stays.
+    /// The oldest segment, if it is released. One with durable groups stays: the numbers of groups would begin anew after a crash, and
+    /// those in the archive would have no successors.
     fn unneeded_segment(&self) -> Option<u64> {
         let state = self.state.borrow();
-        let oldest = state.live.front().filter(|_| state.live.len() > 1)?;
-        (*oldest < state.needed_from && self.is_archived(*oldest)).then_some(*oldest)
+        let oldest = *state.live.front()?;
+        let has_successor = || state.live.iter().skip(1).any(|segment| self.has_durable_groups(*segment));
+        (oldest < state.needed_from && self.is_archived(oldest) && has_successor()).then_some(oldest)
     }
 
     fn needs_segment(&self) -> bool {

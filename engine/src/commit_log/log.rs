@@ -69,6 +69,8 @@ pub(super) struct CommitLogState {
     segment: u64,
     offset: u64,
     records: u32,
+    /// A position in the last closed group.
+    last: LogPosition,
     /// The open group: room for the header, then records.
     open: BytesMut,
     closed: VecDeque<ClosedGroup>,
@@ -126,6 +128,7 @@ impl CommitLog {
             segment: begin.segment,
             offset: begin.offset,
             records: 0,
+            last: LogPosition::default(),
             open: BytesMut::zeroed(GROUP_HEADER_BYTES),
             closed: VecDeque::new(),
             spare_buffer: BytesMut::new(),
@@ -314,6 +317,7 @@ impl CommitLog {
         }
         self.space.notify();
         self.segment_ready.notify();
+        self.archive.changed.notify();
     }
 
     pub(super) fn has_work(&self) -> bool {
@@ -335,7 +339,7 @@ impl CommitLog {
         let mut state = self.state.borrow_mut();
         state.written_end = written_end;
         let mut woken = Vec::new();
-        let is_new_segment = durable && state.durable_end.segment < written_end.segment;
+        let is_new_segment = durable && !state.has_durable_groups(written_end.segment);
         if durable {
             state.durable_end = written_end;
             // Waiters are nearly ordered by position. The few that wait for a later one are put at the back.
@@ -354,12 +358,12 @@ impl CommitLog {
         self.space.notify();
         if is_new_segment {
             self.archive.wanted.notify();
+            self.segment_wanted.notify();
         }
     }
 
-    /// Has the next record begin a segment, unless the present one has none. Returns a position within the last record so far; `None`:
-    /// all records were in complete segments before.
-    pub(super) fn end_segment(&self) -> Result<Option<LogPosition>, CommitLogError> {
+    /// Has the next record begin a segment, unless the present one has none. Returns a position in the last group so far.
+    pub(super) fn end_segment(&self) -> Result<LogPosition, CommitLogError> {
         let state = &mut *self.state.borrow_mut();
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
@@ -368,14 +372,16 @@ impl CommitLog {
             return Err(CommitLogError::Closed);
         }
         state.close_group();
-        let begin = SEGMENT_HEADER_BYTES as u64;
-        if state.offset == begin {
-            return Ok(None);
+        if state.offset > SEGMENT_HEADER_BYTES as u64 {
+            state.segment += 1;
+            state.offset = SEGMENT_HEADER_BYTES as u64;
         }
-        let last = LogPosition { segment: state.segment, offset: state.offset - 1 };
-        state.segment += 1;
-        state.offset = begin;
-        Ok(Some(last))
+        Ok(state.last)
+    }
+
+    /// Whether a segment has groups that are durable.
+    pub(super) fn has_durable_groups(&self, segment: u64) -> bool {
+        segment < self.first_new || self.state.borrow().has_durable_groups(segment)
     }
 
     /// Segments behind `number` to which no group will be written any more, ascending.
@@ -450,6 +456,12 @@ impl CommitLogState {
         });
         self.offset += length;
         self.records = 0;
+        self.last = LogPosition { segment: self.segment, offset: self.offset - 1 };
+    }
+
+    /// Of the segments that this process writes to.
+    fn has_durable_groups(&self, segment: u64) -> bool {
+        LogPosition { segment, offset: SEGMENT_HEADER_BYTES as u64 } < self.durable_end
     }
 
     pub(super) fn take_group(&mut self) -> Option<ClosedGroup> {

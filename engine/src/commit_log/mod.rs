@@ -62,7 +62,7 @@ pub use archive::{ArchivedLog, ArchivedSegment};
 pub(crate) use archived::ArchiveReader;
 pub use error::CommitLogError;
 pub(crate) use log::CommitLog;
-pub use options::{CommitLogOptions, DamagePolicy, SyncMode};
+pub use options::{ArchiveOptions, CommitLogOptions, DamagePolicy, SyncMode};
 pub use position::LogPosition;
 pub use reading::read_segment;
 pub(crate) use replay::{LogEnvironment, Replay};

@@ -23,6 +23,15 @@ pub enum DamagePolicy {
     Skip,
 }
 
+/// The archive of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveOptions {
+    /// The directory that must be there: a disk that is not mounted must not be written to.
+    pub root: PathBuf,
+    /// The directory of this log, below the root. It is made if missing.
+    pub below: PathBuf,
+}
+
 /// Settings of a log. They may change from one opening to the next.
 #[derive(Debug, Clone)]
 pub struct CommitLogOptions {
@@ -35,7 +44,7 @@ pub struct CommitLogOptions {
     pub spare_segments_max: usize,
     pub damage: DamagePolicy,
     /// Where a copy of each complete segment goes; see `archive`. `None`: nowhere.
-    pub archive_directory: Option<PathBuf>,
+    pub archive: Option<ArchiveOptions>,
 }
 
 impl Default for CommitLogOptions {
@@ -46,7 +55,7 @@ impl Default for CommitLogOptions {
             unwritten_bytes_max: 8 << 20,
             spare_segments_max: 4,
             damage: DamagePolicy::Refuse,
-            archive_directory: None,
+            archive: None,
         }
     }
 }

@@ -65,6 +65,13 @@ impl CommitLog {
     }
 }
 
+/// Segments before those that are needed, of which one has groups: the records of the others may never have been written. It is read for
+/// the number of the next group. There may be many more, which wait for the archive, and whose records are not needed.
+fn unwritten_segments_max(options: &CommitLogOptions) -> u64 {
+    // A segment is at least half full.
+    4 + 2 * options.unwritten_bytes_max as u64 / options.segment_bytes.max(SEGMENT_BYTES_MIN)
+}
+
 impl Replay {
     async fn open(
         environment: LogEnvironment,
@@ -84,6 +91,13 @@ impl Replay {
         if needed_from > 0 && !segments.contains(&needed_from) {
             reader.missing(&file_path(directory, Role::Segment, needed_from))?;
         }
+        let read_from = if segments.contains(&needed_from) {
+            needed_from.saturating_sub(unwritten_segments_max(&options))
+        } else {
+            0
+        };
+        let (released, to_read): (Vec<u64>, Vec<u64>) =
+            segments.iter().partition(|segment| **segment < read_from);
         let highest_number = segments.iter().chain(&spares).copied().max().unwrap_or(0);
         Ok(Self {
             environment,
@@ -93,8 +107,8 @@ impl Replay {
             spares,
             highest_number,
             previous: None,
-            to_read: segments.into(),
-            with_groups: VecDeque::new(),
+            to_read: to_read.into(),
+            with_groups: released.into(),
             without_groups: Vec::new(),
             reader,
             ready: VecDeque::new(),

@@ -105,6 +105,10 @@ pub struct DirectoryEntry {
 
 /// A file system. Paths are used as given; callers keep to their own directory.
 pub trait Disk: Send + Sync {
+    /// The same files, through threads of their own where calls have threads: what takes long there holds up nothing here. `name` is shown
+    /// with the threads.
+    fn beside(&self, name: &str) -> Result<Arc<dyn Disk>, DiskError>;
+
     /// Creates a directory and its missing ancestors. An existing directory is not an error.
     fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()>;
 

@@ -181,6 +181,9 @@ trait Executor: Clone + Send + Sync + 'static {
 
     /// The threads that read parts of complete files; `None`: the thread that asks for them.
     fn reads(&self) -> Option<ReadPool>;
+
+    /// Another executor of this kind, which waits for nothing here.
+    fn beside(&self, name: &str) -> io::Result<Self>;
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -198,6 +201,10 @@ impl Executor for CallingThread {
     fn reads(&self) -> Option<ReadPool> {
         None
     }
+
+    fn beside(&self, _: &str) -> io::Result<Self> {
+        Ok(*self)
+    }
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -206,6 +213,14 @@ type Call = Box<dyn FnOnce() + Send>;
 struct IoThread {
     calls: Sender<Call>,
     reads: ReadPool,
+}
+
+impl IoThread {
+    fn start(name: &str, reads: ReadPool) -> io::Result<Self> {
+        let (calls, queue) = channel();
+        thread::Builder::new().name(name.to_owned()).spawn(move || run_calls(&queue))?;
+        Ok(Self { calls, reads })
+    }
 }
 
 impl Executor for IoThread {
@@ -232,6 +247,10 @@ impl Executor for IoThread {
 
     fn reads(&self) -> Option<ReadPool> {
         Some(self.reads.clone())
+    }
+
+    fn beside(&self, name: &str) -> io::Result<Self> {
+        Self::start(name, self.reads.clone())
     }
 }
 
@@ -263,9 +282,7 @@ pub struct ThreadedDisk {
 impl ThreadedDisk {
     /// Starts the I/O thread under the given name (shown in `top -H`).
     pub fn start(name: &str, reads: ReadPool) -> io::Result<Self> {
-        let (calls, queue) = channel();
-        thread::Builder::new().name(name.to_owned()).spawn(move || run_calls(&queue))?;
-        Ok(Self { executor: IoThread { calls, reads } })
+        Ok(Self { executor: IoThread::start(name, reads)? })
     }
 }
 
@@ -319,6 +336,13 @@ fn open_with<'a, E: Executor>(
 macro_rules! implement_disk {
     ($disk:ty) => {
         impl Disk for $disk {
+            fn beside(&self, name: &str) -> Result<Arc<dyn Disk>, DiskError> {
+                let started = self.executor.beside(name);
+                let executor =
+                    started.map_err(|error| DiskError::new("start a thread for", Path::new(name), error))?;
+                Ok(Arc::new(Self { executor }))
+            }
+
             fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
                 self.executor.execute("create directory", path.to_path_buf(), calls::create_directory)
             }
@@ -466,5 +490,21 @@ mod tests {
     #[test]
     fn calls_through_the_io_thread_do_what_they_say() {
         exercise(&ThreadedDisk::start("io-test", ReadPool::start(2).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_call_that_hangs_holds_up_nothing_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (pipe, file) = (directory.path().join("pipe"), directory.path().join("file"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::write(&file, b"abc").unwrap();
+        let disk = ThreadedDisk::start("disk", ReadPool::start(1).unwrap()).unwrap();
+        let other = disk.beside("other").unwrap();
+        // A pipe is opened when its other end is.
+        let mut hanging = other.read(&pipe);
+        assert!(futures::FutureExt::now_or_never(&mut hanging).is_none());
+        assert_eq!(block_on(disk.length(&file)).unwrap(), 3);
+        fs::write(&pipe, b"end").unwrap();
+        assert_eq!(block_on(hanging).unwrap(), &b"end"[..]);
     }
 }

@@ -273,6 +273,10 @@ impl Drop for SimulatedLock {
 }
 
 impl Disk for SimulatedDisk {
+    fn beside(&self, _: &str) -> Result<Arc<dyn Disk>, DiskError> {
+        Ok(Arc::new(self.clone()))
+    }
+
     fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
         self.perform("create directory", path, move |state, fault| {
             DiskState::simple_fault(fault)?;

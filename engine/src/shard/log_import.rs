@@ -19,8 +19,8 @@ use crate::io::{JobKind, run_in_background};
 use crate::memtable::{Memtable, SharedMemtable};
 use crate::mutation::{MutationRef, TableId, WRITE_BYTES_MAX};
 
-/// A memtable of records takes at most this and the last record.
-const SOURCE_BYTES: usize = 32 << 20;
+/// The memtables of a part take at most this and the last record.
+const PART_BYTES: usize = 32 << 20;
 
 /// The records that are wanted of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,21 +33,25 @@ pub struct LogSelection {
 /// An archived log that is being read.
 pub struct LogImport {
     segments: VecDeque<ArchivedSegment>,
+    /// The records of the segment that was read last and that are not taken yet, in order.
+    records: VecDeque<(LogPosition, Bytes)>,
     /// `None` after an error.
     reader: Option<ArchiveReader>,
 }
 
-/// What a segment has.
+/// A part of a log.
 #[derive(Debug, Default)]
 pub struct LogPart {
     /// Of each table in the order of the log.
     pub sources: Vec<(TableId, ImportSource)>,
     pub mutation_counts: BTreeMap<TableId, u64>,
-    /// Other tables that the segment has records of.
+    /// Other tables that the part has records of.
     pub others: BTreeSet<TableId>,
+    /// Whether it is the last part of a segment.
+    pub ends_segment: bool,
 }
 
-/// The memtables of a segment's records, and what was left out.
+/// The memtables of records, and what was left out.
 #[derive(Default)]
 struct Selected {
     memtables: BTreeMap<TableId, Vec<Memtable>>,
@@ -79,25 +83,33 @@ impl Shard {
     /// Begins to read an archived log. An error if one of its segments is missing or there twice.
     pub fn open_archived_log(&self, log: &ArchivedLog) -> Result<LogImport, EngineError> {
         let reader = ArchiveReader::new(log)?;
-        Ok(LogImport { segments: log.segments.iter().cloned().collect(), reader: Some(reader) })
+        Ok(LogImport {
+            segments: log.segments.iter().cloned().collect(),
+            records: VecDeque::new(),
+            reader: Some(reader),
+        })
     }
 
-    /// Reads the next segment of a log, away from the shard's thread; `None` behind the last one. After an error the log cannot be read on.
+    /// Reads the next part of a log, away from the shard's thread; `None` behind the last one. After an error the log cannot be read on.
     pub async fn next_of_log(
         &self,
         log: &mut LogImport,
         selection: &LogSelection,
     ) -> Result<Option<LogPart>, EngineError> {
         self.check_open()?;
-        let (Some(segment), Some(mut reader)) = (log.segments.pop_front(), log.reader.take()) else {
+        let segment = if log.records.is_empty() { log.segments.pop_front() } else { None };
+        if segment.is_none() && log.records.is_empty() {
             return Ok(None);
-        };
-        let selection = selection.clone();
+        }
+        let Some(mut reader) = log.reader.take() else { return Ok(None) };
+        let (selection, mut records) = (selection.clone(), std::mem::take(&mut log.records));
         let read = run_in_background(&*self.environment.background, JobKind::Short, move |context| {
             Box::pin(async move {
-                let bytes = context.disk.read(&reader.path(&segment)).await?;
-                let selected = select(reader.read(&segment, &bytes)?, &selection)?;
-                let others = selected.others;
+                if let Some(segment) = segment {
+                    let bytes = context.disk.read(&reader.path(&segment)).await?;
+                    records = reader.read(&segment, &bytes)?.into();
+                }
+                let selected = select(&mut records, &selection)?;
                 let frozen = selected.memtables.into_iter().flat_map(|(table, memtables)| {
                     memtables.into_iter().map(move |memtable| {
                         let shared = SharedMemtable::from(memtable);
@@ -106,19 +118,31 @@ impl Shard {
                     })
                 });
                 let frozen: Vec<_> = frozen.collect();
-                Ok::<_, EngineError>((reader, frozen, selected.mutation_counts, others))
+                Ok::<_, EngineError>((reader, records, frozen, selected.mutation_counts, selected.others))
             })
         });
-        let (reader, frozen, mutation_counts, others) = read.await??;
-        log.reader = Some(reader);
+        let (reader, records, frozen, mutation_counts, others) = read.await??;
+        (log.reader, log.records) = (Some(reader), records);
         let source = |(table, memtable)| (table, ImportSource(Rows::Log(Rc::new(memtable))));
-        Ok(Some(LogPart { sources: frozen.into_iter().map(source).collect(), mutation_counts, others }))
+        Ok(Some(LogPart {
+            sources: frozen.into_iter().map(source).collect(),
+            mutation_counts,
+            others,
+            ends_segment: log.records.is_empty(),
+        }))
     }
 }
 
-fn select(records: Vec<(LogPosition, Bytes)>, selection: &LogSelection) -> Result<Selected, EngineError> {
+/// Takes records until their memtables are large.
+fn select(
+    records: &mut VecDeque<(LogPosition, Bytes)>,
+    selection: &LogSelection,
+) -> Result<Selected, EngineError> {
     let mut selected = Selected::default();
-    for (_, record) in records {
+    let mut bytes = 0;
+    while bytes < PART_BYTES
+        && let Some((_, record)) = records.pop_front()
+    {
         let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
         if !selection.tables.contains(&mutation.table) {
             selected.others.insert(mutation.table);
@@ -131,10 +155,8 @@ fn select(records: Vec<(LogPosition, Bytes)>, selection: &LogSelection) -> Resul
         }
         *selected.mutation_counts.entry(mutation.table).or_default() += 1;
         let memtables = selected.memtables.entry(mutation.table).or_default();
-        let has_room = |memtable: &Memtable| {
-            memtable.size_bytes() < SOURCE_BYTES && !memtable.outgrows(&valid, WRITE_BYTES_MAX)
-        };
-        match memtables.last_mut().filter(|memtable| has_room(memtable)) {
+        let has_room = |memtable: &Memtable| !memtable.outgrows(&valid, WRITE_BYTES_MAX);
+        bytes += match memtables.last_mut().filter(|memtable| has_room(memtable)) {
             Some(memtable) => memtable.apply::<false>(&valid, None)?,
             None => {
                 let mut memtable = Memtable::default();

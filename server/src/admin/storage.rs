@@ -21,6 +21,7 @@ fn refused(error: RestoreError) -> AdminError {
         | RestoreError::NothingToImport(_)
         | RestoreError::NothingToReplay(_)
         | RestoreError::NoTarget
+        | RestoreError::NothingOfTable(_)
         | RestoreError::UnknownFiles(_)
         | RestoreError::SeveralTables(_) => AdminError::Unknown(error.to_string()),
         other => AdminError::Failed(other.to_string()),

@@ -2,7 +2,7 @@
 //! that it had. On top of a snapshot of before, that is a restore to a point in time.
 //!
 //! Invariants:
-//! * The logs of one shard are read in order and without a gap, or nothing of them is written.
+//! * All logs are read once before anything is written: what is missing, damaged or there twice is an error, and nothing is written.
 //! * A replay that ends without an error has written all that was selected at its consistency level. One that fails can be repeated: a write
 //!   that is repeated changes nothing.
 
@@ -27,6 +27,9 @@ use crate::shard::context::{ShardContext, from_every_shard};
 
 /// The tables that get the writes, by the ids in the logs.
 type Targets = BTreeMap<TableId, Arc<Table>>;
+
+/// The tables of the records that are wanted, each with the table that gets them; `None`: nothing is written.
+type Selected = BTreeMap<TableId, Option<Arc<Table>>>;
 
 /// What one shard has written.
 #[derive(Debug, Default)]
@@ -70,8 +73,18 @@ pub async fn replay(
     for log in &found {
         context.shard.open_archived_log(log).map_err(RequestError::from)?;
     }
-    let targets = Arc::new(targets(context, &request).await?);
-    let replayed = replay_logs(context, found, &request, &targets).await?;
+    let schemas = wanted_schemas(context, &request).await?;
+    let ids: BTreeSet<TableId> = schemas.iter().map(|schema| schema.table().engine_id()).collect();
+    let unwritten: Selected = ids.iter().map(|id| (*id, None)).collect();
+    let present = read_logs(context, &found, &request, &unwritten).await?;
+    let unknown: Vec<TableId> = present.others.into_iter().filter(|id| !is_known(context, *id)).collect();
+    let has_none = ids.iter().all(|id| !present.mutations.contains_key(id));
+    if request.table.is_some() && has_none && !unknown.is_empty() {
+        return Err(RestoreError::NothingOfTable(unknown));
+    }
+    let targets = targets(context, &request, schemas).await?;
+    let selected: Selected = targets.iter().map(|(id, table)| (*id, Some(Arc::clone(table)))).collect();
+    let replayed = read_logs(context, &found, &request, &selected).await?;
     let ReplayRequest { directory, timestamps, .. } = &request;
     let mut by_name: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (id, count) in &replayed.mutations {
@@ -83,13 +96,10 @@ pub async fn replay(
         ReplayedTable { keyspace, table, mutation_count }
     };
     let tables = by_name.into_iter().map(report).collect();
-    // A request that names a keyspace leaves out all others.
-    let is_all = request.keyspace.is_none();
-    let unknown = replayed.others.into_iter().filter(|id| is_all && !is_known(context, *id));
     Ok(ReplayReport {
         segment_count: replayed.segment_count,
         tables,
-        unknown_tables: unknown.map(|id| id.to_string()).collect(),
+        unknown_tables: unknown.iter().map(TableId::to_string).collect(),
     })
 }
 
@@ -98,17 +108,26 @@ fn is_known(context: &ShardContext, id: TableId) -> bool {
     context.catalog_view().table(id).is_some() || context.node.private_tables.contains(&id)
 }
 
+/// The schemas of the tables whose writes are wanted.
+async fn wanted_schemas(
+    context: &Rc<ShardContext>,
+    request: &ReplayRequest,
+) -> Result<Vec<SnapshotSchema>, RestoreError> {
+    let mut schemas = known_schemas(context, request).await?;
+    schemas.retain(|schema| is_wanted(schema, request.keyspace.as_ref(), request.table.as_ref()));
+    if schemas.is_empty() { Err(RestoreError::NoTarget) } else { Ok(schemas) }
+}
+
 /// The tables that are to get the writes. Those that are missing are created.
-async fn targets(context: &Rc<ShardContext>, request: &ReplayRequest) -> Result<Targets, RestoreError> {
+async fn targets(
+    context: &Rc<ShardContext>,
+    request: &ReplayRequest,
+    schemas: Vec<SnapshotSchema>,
+) -> Result<Targets, RestoreError> {
     let mut by_name: BTreeMap<(String, String), Vec<SnapshotSchema>> = BTreeMap::new();
-    for schema in known_schemas(context, request).await? {
-        if is_wanted(&schema, request.keyspace.as_ref(), request.table.as_ref()) {
-            let name = (schema.table().keyspace.clone(), schema.table().name.clone());
-            by_name.entry(name).or_default().push(schema);
-        }
-    }
-    if by_name.is_empty() {
-        return Err(RestoreError::NoTarget);
+    for schema in schemas {
+        let name = (schema.table().keyspace.clone(), schema.table().name.clone());
+        by_name.entry(name).or_default().push(schema);
     }
     if request.into.is_some() && by_name.len() > 1 {
         return Err(RestoreError::SeveralTables(by_name.len()));
@@ -154,25 +173,25 @@ async fn known_schemas(
     Ok(schemas)
 }
 
-/// Replays logs, which the shards share.
-async fn replay_logs(
+/// Reads logs, which the shards share, and writes the records that have a target.
+async fn read_logs(
     context: &Rc<ShardContext>,
-    logs: Vec<ArchivedLog>,
+    logs: &[ArchivedLog],
     request: &ReplayRequest,
-    targets: &Arc<Targets>,
+    selected: &Selected,
 ) -> Result<Replayed, RequestError> {
     let shards = context.node.shard_count();
     let mut shares: Vec<Vec<ArchivedLog>> = vec![Vec::new(); shards];
-    for (number, log) in logs.into_iter().enumerate() {
-        shares[number % shards].push(log);
+    for (number, log) in logs.iter().enumerate() {
+        shares[number % shards].push(log.clone());
     }
     let jobs = shares.into_iter().enumerate().map(|(shard, share)| {
-        let (request, targets) = (request.clone(), Arc::clone(targets));
+        let (request, selected) = (request.clone(), selected.clone());
         context.run_on(shard, move |context| {
             Box::pin(async move {
                 let mut replayed = Replayed::default();
                 for log in share {
-                    replayed.add(replay_log(&context, &log, &request, &targets).await?);
+                    replayed.add(read_log(&context, &log, &request, &selected).await?);
                 }
                 Ok::<_, RequestError>(replayed)
             })
@@ -185,24 +204,24 @@ async fn replay_logs(
     Ok(all)
 }
 
-async fn replay_log(
+async fn read_log(
     context: &Rc<ShardContext>,
     log: &ArchivedLog,
     request: &ReplayRequest,
-    targets: &Targets,
+    selected: &Selected,
 ) -> Result<Replayed, RequestError> {
     let selection =
-        LogSelection { tables: targets.keys().copied().collect(), timestamps: request.timestamps.clone() };
+        LogSelection { tables: selected.keys().copied().collect(), timestamps: request.timestamps.clone() };
     let mut replayed = Replayed::default();
     let mut reading = context.shard.open_archived_log(log)?;
     while let Some(part) = context.shard.next_of_log(&mut reading, &selection).await? {
-        replayed.segment_count += 1;
+        replayed.segment_count += u64::from(part.ends_segment);
         replayed.others.extend(part.others);
         for (id, count) in part.mutation_counts {
             *replayed.mutations.entry(id).or_default() += count;
         }
         for (id, source) in part.sources {
-            let Some(table) = targets.get(&id) else { continue };
+            let Some(Some(table)) = selected.get(&id) else { continue };
             write_rows(context, table, &source, request.consistency, RequestError::from).await?;
         }
     }

@@ -53,6 +53,11 @@ pub enum RestoreError {
          taken before it was dropped"
     )]
     NoTarget,
+    #[error(
+        "the logs have no such writes of that table, but some of tables that this node does not know ({}): if it was dropped since, name a \
+         snapshot that was taken before", list(.0)
+    )]
+    NothingOfTable(Vec<TableId>),
     #[error("there are {0} tables: name the one that goes into another table")]
     SeveralTables(usize),
     #[error(
@@ -71,6 +76,10 @@ pub enum RestoreError {
         "the rows are restored, but those of tokens that this node does not own could not be removed, run cleanup: {0}"
     )]
     Cleanup(CleanupError),
+}
+
+fn list(tables: &[TableId]) -> String {
+    tables.iter().map(TableId::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Restores tables from a snapshot of this node. Call on the first shard.

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use helenus_config::{CommitLogMode, Config};
-use helenus_engine::commit_log::{CommitLogOptions, SyncMode};
+use helenus_engine::commit_log::{ArchiveOptions, CommitLogOptions, SyncMode};
 use helenus_engine::error::EngineError;
 use helenus_engine::io::{DiskReserve, ReserveSize};
 use helenus_engine::shard::{Quarantine, TableOptions};
@@ -292,8 +292,10 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
     options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;
     options.keeps_backups = config.incremental_backups;
     let archive = config.commit_log_archive_dir.as_ref();
-    let archive =
-        archive.map(|archive| archive.join(shared.host_id.to_string()).join(format!("shard-{index}")));
+    let archive = archive.map(|root| ArchiveOptions {
+        root: root.clone(),
+        below: PathBuf::from(shared.host_id.to_string()).join(format!("shard-{index}")),
+    });
     options.compaction_bytes_per_second =
         (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second / shard_count);
     options.commit_log = CommitLogOptions {
@@ -306,7 +308,7 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
         },
         segment_bytes: config.commit_log_segment_bytes,
         unwritten_bytes_max: UNWRITTEN_BYTES_MAX,
-        archive_directory: archive,
+        archive,
         ..CommitLogOptions::default()
     };
     options

@@ -80,6 +80,10 @@ impl PacedDisk {
 }
 
 impl Disk for PacedDisk {
+    fn beside(&self, _: &str) -> Result<Arc<dyn Disk>, DiskError> {
+        Ok(Arc::new(self.clone()))
+    }
+
     fn create_directory<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, ()> {
         self.disk.create_directory(path)
     }
