@@ -82,7 +82,7 @@ def refusal(data_dir):
     return said
 
 
-@pytest.mark.parametrize("name", ["node.json", "catalog", "shard-0/manifest", "shard-1/manifest"])
+@pytest.mark.parametrize("name", ["node.json", "catalog", "catalog.changes", "shard-0/manifest", "shard-1/manifest"])
 @pytest.mark.parametrize("copy", ["", ".copy"])
 @pytest.mark.parametrize("harm", ["removed", "cut", "emptied"])
 def test_either_copy_of_a_file_may_be_lost(data_dir, name, copy, harm):
@@ -125,6 +125,12 @@ def test_an_older_copy_of_the_catalog_is_passed_over(data_dir, template):
 def test_an_older_catalog_is_refused_when_the_log_does_not_go_back_so_far(data_dir, template):
     for name in ("catalog", "catalog.copy"):
         shutil.copy(template / name, data_dir / name)
+    # The changes that are left say so.
+    said = refusal(data_dir)
+    assert f"{data_dir / 'catalog'} is older than catalog.changes" in said, said
+    changes = {name: (data_dir / name).read_bytes() for name in ("catalog.changes", "catalog.changes.copy")}
+    for name in changes:
+        (data_dir / name).unlink()
     node = new_node(data_dir=data_dir)
     with pytest.raises(NodeError):
         node.start()
@@ -133,8 +139,49 @@ def test_an_older_catalog_is_refused_when_the_log_does_not_go_back_so_far(data_d
     # Nothing was dropped: with the right files it is all there again.
     for name in ("catalog", "catalog.copy"):
         shutil.copy(template / "data" / name, data_dir / name)
+    for name, whole in changes.items():
+        (data_dir / name).write_bytes(whole)
     with new_node(data_dir=data_dir) as again:
         check_rows(again)
+
+
+@pytest.mark.parametrize("shards_have_dropped", [False, True])
+def test_without_the_changes_of_the_catalog_the_metadata_log_has_them(tmp_path, shards_have_dropped):
+    with new_node(data_dir=tmp_path / "data") as node:
+        with driver_session(node) as session:
+            fill(session, "kept")
+            fill(session, "dropped")
+            for number in range(10):
+                session.execute(f"CREATE TABLE t{number} (k int PRIMARY KEY)")
+                session.execute(f"INSERT INTO t{number} (k) VALUES ({number})")
+            session.execute("ALTER TABLE kept ADD w int")
+            session.execute("UPDATE kept SET w = 7 WHERE k = 1")
+            if shards_have_dropped:
+                session.execute("DROP TABLE dropped")
+        kill(node)
+        for copy in ("", ".copy"):
+            (node.data_dir / f"catalog.changes{copy}").unlink()
+        node.start()
+        check_rows(node)
+        with driver_session(node) as session:
+            assert session.execute("SELECT w FROM kept WHERE k = 1").one().w == 7
+            for number in range(10):
+                assert [row.k for row in session.execute(f"SELECT k FROM t{number}")] == [number]
+            tables = {row.table_name for row in session.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'k'")}
+            assert ("dropped" in tables) != shards_have_dropped
+            session.execute("CREATE TABLE after (k int PRIMARY KEY)")
+        assert node.report("unknowntables")["tables"] == []
+        node.restart()
+        check_rows(node)
+
+
+def test_damaged_changes_of_the_catalog_are_named_and_nothing_is_changed(data_dir):
+    for copy in ("", ".copy"):
+        path = data_dir / f"catalog.changes{copy}"
+        whole = bytearray(path.read_bytes())
+        whole[len(whole) // 2] ^= 1
+        path.write_bytes(whole)
+    assert str(data_dir / "catalog.changes") in refusal(data_dir)
 
 
 def test_what_the_manifest_does_not_know_is_moved_and_kept(data_dir):

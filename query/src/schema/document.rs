@@ -379,3 +379,6 @@ fn parse_type(
 fn uuid(text: &str) -> Result<Uuid, DocumentError> {
     Uuid::parse_str(text).map_err(|_| DocumentError::Id { text: text.to_owned() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Documents of changes: over the catalog before they give the catalog after, and are as large as the change.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::schema::catalog::CatalogView;
+use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
+
+/// Statements that can be executed in this order, each with those before it.
+const STATEMENTS: [&str; 16] = [
+    "CREATE TYPE inner (x int)",
+    "CREATE TYPE outer (z frozen<inner>)",
+    "CREATE TABLE a (k int PRIMARY KEY, v text)",
+    "CREATE TABLE b (k int, c frozen<outer>, s int STATIC, m map<text, frozen<outer>>, PRIMARY KEY (k, c))",
+    "CREATE TABLE n (k int PRIMARY KEY, c counter)",
+    "ALTER TABLE a ADD w int",
+    "ALTER TABLE a DROP v",
+    "ALTER TYPE inner ADD y text",
+    "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7",
+    "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
+    "CREATE TABLE other.o (k int PRIMARY KEY)",
+    "ALTER KEYSPACE other WITH durable_writes = false",
+    "DROP TABLE n",
+    "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+    "DROP TABLE b",
+    "DROP TYPE outer",
+];
+
+fn after_each() -> Vec<CatalogView> {
+    let mut views = vec![catalog_of(&[CREATE_KEYSPACE])];
+    for (number, text) in (100..).zip(STATEMENTS) {
+        let next = changed(views.last().unwrap(), number, text);
+        views.push(next);
+    }
+    views
+}
+
+/// What another member makes of the document.
+fn sent(document: &CatalogDocument) -> CatalogDocument {
+    serde_json::from_slice(&serde_json::to_vec(document).unwrap()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn changes_over_the_catalog_before_give_the_one_after(first in 0..STATEMENTS.len(), steps in 0..STATEMENTS.len()) {
+        let views = after_each();
+        let (old, new) = (&views[first].catalog, &views[(first + steps).min(STATEMENTS.len())].catalog);
+        let changed = sent(&CatalogDocument::delta(old, new)).over(old).unwrap();
+        prop_assert_eq!(format!("{changed:?}"), format!("{new:?}"));
+        let replaced = sent(&CatalogDocument::difference(old, new)).over(old).unwrap();
+        prop_assert_eq!(format!("{replaced:?}"), format!("{new:?}"));
+    }
+}
+
+#[test]
+fn what_does_not_change_is_shared_and_not_written() {
+    let many: Vec<String> = std::iter::once(CREATE_KEYSPACE.to_owned())
+        .chain((0..500).map(|number| format!("CREATE TABLE t{number} (k int PRIMARY KEY, v text)")))
+        .collect();
+    let old = catalog_of(&many);
+    let new = changed(&old, 1000, "ALTER TABLE t7 ADD w int");
+    let document = CatalogDocument::delta(&old.catalog, &new.catalog);
+    let bytes = serde_json::to_vec(&document).unwrap().len();
+    assert!(bytes < 4096, "{bytes} bytes");
+    let applied = document.over(&old.catalog).unwrap();
+    let tables = |catalog: &Catalog| catalog.keyspaces["ks"].tables.clone();
+    let shared = tables(&applied).into_iter().filter(|(name, table)| {
+        tables(&old.catalog).get(name).is_some_and(|known| Arc::ptr_eq(known, table))
+    });
+    assert_eq!(shared.count(), 499);
+}
+
+#[test]
+fn changes_of_a_keyspace_that_is_not_there_are_refused() {
+    let old = catalog_of(&[CREATE_KEYSPACE]);
+    let new = changed(&old, 7, "CREATE TABLE t (k int PRIMARY KEY)");
+    let document = CatalogDocument::delta(&old.catalog, &new.catalog);
+    let refused = document.over(&system_tables::initial_catalog(Uuid::nil()));
+    assert!(matches!(refused, Err(DocumentError::MissingKeyspace(name)) if name == "ks"));
+}
