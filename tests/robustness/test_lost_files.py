@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import driver_session, new_node, program
+from cluster import until
 from node import NodeError
 
 ROWS = 200
@@ -164,15 +165,24 @@ def test_without_the_changes_of_the_catalog_the_metadata_log_has_them(tmp_path, 
         node.start()
         check_rows(node)
         with driver_session(node) as session:
+            # The log is applied in the first moments after the start.
+            tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'k'"
+            count = 11 if shards_have_dropped else 12
+            until("the log is applied", lambda: len(list(session.execute(tables))) == count)
+            until("the log is applied", lambda: has_column(session, "w"))
             assert session.execute("SELECT w FROM kept WHERE k = 1").one().w == 7
             for number in range(10):
                 assert [row.k for row in session.execute(f"SELECT k FROM t{number}")] == [number]
-            tables = {row.table_name for row in session.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'k'")}
-            assert ("dropped" in tables) != shards_have_dropped
+            assert ("dropped" in {row.table_name for row in session.execute(tables)}) != shards_have_dropped
             session.execute("CREATE TABLE after (k int PRIMARY KEY)")
         assert node.report("unknowntables")["tables"] == []
         node.restart()
         check_rows(node)
+
+
+def has_column(session, name):
+    found = session.execute("SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'k' AND table_name = 'kept'")
+    return name in {row.column_name for row in found}
 
 
 def test_damaged_changes_of_the_catalog_are_named_and_nothing_is_changed(data_dir):

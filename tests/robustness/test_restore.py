@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import admin, driver_session, new_node
+from conftest import admin, driver_session, new_node, program
 from node import Node, NodeError
 
 from cassandra import InvalidRequest
