@@ -33,12 +33,12 @@
 //! | [`read`] | the bounded merge of all of these |
 //! | [`compaction`] | choosing files, and merging them |
 //! | [`shard`] | the owner of all of these |
-//! | [`io`] | disk, clock, randomness, threads: everything that comes from outside |
+//! | [`io`] | disk, clock, randomness, threads: everything that comes from outside; a crate of its own |
 //! | `merge` | the k-way merge of scans, compactions and answers of replicas |
 //! | `invariant` | what a defect in the engine's own state does |
 //!
 //! A module uses only modules before it in this order: `codec`, `key`, `cell`, `counter`, `row`, `row_writer`, `mutation`,
-//! `invariant`, `merge`, `prefetch`, `io`, `commit_log`, `range_tombstone`, `manifest`, `table`, `error`, `reconcile`, `memtable`,
+//! `merge`, `prefetch`, `commit_log`, `range_tombstone`, `manifest`, `table`, `error`, `reconcile`, `memtable`,
 //! `compaction`, `read`, `shard`. Files within a module have no circles either.
 
 mod cell;
@@ -47,8 +47,6 @@ pub mod commit_log;
 pub mod compaction;
 pub mod counter;
 pub mod error;
-mod invariant;
-pub mod io;
 pub mod key;
 mod manifest;
 mod memtable;
@@ -62,6 +60,10 @@ mod row;
 mod row_writer;
 pub mod shard;
 pub mod table;
+
+use helenus_io::invariant;
+
+pub use helenus_io as io;
 
 pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};
 pub use codec::DecodeError;

@@ -465,7 +465,7 @@ async fn rows_come_back_from_snapshots_and_directories() {
             "x of 8 to 1000002 at QUORUM",
         ),
         (
-            "/admin/replay?directory=/b&keyspace=ks",
+            "/admin/replay?directory=/b&keyspace=shop",
             "no snapshot of -9223372036854775808 to 9223372036854775807 at ALL",
         ),
         ("/admin/archivelog", ""),

@@ -154,6 +154,7 @@ impl Deref for Statement {
 
 impl<P> Prepared<P> {
     /// The same statement with another plan.
+    #[must_use]
     pub fn with_plan(&self, plan: P) -> Self {
         Self { description: self.description.clone(), plan }
     }

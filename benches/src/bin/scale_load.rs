@@ -355,13 +355,13 @@ fn raw(file: &PathBuf, bytes: usize, in_flight: usize, seconds: u64) -> Result<s
     Ok(all.report(begin.elapsed()))
 }
 
-fn carry_out(command: Command) -> Result<serde_json::Value, Failure> {
-    if let Command::Raw { file, bytes, in_flight, seconds } = &command {
+fn carry_out(command: &Command) -> Result<serde_json::Value, Failure> {
+    if let Command::Raw { file, bytes, in_flight, seconds } = command {
         return raw(file, *bytes, *in_flight, *seconds);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        match &command {
+        match command {
             Command::Create { target, tables } => create(target, *tables).await,
             Command::Fill { target, rows, bytes } => fill(target, *rows, *bytes).await,
             Command::Gets { target, pace, rows } => gets(target, *pace, *rows).await,
@@ -374,7 +374,7 @@ fn carry_out(command: Command) -> Result<serde_json::Value, Failure> {
 }
 
 fn main() -> ExitCode {
-    match carry_out(Arguments::parse().command) {
+    match carry_out(&Arguments::parse().command) {
         Ok(report) => {
             println!("{report}");
             ExitCode::SUCCESS

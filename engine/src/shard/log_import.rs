@@ -156,14 +156,13 @@ fn select(
         *selected.mutation_counts.entry(mutation.table).or_default() += 1;
         let memtables = selected.memtables.entry(mutation.table).or_default();
         let has_room = |memtable: &Memtable| !memtable.outgrows(&valid, WRITE_BYTES_MAX);
-        bytes += match memtables.last_mut().filter(|memtable| has_room(memtable)) {
-            Some(memtable) => memtable.apply::<false>(&valid, None)?,
-            None => {
-                let mut memtable = Memtable::default();
-                let grown = memtable.apply::<false>(&valid, None)?;
-                memtables.push(memtable);
-                grown
-            }
+        bytes += if let Some(memtable) = memtables.last_mut().filter(|memtable| has_room(memtable)) {
+            memtable.apply::<false>(&valid, None)?
+        } else {
+            let mut memtable = Memtable::default();
+            let grown = memtable.apply::<false>(&valid, None)?;
+            memtables.push(memtable);
+            grown
         };
     }
     Ok(selected)

@@ -24,11 +24,11 @@ use thiserror::Error;
 /// A statement about the engine's own state that turned out false. One word wide, so that results on hot paths stay small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("broken invariant at {}:{}: {}; the shard has stopped", self.0.file, self.0.line, self.0.what)]
-pub struct BrokenInvariant(pub(crate) &'static Site);
+pub struct BrokenInvariant(&'static Site);
 
 /// A place in the engine's code that checks an invariant.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Site {
+pub struct Site {
     pub what: &'static str,
     pub file: &'static str,
     pub line: u32,
@@ -48,6 +48,7 @@ thread_local! {
 
 /// Reports that an invariant is broken and evaluates to the [`BrokenInvariant`]. The argument is the statement that should
 /// hold.
+#[macro_export]
 macro_rules! broken {
     ($what:literal) => {{
         static SITE: $crate::invariant::Site =
@@ -57,20 +58,21 @@ macro_rules! broken {
 }
 
 /// Returns from the function with an error if the condition does not hold.
+#[macro_export]
 macro_rules! invariant {
     ($holds:expr, $what:literal) => {
         if !$holds {
-            return Err($crate::invariant::broken!($what).into());
+            return Err($crate::broken!($what).into());
         }
     };
 }
 
-pub(crate) use {broken, invariant};
+pub use crate::{broken, invariant};
 
 /// The function behind `broken!`.
 #[cold]
 #[inline(never)]
-pub(crate) fn report(site: &'static Site) -> BrokenInvariant {
+pub fn report(site: &'static Site) -> BrokenInvariant {
     let broken = BrokenInvariant(site);
     tracing::error!(what = site.what, file = site.file, line = site.line, "an invariant is broken");
     assert!(!panics(), "{broken}");
@@ -79,19 +81,19 @@ pub(crate) fn report(site: &'static Site) -> BrokenInvariant {
 }
 
 /// Makes a report of another thread one of this thread.
-pub(crate) fn carry_over(broken: BrokenInvariant) {
+pub fn carry_over(broken: BrokenInvariant) {
     REPORTED.set(REPORTED.get().or(Some(broken)));
 }
 
 /// Takes the report of this thread, if there is one.
 #[inline]
-pub(crate) fn take() -> Option<BrokenInvariant> {
+pub fn take() -> Option<BrokenInvariant> {
     REPORTED.take()
 }
 
 /// The broken invariant that has stopped a shard, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub struct Watch {
     broken: Cell<Option<BrokenInvariant>>,
 }
 
@@ -118,24 +120,16 @@ impl Watch {
     }
 }
 
-#[cfg(not(test))]
-fn panics() -> bool {
-    cfg!(debug_assertions)
-}
-
-#[cfg(test)]
 thread_local! {
     static IS_RELEASE: Cell<bool> = const { Cell::new(false) };
 }
 
-#[cfg(test)]
 fn panics() -> bool {
-    !IS_RELEASE.get()
+    cfg!(debug_assertions) && !IS_RELEASE.get()
 }
 
 /// Runs `test` with reports as a release build treats them: without a panic.
-#[cfg(test)]
-pub(crate) fn as_in_release<R>(test: impl FnOnce() -> R) -> R {
+pub fn as_in_release<R>(test: impl FnOnce() -> R) -> R {
     IS_RELEASE.set(true);
     let result = test();
     IS_RELEASE.set(false);
@@ -145,7 +139,7 @@ pub(crate) fn as_in_release<R>(test: impl FnOnce() -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{BackgroundError, BackgroundPool, JobKind, run_in_background};
+    use crate::{BackgroundError, BackgroundPool, JobKind, run_in_background};
 
     fn halve(number: u32) -> Result<u32, BrokenInvariant> {
         invariant!(number.is_multiple_of(2), "the number is even");

@@ -257,7 +257,7 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::io::{CrashStyle, SimulatedDisk};
+    use crate::{CrashStyle, SimulatedDisk};
 
     /// Contents are a number as text.
     fn decode(_: &Path, bytes: &Bytes) -> Result<(u64, u64), Unusable<String>> {

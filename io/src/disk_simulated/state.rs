@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::corruption::{BadMedium, Persistence, ReadCorruption, flip};
 use super::fault::{CrashStyle, ERRNO_IO, ERRNO_NO_SPACE, Fault, SECTOR_BYTES};
-use crate::io::random::SplitMix64;
+use crate::random::SplitMix64;
 
 #[derive(Debug, Clone)]
 pub(super) struct PendingWrite {

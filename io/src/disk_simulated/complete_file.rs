@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::state::{DiskState, crashed, lock};
-use crate::io::disk::{CompleteFile, DiskError, DiskFuture};
-use crate::io::yield_now::yield_now;
+use crate::disk::{CompleteFile, DiskError, DiskFuture};
+use crate::yield_now::yield_now;
 
 pub(super) struct SimulatedCompleteFile {
     pub(super) state: Arc<Mutex<DiskState>>,

@@ -1,4 +1,5 @@
-//! The engine's interface to the outside: disk, time, randomness and background threads.
+//! The engine's interface to the outside: disk, time, randomness and background threads. And what a defect in the engine's own state does
+//! ([`invariant`]): a report travels with the result of a background job.
 //!
 //! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
 //! each (`disk_real` with `read_pool` and `read_ring`, `clock_real`, `background_real`, `random_real`), the simulated ones in `disk_simulated`,
@@ -13,6 +14,7 @@ mod disk;
 mod disk_real;
 mod disk_simulated;
 mod environment;
+pub mod invariant;
 mod part_read;
 mod random;
 mod random_real;
@@ -35,7 +37,6 @@ pub use environment::Environment;
 pub use random::{RandomSource, SeededRandom, SplitMix64};
 pub use random_real::SystemRandom;
 pub use read_pool::ReadPool;
-pub(crate) use reserve::Claim;
-pub use reserve::{DiskReserve, NoRoom, ReserveSize};
+pub use reserve::{Claim, DiskReserve, NoRoom, ReserveSize};
 pub use two_copies::{Defect, LoadError, Newest, ReplaceError, TwoCopies, Unusable};
 pub use yield_now::yield_now;

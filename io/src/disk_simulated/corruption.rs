@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::io::random::SplitMix64;
+use crate::random::SplitMix64;
 
 /// The lifetime of a flipped bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

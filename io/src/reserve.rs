@@ -101,7 +101,7 @@ impl DiskReserve {
     }
 
     /// Takes a measurement of the room.
-    pub(crate) fn measured(&self, room: DiskRoom) {
+    pub fn measured(&self, room: DiskRoom) {
         self.total_bytes.store(room.total_bytes.min(u64::MAX - 1), Relaxed);
         self.free_bytes.store(room.free_bytes, Relaxed);
         let reserve = self.bytes();
@@ -123,7 +123,7 @@ impl DiskReserve {
     }
 
     /// Takes the change of a shard's memory since its last measurement.
-    pub(crate) fn memory_changed(&self, before: usize, now: usize) {
+    pub fn memory_changed(&self, before: usize, now: usize) {
         // Wrapping: the sum over all shards is right again after the last of them.
         self.memtable_bytes.fetch_add((now as u64).wrapping_sub(before as u64), Relaxed);
     }
@@ -139,13 +139,13 @@ impl DiskReserve {
     }
 
     /// Claims room for the output of a flush.
-    pub(crate) fn claim_for_flush(self: &Arc<Self>, bytes: u64) -> Result<Claim, NoRoom> {
+    pub fn claim_for_flush(self: &Arc<Self>, bytes: u64) -> Result<Claim, NoRoom> {
         self.check(bytes, self.flushed_bytes.load(Relaxed), 0)?;
         Ok(Claim::new(self, bytes, |reserve| &reserve.flushed_bytes))
     }
 
     /// Claims room for the output of a compaction.
-    pub(crate) fn claim_for_compaction(self: &Arc<Self>, bytes: u64) -> Result<Claim, NoRoom> {
+    pub fn claim_for_compaction(self: &Arc<Self>, bytes: u64) -> Result<Claim, NoRoom> {
         let left = if self.is_reached() { self.memtable_bytes().min(self.bytes()) } else { self.bytes() };
         let claimed = self.flushed_bytes.load(Relaxed) + self.compacted_bytes.load(Relaxed);
         self.check(bytes, claimed, left)?;
@@ -164,7 +164,7 @@ impl DiskReserve {
 }
 
 /// Room that is about to be written to. What is left of it is given back on drop.
-pub(crate) struct Claim {
+pub struct Claim {
     reserve: Arc<DiskReserve>,
     /// Where it is counted.
     claimed: fn(&DiskReserve) -> &AtomicU64,
@@ -178,7 +178,7 @@ impl Claim {
     }
 
     /// Reduces the claim by bytes that are on the disk now: the next measurement counts them.
-    pub(crate) fn written(&mut self, bytes: u64) {
+    pub fn written(&mut self, bytes: u64) {
         let written = bytes.min(self.bytes);
         self.bytes -= written;
         (self.claimed)(&self.reserve).fetch_sub(written, Relaxed);
