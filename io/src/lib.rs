@@ -1,5 +1,5 @@
 //! The engine's interface to the outside: disk, time, randomness and background threads. And what a defect in the engine's own state does
-//! ([`invariant`]): a report travels with the result of a background job.
+//! ([`mod@invariant`]): a report travels with the result of a background job.
 //!
 //! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
 //! each (`disk_real` with `read_pool` and `read_ring`, `clock_real`, `background_real`, `random_real`), the simulated ones in `disk_simulated`,
