@@ -32,7 +32,8 @@ use crate::topology::Topology;
 ///   of the state).
 /// * 3: members announce to each other how full their disks are.
 /// * 4: a row that is too large for a message is streamed in parts.
-/// * 5: a schema change carries the tables that it changes, not their keyspaces, and so does a node's file of changes.
+/// * 5: a schema change carries the tables that it changes, not their keyspaces ([`Command::ChangeTables`]), and so does a node's file of
+///   changes.
 pub const FEATURE_VERSION: u16 = SCHEMA_DELTAS;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
@@ -69,6 +70,9 @@ pub struct StateDocument {
     recent_changes: Vec<(Uuid, u64)>,
     #[serde(default)]
     removal: Option<HostId>,
+    /// Whether members, removed members and seniority are those of the base: only in documents of [`ClusterState::document_since`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_members_of_base: bool,
     /// Keyspaces that are dropped: only in documents of [`ClusterState::document_since`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dropped_keyspaces: Vec<String>,
@@ -107,16 +111,27 @@ impl ClusterState {
         self.document_with(CatalogDocument::of(&self.catalog), Vec::new())
     }
 
-    /// The state, of its catalog the changes since `base`.
-    pub fn document_since(&self, base: &Catalog) -> StateDocument {
-        let catalog = CatalogDocument::delta(base, &self.catalog);
-        self.document_with(catalog, dropped_keyspaces(base, &self.catalog))
+    /// The changes since `base`.
+    pub fn document_since(&self, base: &Self) -> StateDocument {
+        let catalog = CatalogDocument::delta(&base.catalog, &self.catalog);
+        let mut document = self.document_with(catalog, dropped_keyspaces(&base.catalog, &self.catalog));
+        let members = |state: &Self| {
+            (state.topology.members.clone(), state.topology.removed.clone(), state.seniority.clone())
+        };
+        if members(self) == members(base) {
+            document.has_members_of_base = true;
+            document.topology.members.clear();
+            document.topology.removed.clear();
+            document.seniority.clear();
+        }
+        document
     }
 
     fn document_with(&self, catalog: CatalogDocument, dropped_keyspaces: Vec<String>) -> StateDocument {
         StateDocument {
             topology: Topology::clone(&self.topology),
             catalog,
+            has_members_of_base: false,
             dropped_keyspaces,
             seniority: self.seniority.to_vec(),
             recent_changes: self.recent_changes.to_vec(),
@@ -127,12 +142,17 @@ impl ClusterState {
 
 impl StateDocument {
     pub fn state(self) -> Result<ClusterState, DocumentError> {
-        self.state_over(&initial_catalog(Uuid::nil()))
+        self.state_over(&ClusterState::empty())
     }
 
     /// The state whose document has the changes since `base`.
-    pub fn state_over(self, base: &Catalog) -> Result<ClusterState, DocumentError> {
-        let mut catalog = self.catalog.over(base)?;
+    pub fn state_over(mut self, base: &ClusterState) -> Result<ClusterState, DocumentError> {
+        if self.has_members_of_base {
+            self.topology.members.clone_from(&base.topology.members);
+            self.topology.removed.clone_from(&base.topology.removed);
+            self.seniority.clone_from(&base.seniority);
+        }
+        let mut catalog = self.catalog.over(&base.catalog)?;
         catalog.keyspaces.retain(|name, _| !self.dropped_keyspaces.contains(name));
         Ok(ClusterState {
             catalog: Arc::new(catalog),
@@ -172,7 +192,7 @@ fn changed(
     }
     match command {
         Command::Found { .. } => refuse(Refusal::AlreadyFounded),
-        Command::ChangeSchema(change) => change_schema(state, index, change),
+        Command::ChangeSchema(change) | Command::ChangeTables(change) => change_schema(state, index, change),
         Command::Join { member } => join(state, index, member),
         Command::Advance { host_id, from } => advance(state, index, *host_id, *from),
         Command::Abort { host_id } => abort(state, index, *host_id),

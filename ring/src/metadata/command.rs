@@ -19,6 +19,9 @@ pub enum Command {
         catalog: CatalogDocument,
     },
     ChangeSchema(SchemaChangeCommand),
+    /// As `ChangeSchema`, with the tables that change instead of their keyspaces. A program that does not know it stops at it, and does not
+    /// take it for a change of nothing.
+    ChangeTables(SchemaChangeCommand),
     /// A new member begins to gain ranges: it becomes `Joining(WriteBoth)`, whatever state the command gives it.
     Join {
         member: Member,
@@ -157,7 +160,7 @@ impl fmt::Display for Command {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found { member, .. } => write!(formatter, "found by {}", member.host_id),
-            Self::ChangeSchema(change) => write!(
+            Self::ChangeSchema(change) | Self::ChangeTables(change) => write!(
                 formatter,
                 "{} {} {}.{}",
                 change.event.change_type.name(),

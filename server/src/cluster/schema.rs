@@ -136,9 +136,10 @@ async fn agree(
             ))
         })?;
         let level = context.cluster_view().topology.feature_level;
-        let changes =
-            if level >= SCHEMA_DELTAS { CatalogDocument::delta } else { CatalogDocument::difference };
-        let command = Command::ChangeSchema(SchemaChangeCommand {
+        let is_delta = level >= SCHEMA_DELTAS;
+        let changes = if is_delta { CatalogDocument::delta } else { CatalogDocument::difference };
+        let command = if is_delta { Command::ChangeTables } else { Command::ChangeSchema };
+        let command = command(SchemaChangeCommand {
             base: catalog.version,
             changed: changes(&catalog, &change.catalog),
             dropped: dropped_keyspaces(&catalog, &change.catalog),

@@ -8,6 +8,8 @@
 //! * The state of both files is on disk before an entry of the metadata log counts as applied.
 //! * `catalog` is never older than the entries that were purged from the log. So the loss of `catalog.changes` loses nothing: the log is
 //!   applied again from the state in `catalog` on.
+//! * Changes are those of tables, types and keyspaces alone, without drops that are pending. A member, and a drop, is in `catalog`: without the
+//!   changes a node would not know that it is a member, and would carry out a drop again on a table that has its old id since.
 //! * Changes belong to one `catalog`, whose last entry they name. Those of an older one are left over and not used.
 //!
 //! A file `catalog` of version 1 was written by a node without a metadata log and holds only a catalog. It is read once; the
@@ -110,7 +112,7 @@ impl Stored {
     pub fn encode_changes(&self, base: &Self, drops: Vec<PendingDrop>) -> Result<Vec<u8>, serde_json::Error> {
         let document = StoredDocument {
             base: base.log_id,
-            state: self.state.document_since(&base.state.catalog),
+            state: self.state.document_since(&base.state),
             log_id: self.log_id,
             membership: self.membership.clone(),
             pending_drops: drops,
@@ -155,7 +157,7 @@ fn decode_changes(bytes: &[u8], base: Option<&Stored>) -> Result<Changed, StoreE
         return Ok(if document.base > base_log_id { Changed::Ahead } else { Changed::LeftOver });
     };
     let StoredDocument { state, log_id, membership, pending_drops, .. } = document;
-    let state = state.state_over(&base.state.catalog)?;
+    let state = state.state_over(&base.state)?;
     Ok(Changed::State(Stored { state, log_id, membership }, pending_drops))
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
-use helenus_ring::metadata::{self, Command, SCHEMA_DELTAS};
+use helenus_ring::metadata::{self, Command, FEATURE_VERSION, SCHEMA_DELTAS};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
@@ -58,6 +58,7 @@ struct OnDisk {
 /// The content of the file `catalog`.
 struct Base {
     stored: Stored,
+    has_drops: bool,
     bytes: usize,
 }
 
@@ -66,7 +67,7 @@ struct Base {
 enum Form {
     /// As a whole.
     Whole,
-    /// As changes, if they are few.
+    /// As changes, if they are few and there is no drop to be carried out.
     Changes,
 }
 
@@ -107,11 +108,14 @@ impl NodeStateMachine {
             *self.applied.borrow_mut() = new;
             return Ok(outcome);
         }
-        let notice = match command {
-            Command::ChangeSchema(change) => SchemaNotice::Event(change.event.clone()),
-            _ => SchemaNotice::Nothing,
+        check_features(&new)?;
+        let (notice, form) = match command {
+            Command::ChangeSchema(change) | Command::ChangeTables(change) => {
+                (SchemaNotice::Event(change.event.clone()), Form::Changes)
+            }
+            _ => (SchemaNotice::Nothing, Form::Whole),
         };
-        self.take_over(&old, new, notice, Form::Changes).await?;
+        self.take_over(&old, new, notice, form).await?;
         Ok(outcome)
     }
 
@@ -148,7 +152,7 @@ impl NodeStateMachine {
             return Ok(());
         }
         self.drops.carry_out(&self.context).await?;
-        self.store(old, Form::Changes).await
+        self.store(old, Form::Whole).await
     }
 
     /// Retries an operation until it succeeds, or the node stops. An error would end this node's log, and a full
@@ -193,7 +197,10 @@ impl NodeStateMachine {
         let files = &self.context.node.files;
         let base = on_disk.as_mut().and_then(|on_disk| on_disk.base.take()).filter(|base| {
             // A program that does not know the file of changes refuses a state of this level.
-            form == Form::Changes && base.stored.state.topology.feature_level >= SCHEMA_DELTAS
+            form == Form::Changes
+                && base.stored.state.topology.feature_level >= SCHEMA_DELTAS
+                && !base.has_drops
+                && drops.is_empty()
         });
         if let Some(base) = base {
             let changes =
@@ -206,11 +213,22 @@ impl NodeStateMachine {
             }
         }
         let bytes = Bytes::from(state.encode_file(drops.clone()).map_err(|error| failed(&error))?);
-        let base = Base { stored: state.clone(), bytes: bytes.len() };
+        let base = Base { stored: state.clone(), has_drops: !drops.is_empty(), bytes: bytes.len() };
         files.replace(CATALOG_FILE, bytes).await.map_err(|error| failed(&error))?;
         *on_disk = Some(OnDisk { stored: state, drops, base: Some(base) });
         Ok(())
     }
+}
+
+/// Refuses a state that may have what this program does not know: the log stops on this node.
+fn check_features(new: &Stored) -> Result<(), io::Error> {
+    let level = new.state.topology.feature_level;
+    if level > FEATURE_VERSION {
+        return Err(io::Error::other(format!(
+            "the cluster uses features of version {level}, and this program knows them up to version {FEATURE_VERSION}"
+        )));
+    }
+    Ok(())
 }
 
 fn snapshot_of(state: &Stored) -> Result<Snapshot, io::Error> {
@@ -273,6 +291,7 @@ impl RaftStateMachine<MetadataTypes> for NodeStateMachine {
             log_id: meta.last_log_id,
             membership: meta.last_membership.clone(),
         };
+        check_features(&new)?;
         let old = self.applied();
         self.take_over(&old, new, SchemaNotice::Difference, Form::Whole).await
     }
