@@ -123,6 +123,7 @@ impl DiskReserve {
     }
 
     /// Takes the change of a shard's memory since its last measurement.
+    #[inline]
     pub fn memory_changed(&self, before: usize, now: usize) {
         // Wrapping: the sum over all shards is right again after the last of them.
         self.memtable_bytes.fetch_add((now as u64).wrapping_sub(before as u64), Relaxed);
