@@ -107,14 +107,8 @@ enum AdminCommand {
     Import {
         /// The directory at or below which the files lie, on the machine of the node.
         directory: PathBuf,
-        /// The table of the same keyspace that gets the rows; it is created if it is missing.
-        #[arg(long)]
-        into: Option<String>,
-        /// The consistency level of the writes. ALL without one.
-        #[arg(long)]
-        consistency: Option<String>,
         #[command(flatten)]
-        scope: TableScope,
+        writes: Writes,
     },
     /// Writes what archived commit logs have of tables that exist, up to a time, to the replicas that have the rows now.
     Replay {
@@ -130,14 +124,8 @@ enum AdminCommand {
         /// A snapshot of this node, taken of a table that was dropped since: its writes go to the table that has its name now.
         #[arg(long)]
         snapshot: Option<String>,
-        /// The table of the same keyspace that gets the rows; it is created if it is missing.
-        #[arg(long)]
-        into: Option<String>,
-        /// The consistency level of the writes. ALL without one.
-        #[arg(long)]
-        consistency: Option<String>,
         #[command(flatten)]
-        scope: TableScope,
+        writes: Writes,
     },
     /// Ends the present segments of the commit log and waits for their copies in the archive.
     Archivelog,
@@ -210,6 +198,33 @@ impl TableScope {
     }
 }
 
+/// Where rows from elsewhere are written to.
+#[derive(Debug, clap::Args)]
+struct Writes {
+    /// The table of the same keyspace that gets the rows; it is created if it is missing.
+    #[arg(long)]
+    into: Option<String>,
+    /// The consistency level of the writes. ALL without one.
+    #[arg(long)]
+    consistency: Option<String>,
+    #[command(flatten)]
+    scope: TableScope,
+}
+
+impl Writes {
+    fn parameters(&self) -> Vec<(&'static str, String)> {
+        let others = given([("into", &self.into), ("consistency", &self.consistency)]);
+        self.scope.parameters().into_iter().chain(others).collect()
+    }
+}
+
+/// The parameters that have a value.
+fn given<'a, const COUNT: usize>(
+    options: [(&'static str, &'a Option<String>); COUNT],
+) -> impl Iterator<Item = (&'static str, String)> + use<'a, COUNT> {
+    options.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)))
+}
+
 /// A relative path is relative to the directory of the command, which the node does not know.
 fn directory_parameter(directory: &Path) -> (&'static str, String) {
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
@@ -273,25 +288,15 @@ impl AdminCommand {
                 parameters.extend(into.iter().map(|into| ("into", into.clone())));
                 (Method::POST, "/admin/restore", parameters)
             }
-            Self::Import { directory, into, consistency, scope } => {
-                let mut parameters = scope.parameters();
+            Self::Import { directory, writes } => {
+                let mut parameters = writes.parameters();
                 parameters.push(directory_parameter(directory));
-                parameters.extend(into.iter().map(|into| ("into", into.clone())));
-                parameters.extend(consistency.iter().map(|level| ("consistency", level.clone())));
                 (Method::POST, "/admin/import", parameters)
             }
-            Self::Replay { directory, until, since, snapshot, into, consistency, scope } => {
-                let mut parameters = scope.parameters();
+            Self::Replay { directory, until, since, snapshot, writes } => {
+                let mut parameters = writes.parameters();
                 parameters.push(directory_parameter(directory));
-                let others = [
-                    ("until", until),
-                    ("since", since),
-                    ("name", snapshot),
-                    ("into", into),
-                    ("consistency", consistency),
-                ];
-                let given = others.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
-                parameters.extend(given);
+                parameters.extend(given([("until", until), ("since", since), ("name", snapshot)]));
                 (Method::POST, "/admin/replay", parameters)
             }
             Self::Archivelog => (Method::POST, "/admin/archivelog", Vec::new()),

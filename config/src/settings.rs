@@ -266,7 +266,8 @@ settings! {
     /// removes anything there: copy the files away and remove them, for example after each snapshot.
     incremental_backups: bool = false;
     /// A directory for copies of the commit log's segments, for restores to a point in time (`helenus admin replay`): each complete segment
-    /// goes to `<host id>/shard-N` there. The node never changes or removes a copy. While copies fail, segments stay in the log.
+    /// goes to `<host id>/shard-N` there. The directory must be there: a disk that is not mounted is not written to. The node never changes or
+    /// removes a copy. While copies fail, segments stay in the log.
     commit_log_archive_dir: Option<PathBuf> = None,
         example Some(PathBuf::from("helenus-commit-log-archive"));
 

@@ -11,14 +11,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::commit_log::{ArchiveOptions, ArchivedLog, ArchivedSegment, CommitLogError, SyncMode};
-use helenus_engine::io::{CrashStyle, Disk, ManualClock, SimulatedDisk};
+use helenus_engine::io::{CrashStyle, Disk, Fault, ManualClock, Persistence, ReadCorruption, SimulatedDisk};
 use helenus_engine::shard::{LogSelection, ShardOptions};
-use helenus_engine::{
-    Deletion, EngineError, MutationBuilder, Shard, TableId, VersionLimit, VersionScanRequest,
-};
+use helenus_engine::{Deletion, EngineError, MutationBuilder, Shard, TableId};
 
 use support::{
-    EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open_with, put, read_all,
+    EVERYTHING, NOW, START_MICROS, TABLE, apply, environment, everything, open_with, put, read_all,
     run_local, small_options, table_options, while_time_passes,
 };
 
@@ -48,7 +46,7 @@ async fn archives(shard: &Shard) -> Vec<ArchivedLog> {
 
 /// Writes what the archive has of the table `TABLE` into `into`. Returns the number of mutations.
 async fn replay(shard: &Shard, timestamps: RangeInclusive<i64>, into: TableId) -> Result<u64, EngineError> {
-    let selection = LogSelection { tables: BTreeSet::from([TABLE]), timestamps };
+    let selection = LogSelection { tables: BTreeSet::from([TABLE]), timestamps, only_counts: false };
     let mut mutation_count = 0;
     for log in archives(shard).await {
         let mut reading = shard.open_archived_log(&log)?;
@@ -56,18 +54,7 @@ async fn replay(shard: &Shard, timestamps: RangeInclusive<i64>, into: TableId) -
             mutation_count += part.mutation_counts.values().sum::<u64>();
             for (table, source) in part.sources {
                 assert_eq!(table, TABLE);
-                let request = VersionScanRequest {
-                    table: into,
-                    start: EVERYTHING.0,
-                    end: EVERYTHING.1,
-                    reversed: false,
-                    now_seconds: NOW,
-                    keeps_purgeable: true,
-                    is_long: true,
-                    part: None,
-                    limit: VersionLimit::UNLIMITED,
-                };
-                for mutation in shard.scan_import(&source, &request)?.partitions {
+                for mutation in shard.scan_import(&source, &everything(into))?.partitions {
                     shard.admit().await?;
                     apply(shard, &mutation);
                 }
@@ -156,7 +143,6 @@ fn the_archive_has_every_acknowledged_write_once_a_crash_is_over() {
             let shard = open_with(&disk, options()).await;
             apply(&shard, &put(1000, 1, 1000, b"after"));
             shard.archive_log().await.unwrap();
-            shard.create_table(OTHER_TABLE, table_options()).await.unwrap();
             shard.truncate(TABLE).await.unwrap();
             replay(&shard, ALWAYS, TABLE).await.unwrap();
             let rows = contents(&shard).len();
@@ -319,17 +305,76 @@ fn groups_are_numbered_on_after_a_crash_that_leaves_none_in_the_newest_segment()
 }
 
 #[test]
-fn an_operator_who_waits_for_the_archive_learns_that_the_log_has_failed() {
+fn an_operator_who_waits_for_the_archive_learns_the_truth_wherever_a_crash_comes() {
+    let (mut archived_count, mut failed_count) = (0, 0);
     for step in 0..40 {
         let disk = run_local(archive_disk(step));
         let clock = Rc::new(ManualClock::new(START_MICROS));
-        run_local(async {
+        let is_archived = run_local(async {
             let shard = Shard::open(environment(&disk, &clock), options()).await.unwrap();
             shard.create_table(TABLE, table_options()).await.unwrap();
             apply(&shard, &put(1, 1, 1, b"first"));
             disk.crash_at(disk.operations() + step);
-            let archived = while_time_passes(&clock, shard.archive_log()).await;
-            assert!(archived.is_err() || !disk.is_crashed() || step > 4, "step {step}");
+            while_time_passes(&clock, shard.archive_log()).await.is_ok()
+        });
+        disk.restart(CrashStyle::LoseAll, step);
+        let copies = disk.files().keys().filter(|path| path.starts_with(ARCHIVE)).count();
+        assert!(!is_archived || copies == 1, "step {step}: {copies} copies");
+        archived_count += u32::from(is_archived);
+        failed_count += u32::from(!is_archived);
+    }
+    assert!(archived_count > 0 && failed_count > 5, "{archived_count} and {failed_count}");
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing_behind_and_a_flipped_bit_is_not_archived() {
+    for fault in [Fault::Error, Fault::NoSpace, Fault::ShortWrite] {
+        let disk = run_local(archive_disk(1));
+        let clock = Rc::new(ManualClock::new(START_MICROS));
+        run_local(async {
+            let shard = Shard::open(environment(&disk, &clock), options()).await.unwrap();
+            shard.create_table(TABLE, table_options()).await.unwrap();
+            let position = apply(&shard, &put(1, 1, 1, b"first"));
+            shard.durable(position).await.unwrap();
+            let mut failures = 0;
+            for step in 0..12 {
+                disk.fail_at(disk.operations() + step, fault);
+                if while_time_passes(&clock, shard.archive_log()).await.is_err() {
+                    failures += 1;
+                    assert_eq!(shard.unarchived_log_segments(), 1);
+                }
+                disk.clear_faults();
+                let names: Vec<_> =
+                    disk.files().into_keys().filter(|path| path.starts_with(ARCHIVE)).collect();
+                let temporary = names.iter().filter(|path| path.extension().is_some_and(|end| end == "tmp"));
+                assert_eq!(temporary.count(), 0, "{fault:?}, step {step}: {names:?}");
+            }
+            while_time_passes(&clock, shard.archive_log()).await.unwrap();
+            assert!(failures > 2, "{fault:?}: {failures}");
+            shard.truncate(TABLE).await.unwrap();
+            assert_eq!(replay(&shard, ALWAYS, TABLE).await.unwrap(), 1);
         });
     }
+    // Reads of the segment that flip a bit each: the copy is refused, and the next one is right.
+    let disk = run_local(archive_disk(1));
+    let clock = Rc::new(ManualClock::new(START_MICROS));
+    run_local(async {
+        let shard = Shard::open(environment(&disk, &clock), options()).await.unwrap();
+        shard.create_table(TABLE, table_options()).await.unwrap();
+        let position = apply(&shard, &put(1, 1, 1, b"first"));
+        shard.durable(position).await.unwrap();
+        disk.set_read_corruption(Some(ReadCorruption {
+            path_contains: "commit-log/segment-".to_owned(),
+            reads_per_mille: 1000,
+            bits_max: 1,
+            persistence: Persistence::Transient,
+        }));
+        let refused = while_time_passes(&clock, shard.archive_log()).await.unwrap_err().to_string();
+        assert!(refused.contains("two reads of it differ"), "{refused}");
+        disk.set_read_corruption(None);
+        while_time_passes(&clock, shard.archive_log()).await.unwrap();
+        assert!(disk.corrupt_reads() > 0);
+        shard.truncate(TABLE).await.unwrap();
+        assert_eq!(replay(&shard, ALWAYS, TABLE).await.unwrap(), 1);
+    });
 }

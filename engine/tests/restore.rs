@@ -15,12 +15,12 @@ use helenus_engine::read::{ScanRequest, Step};
 use helenus_engine::shard::{Attachment, Restored, SnapshotEntry};
 use helenus_engine::{
     Cell, CellKind, Deletion, EngineError, Expiry, Liveness, MutationBuilder, Operation, RowBuilder, Shard,
-    ShardOptions, TableId, TableOptions, VersionLimit, VersionScanRequest,
+    ShardOptions, TableOptions,
 };
 
 use support::{
-    EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open_with, put, read_all, request,
-    run_local, small_options, table_options, while_time_passes,
+    EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, everything, open_with, put,
+    read_all, request, run_local, small_options, table_options, while_time_passes,
 };
 
 /// Files lie in two directories.
@@ -40,21 +40,6 @@ async fn with_snapshot(disk: &SimulatedDisk) -> (Rc<Shard>, SnapshotEntry) {
     shard.snapshot(TABLE, "monday", &[]).await.unwrap();
     let entry = shard.list_snapshots().await.unwrap().remove(0);
     (shard, entry)
-}
-
-/// All versions of a file, as those of a table.
-fn everything(table: TableId) -> VersionScanRequest<'static> {
-    VersionScanRequest {
-        table,
-        start: EVERYTHING.0,
-        end: EVERYTHING.1,
-        reversed: false,
-        now_seconds: NOW,
-        keeps_purgeable: true,
-        is_long: true,
-        part: None,
-        limit: VersionLimit::UNLIMITED,
-    }
 }
 
 fn row_count(shard: &Shard) -> usize {

@@ -115,10 +115,11 @@ impl ClusterState {
     pub fn document_since(&self, base: &Self) -> StateDocument {
         let catalog = CatalogDocument::delta(&base.catalog, &self.catalog);
         let mut document = self.document_with(catalog, dropped_keyspaces(&base.catalog, &self.catalog));
-        let members = |state: &Self| {
-            (state.topology.members.clone(), state.topology.removed.clone(), state.seniority.clone())
-        };
-        if members(self) == members(base) {
+        let (topology, known) = (&self.topology, &base.topology);
+        if topology.members == known.members
+            && topology.removed == known.removed
+            && self.seniority == base.seniority
+        {
             document.has_members_of_base = true;
             document.topology.members.clear();
             document.topology.removed.clear();

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! * A copy has its name only when it is whole and durable. Before, it is called `segment-<n>.tmp`.
-//! * A copy is never changed or replaced. Another segment of the same number, of an older state of the data directory, has another
+//! * A whole copy is never changed or replaced. One that was cut since is replaced by a whole one of the same contents. Another segment of the same number, of an older state of the data directory, has another
 //!   checksum and so another name.
 
 use std::cell::{Cell, RefCell};
@@ -98,13 +98,15 @@ pub(super) async fn copy(
         Err(error) => return Err(error),
     }
     let temporary = directory.join(format!("segment-{number:016x}.tmp"));
-    let written = write(disk, &source, crc32, segment, &temporary).await;
-    if let Err(error) = written {
+    let written = async {
+        write(disk, &source, crc32, segment, &temporary).await?;
+        disk.rename(&temporary, &copy).await
+    };
+    if let Err(error) = written.await {
         // Its room may be needed.
         let _ = disk.remove(&temporary).await;
         return Err(error);
     }
-    disk.rename(&temporary, &copy).await?;
     disk.sync_directory(directory).await
 }
 

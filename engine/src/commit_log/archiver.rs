@@ -14,8 +14,9 @@ use futures::future::{Either, select};
 use super::archive;
 use super::error::CommitLogError;
 use super::log::CommitLog;
+use super::options::ArchiveOptions;
 use super::segments::{Role, file_path};
-use crate::io::{Disk, DiskError};
+use crate::io::Disk;
 
 /// Pause before a copy that failed is tried again.
 const COPY_RETRY_PAUSE: Duration = Duration::from_secs(10);
@@ -23,23 +24,33 @@ const COPY_RETRY_PAUSE: Duration = Duration::from_secs(10);
 impl CommitLog {
     /// Copies segments until everything is written. What is not copied then, the next process copies.
     pub(super) async fn keep_archive(&self, disk: Arc<dyn Disk>, log: PathBuf) -> Result<(), CommitLogError> {
-        if self.options.archive.is_none() {
-            return Ok(());
-        }
+        let Some(options) = &self.options.archive else { return Ok(()) };
         let ended = self.archive.wanted.wait(|| self.all_written.get());
-        let copying = std::pin::pin!(self.copy_segments(disk, &log));
+        let copying = std::pin::pin!(self.copy_segments(options, disk, &log));
         select(std::pin::pin!(ended), copying).await;
         self.archive.changed.notify();
         Ok(())
     }
 
-    async fn copy_segments(&self, disk: Arc<dyn Disk>, log: &Path) {
+    async fn copy_segments(&self, options: &ArchiveOptions, disk: Arc<dyn Disk>, log: &Path) {
+        // The disk of the copies, and their directory once it is made.
         let mut target = None;
         loop {
             self.archive.wanted.wait(|| self.next_to_archive().is_some()).await;
             let Some(number) = self.next_to_archive() else { continue };
             let segment = file_path(log, Role::Segment, number);
-            let failure = self.copy_segment(&disk, &mut target, &segment, number).await.err();
+            let copied = async {
+                let (disk, directory) = if let Some(target) = &target {
+                    target
+                } else {
+                    // A slow or hanging archive must not hold up the log.
+                    let beside = disk.beside("archive")?;
+                    let directory = archive::make_directory(&*beside, options).await?;
+                    target.insert((beside, directory))
+                };
+                archive::copy(&**disk, &segment, number, directory).await
+            };
+            let failure = copied.await.err();
             let has_failed = failure.is_some();
             if let Some(error) = &failure {
                 tracing::warn!(
@@ -61,25 +72,6 @@ impl CommitLog {
                 select(std::pin::pin!(asked), self.clock.sleep(COPY_RETRY_PAUSE)).await;
             }
         }
-    }
-
-    /// `target`: the disk of the copies, and their directory once it is made.
-    async fn copy_segment(
-        &self,
-        disk: &Arc<dyn Disk>,
-        target: &mut Option<(Arc<dyn Disk>, PathBuf)>,
-        segment: &Path,
-        number: u64,
-    ) -> Result<(), DiskError> {
-        let Some(options) = &self.options.archive else { return Ok(()) };
-        if target.is_none() {
-            // A slow or hanging archive must not hold up the log.
-            let beside = disk.beside("archive")?;
-            let directory = archive::make_directory(&*beside, options).await?;
-            *target = Some((beside, directory));
-        }
-        let Some((disk, directory)) = target else { return Ok(()) };
-        archive::copy(&**disk, segment, number, directory).await
     }
 
     /// Ends the segment that is written to, and returns when it and all before it have their copies. Without an archive it does nothing. An
@@ -121,7 +113,7 @@ impl CommitLog {
     /// Segments that wait for their copies, that which is being written not counted.
     pub fn unarchived_segments(&self) -> usize {
         match self.options.archive {
-            Some(_) => self.complete_segments_after(self.archive.done_to.get()).count(),
+            Some(_) => self.complete_segments(self.archive.done_to.get(), |segments| segments.count()),
             None => 0,
         }
     }
@@ -132,6 +124,6 @@ impl CommitLog {
     }
 
     fn next_to_archive(&self) -> Option<u64> {
-        self.complete_segments_after(self.archive.done_to.get()).next()
+        self.complete_segments(self.archive.done_to.get(), |segments| segments.next())
     }
 }

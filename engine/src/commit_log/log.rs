@@ -384,15 +384,17 @@ impl CommitLog {
         segment < self.first_new || self.state.borrow().has_durable_groups(segment)
     }
 
-    /// Segments behind `number` to which no group will be written any more, ascending.
-    pub(super) fn complete_segments_after(&self, number: u64) -> impl Iterator<Item = u64> {
+    /// Calls `look` with the segments behind `number` to which no group will be written any more, ascending.
+    pub(super) fn complete_segments<T>(
+        &self,
+        number: u64,
+        look: impl FnOnce(&mut dyn Iterator<Item = u64>) -> T,
+    ) -> T {
         let state = self.state.borrow();
         let is_all_durable = state.unwritten_bytes == 0 && state.durable_end == state.written_end;
         let first_open = if is_all_durable { state.segment } else { state.durable_end.segment };
-        let complete =
-            |segment: &u64| *segment > number && (*segment < self.first_new || *segment < first_open);
-        let found: Vec<u64> = state.live.iter().copied().filter(complete).collect();
-        found.into_iter()
+        let is_complete = |segment: &u64| *segment < self.first_new || *segment < first_open;
+        look(&mut state.live.iter().copied().filter(|segment| *segment > number && is_complete(segment)))
     }
 
     pub(super) async fn next_segment(&self) -> OpenSegment {

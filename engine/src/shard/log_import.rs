@@ -15,6 +15,7 @@ use super::import::{ImportSource, Rows};
 use super::state::Shard;
 use crate::commit_log::{ArchiveReader, ArchivedLog, ArchivedSegment, LogPosition};
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::io::{JobKind, run_in_background};
 use crate::memtable::{Memtable, SharedMemtable};
 use crate::mutation::{MutationRef, TableId, WRITE_BYTES_MAX};
@@ -28,6 +29,8 @@ pub struct LogSelection {
     pub tables: BTreeSet<TableId>,
     /// Of a mutation's newest timestamp, in microseconds.
     pub timestamps: RangeInclusive<i64>,
+    /// Whether the records are counted alone, and no sources made of them.
+    pub only_counts: bool,
 }
 
 /// An archived log that is being read.
@@ -35,7 +38,7 @@ pub struct LogImport {
     segments: VecDeque<ArchivedSegment>,
     /// The records of the segment that was read last and that are not taken yet, in order.
     records: VecDeque<(LogPosition, Bytes)>,
-    /// `None` after an error.
+    /// Lent to the job that reads; `None` after an error.
     reader: Option<ArchiveReader>,
 }
 
@@ -90,7 +93,7 @@ impl Shard {
         })
     }
 
-    /// Reads the next part of a log, away from the shard's thread; `None` behind the last one. After an error the log cannot be read on.
+    /// Reads the next part of a log, away from the shard's thread; `None` behind the last one. It must not be called again after an error.
     pub async fn next_of_log(
         &self,
         log: &mut LogImport,
@@ -101,7 +104,8 @@ impl Shard {
         if segment.is_none() && log.records.is_empty() {
             return Ok(None);
         }
-        let Some(mut reader) = log.reader.take() else { return Ok(None) };
+        let reader = log.reader.take();
+        let mut reader = reader.ok_or_else(|| broken!("a log is not read on after an error"))?;
         let (selection, mut records) = (selection.clone(), std::mem::take(&mut log.records));
         let read = run_in_background(&*self.environment.background, JobKind::Short, move |context| {
             Box::pin(async move {
@@ -154,6 +158,9 @@ fn select(
             continue;
         }
         *selected.mutation_counts.entry(mutation.table).or_default() += 1;
+        if selection.only_counts {
+            continue;
+        }
         let memtables = selected.memtables.entry(mutation.table).or_default();
         let has_room = |memtable: &Memtable| !memtable.outgrows(&valid, WRITE_BYTES_MAX);
         bytes += if let Some(memtable) = memtables.last_mut().filter(|memtable| has_room(memtable)) {

@@ -16,7 +16,7 @@ use helenus_engine::io::{
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, EngineError, Liveness, LogPosition, Mutation, MutationBuilder, RowBuilder, Shard,
-    ShardOptions, TableId, TableOptions,
+    ShardOptions, TableId, TableOptions, VersionLimit, VersionScanRequest,
 };
 
 use self::model::VisibleRow;
@@ -141,4 +141,19 @@ pub async fn open(disk: &SimulatedDisk) -> Rc<Shard> {
 pub fn request(reversed: bool) -> ScanRequest<'static> {
     let (start, end) = EVERYTHING;
     ScanRequest { table: TABLE, start, end, reversed, now_seconds: NOW, budget: Budget::UNLIMITED }
+}
+
+/// All versions of a source, as those of a table.
+pub fn everything(table: TableId) -> VersionScanRequest<'static> {
+    VersionScanRequest {
+        table,
+        start: EVERYTHING.0,
+        end: EVERYTHING.1,
+        reversed: false,
+        now_seconds: NOW,
+        keeps_purgeable: true,
+        is_long: true,
+        part: None,
+        limit: VersionLimit::UNLIMITED,
+    }
 }

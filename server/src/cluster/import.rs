@@ -27,7 +27,7 @@ use helenus_query::schema::ddl::SnapshotSchema;
 use super::restore::{RestoreError, is_of_system, is_wanted};
 use crate::cluster::schema;
 use crate::coordinator::write::write_all;
-use crate::shard::context::ShardContext;
+use crate::shard::context::{ShardContext, share_among_shards};
 use crate::shard::snapshots;
 
 /// Turns whose writes are under way at a time, for each file.
@@ -150,28 +150,12 @@ async fn import_files(
     files: Vec<PathBuf>,
     consistency: Consistency,
 ) -> Result<u64, RequestError> {
-    let shards = context.node.shard_count();
-    let mut shares: Vec<Vec<PathBuf>> = vec![Vec::new(); shards];
-    for (number, file) in files.into_iter().enumerate() {
-        shares[number % shards].push(file);
-    }
-    let jobs = shares.into_iter().enumerate().map(|(shard, share)| {
-        let table = Arc::clone(table);
-        context.run_on(shard, move |context| {
-            Box::pin(async move {
-                let mut bytes = 0;
-                for path in share {
-                    bytes += import_file(&context, &table, &path, consistency).await?;
-                }
-                Ok::<_, RequestError>(bytes)
-            })
-        })
+    let table = Arc::clone(table);
+    let imported = share_among_shards(context, files, move |context, path| {
+        let table = Arc::clone(&table);
+        Box::pin(async move { import_file(&context, &table, &path, consistency).await })
     });
-    let mut bytes = 0;
-    for imported in futures::future::join_all(jobs).await {
-        bytes += imported??;
-    }
-    Ok(bytes)
+    Ok(imported.await?.into_iter().sum())
 }
 
 async fn import_file(

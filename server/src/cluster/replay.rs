@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cql_lite::frame::Consistency;
 use helenus_admin::reports::{ReplayReport, ReplayedTable};
 use helenus_engine::TableId;
 use helenus_engine::commit_log::ArchivedLog;
@@ -23,15 +24,12 @@ use helenus_query::schema::system_keyspaces;
 use super::import::{schema_beside, write_rows};
 use super::restore::{self, RestoreError, is_wanted};
 use crate::cluster::schema;
-use crate::shard::context::{ShardContext, from_every_shard};
+use crate::shard::context::{ShardContext, from_every_shard, share_among_shards};
 
 /// The tables that get the writes, by the ids in the logs.
 type Targets = BTreeMap<TableId, Arc<Table>>;
 
-/// The tables of the records that are wanted, each with the table that gets them; `None`: nothing is written.
-type Selected = BTreeMap<TableId, Option<Arc<Table>>>;
-
-/// What one shard has written.
+/// What was read of a log, and written if it has a target.
 #[derive(Debug, Default)]
 struct Replayed {
     segment_count: u64,
@@ -75,20 +73,18 @@ pub async fn replay(
     }
     let schemas = wanted_schemas(context, &request).await?;
     let ids: BTreeSet<TableId> = schemas.iter().map(|schema| schema.table().engine_id()).collect();
-    let unwritten: Selected = ids.iter().map(|id| (*id, None)).collect();
-    let present = read_logs(context, &found, &request, &unwritten).await?;
+    let present = read_logs(context, &found, &request, &ids, None).await?;
     let unknown: Vec<TableId> = present.others.into_iter().filter(|id| !is_known(context, *id)).collect();
     let has_none = ids.iter().all(|id| !present.mutations.contains_key(id));
     if request.table.is_some() && has_none && !unknown.is_empty() {
         return Err(RestoreError::NothingOfTable(unknown));
     }
-    let targets = targets(context, &request, schemas).await?;
-    let selected: Selected = targets.iter().map(|(id, table)| (*id, Some(Arc::clone(table)))).collect();
-    let replayed = read_logs(context, &found, &request, &selected).await?;
+    let targets = Arc::new(targets(context, &request, schemas).await?);
+    let replayed = read_logs(context, &found, &request, &ids, Some(&targets)).await?;
     let ReplayRequest { directory, timestamps, .. } = &request;
     let mut by_name: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (id, count) in &replayed.mutations {
-        let Some(table) = targets.get(id) else { continue };
+        let table = &targets[id];
         *by_name.entry((table.keyspace.clone(), table.name.clone())).or_default() += count;
     }
     let report = |((keyspace, table), mutation_count)| {
@@ -136,7 +132,7 @@ async fn targets(
     for ((keyspace, own_name), mut schemas) in by_name {
         let name = request.into.clone().unwrap_or(own_name);
         schemas.sort_by_key(SnapshotSchema::age);
-        let Some(newest) = schemas.last() else { continue };
+        let Some(newest) = schemas.last() else { unreachable!("a name is that of a schema") };
         for schema in &schemas {
             newest.check_takes(schema)?;
         }
@@ -173,56 +169,47 @@ async fn known_schemas(
     Ok(schemas)
 }
 
-/// Reads logs, which the shards share, and writes the records that have a target.
+/// Reads logs, which the shards share, and writes the records of these tables to their targets. Without targets they are counted alone.
 async fn read_logs(
     context: &Rc<ShardContext>,
     logs: &[ArchivedLog],
     request: &ReplayRequest,
-    selected: &Selected,
+    tables: &BTreeSet<TableId>,
+    targets: Option<&Arc<Targets>>,
 ) -> Result<Replayed, RequestError> {
-    let shards = context.node.shard_count();
-    let mut shares: Vec<Vec<ArchivedLog>> = vec![Vec::new(); shards];
-    for (number, log) in logs.iter().enumerate() {
-        shares[number % shards].push(log.clone());
-    }
-    let jobs = shares.into_iter().enumerate().map(|(shard, share)| {
-        let (request, selected) = (request.clone(), selected.clone());
-        context.run_on(shard, move |context| {
-            Box::pin(async move {
-                let mut replayed = Replayed::default();
-                for log in share {
-                    replayed.add(read_log(&context, &log, &request, &selected).await?);
-                }
-                Ok::<_, RequestError>(replayed)
-            })
-        })
+    let selection = LogSelection {
+        tables: tables.clone(),
+        timestamps: request.timestamps.clone(),
+        only_counts: targets.is_none(),
+    };
+    let (consistency, targets) = (request.consistency, targets.cloned());
+    let of_logs = share_among_shards(context, logs.to_vec(), move |context, log| {
+        let (selection, targets) = (selection.clone(), targets.clone());
+        Box::pin(async move { read_log(&context, &log, &selection, targets.as_deref(), consistency).await })
     });
     let mut all = Replayed::default();
-    for replayed in futures::future::join_all(jobs).await {
-        all.add(replayed??);
-    }
+    of_logs.await?.into_iter().for_each(|replayed| all.add(replayed));
     Ok(all)
 }
 
 async fn read_log(
     context: &Rc<ShardContext>,
     log: &ArchivedLog,
-    request: &ReplayRequest,
-    selected: &Selected,
+    selection: &LogSelection,
+    targets: Option<&Targets>,
+    consistency: Consistency,
 ) -> Result<Replayed, RequestError> {
-    let selection =
-        LogSelection { tables: selected.keys().copied().collect(), timestamps: request.timestamps.clone() };
     let mut replayed = Replayed::default();
     let mut reading = context.shard.open_archived_log(log)?;
-    while let Some(part) = context.shard.next_of_log(&mut reading, &selection).await? {
-        replayed.segment_count += u64::from(part.ends_segment);
-        replayed.others.extend(part.others);
-        for (id, count) in part.mutation_counts {
-            *replayed.mutations.entry(id).or_default() += count;
-        }
+    while let Some(part) = context.shard.next_of_log(&mut reading, selection).await? {
+        replayed.add(Replayed {
+            segment_count: u64::from(part.ends_segment),
+            mutations: part.mutation_counts,
+            others: part.others,
+        });
+        let Some(targets) = targets else { continue };
         for (id, source) in part.sources {
-            let Some(Some(table)) = selected.get(&id) else { continue };
-            write_rows(context, table, &source, request.consistency, RequestError::from).await?;
+            write_rows(context, &targets[&id], &source, consistency, RequestError::from).await?;
         }
     }
     Ok(replayed)

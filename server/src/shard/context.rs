@@ -397,6 +397,39 @@ pub async fn on_every_shard(
     from_every_shard(context, job).await.map(drop)
 }
 
+/// Has the shards share items: each takes every n-th, one after the other. Returns when all have ended, with the results or the first error.
+pub async fn share_among_shards<I: Send + 'static, T: Send + 'static>(
+    context: &Rc<ShardContext>,
+    items: Vec<I>,
+    job: impl Fn(Rc<ShardContext>, I) -> futures::future::LocalBoxFuture<'static, Result<T>>
+    + Clone
+    + Send
+    + 'static,
+) -> Result<Vec<T>> {
+    let shards = context.node.shard_count();
+    let mut shares: Vec<Vec<I>> = (0..shards).map(|_| Vec::new()).collect();
+    for (number, item) in items.into_iter().enumerate() {
+        shares[number % shards].push(item);
+    }
+    let jobs = shares.into_iter().enumerate().map(|(shard, share)| {
+        let job = job.clone();
+        context.run_on(shard, move |context| {
+            Box::pin(async move {
+                let mut results = Vec::with_capacity(share.len());
+                for item in share {
+                    results.push(job(context.clone(), item).await?);
+                }
+                Ok::<_, RequestError>(results)
+            })
+        })
+    });
+    let mut results = Vec::new();
+    for of_shard in futures::future::join_all(jobs).await {
+        results.extend(of_shard??);
+    }
+    Ok(results)
+}
+
 /// As [`on_every_shard`], with the results in the order of the shards.
 pub async fn from_every_shard<T: Send + 'static>(
     context: &Rc<ShardContext>,
