@@ -457,3 +457,68 @@ fn a_dropped_keyspace_is_gone() {
     }));
     assert!(log.state.catalog.keyspace("ks").is_none());
 }
+
+/// The document of the changes since a state, as it is stored, and the state that it gives over that one.
+fn changes(base: &ClusterState, now: &ClusterState) -> (String, ClusterState) {
+    let stored = serde_json::to_string(&now.document_since(base)).unwrap();
+    let document: StateDocument = serde_json::from_str(&stored).unwrap();
+    (stored, document.state_over(base).unwrap())
+}
+
+#[test]
+fn the_changes_since_a_state_lead_to_the_present_one() {
+    let mut log = Log::of(2);
+    let mut states = vec![log.state.clone()];
+    log.done(&schema_change(&log.state, 1001, &["CREATE TABLE t (k int PRIMARY KEY)"]));
+    states.push(log.state.clone());
+    let statements = ["CREATE TABLE t (k int PRIMARY KEY)", "CREATE TABLE u (k int PRIMARY KEY)"];
+    log.done(&schema_change(&log.state, 1002, &statements));
+    states.push(log.state.clone());
+    log.join_wholly(member(3));
+    states.push(log.state.clone());
+    log.leave_wholly(2);
+    states.push(log.state.clone());
+    log.done(&Command::StartRemoval { host_id: id(3) });
+    states.push(log.state.clone());
+    for (number, base) in states.iter().enumerate() {
+        for now in &states[number..] {
+            let (stored, state) = changes(base, now);
+            assert_eq!(format!("{state:?}"), format!("{now:?}"));
+            let has_same_members = base.topology.members == now.topology.members;
+            assert_eq!(stored.contains("tokens"), !has_same_members, "{stored}");
+        }
+    }
+    // A dropped keyspace.
+    let mut without = Catalog::clone(&states[2].catalog);
+    without.keyspaces.remove("ks");
+    let now = ClusterState { catalog: Arc::new(without), ..states[2].clone() };
+    let (_, state) = changes(&states[2], &now);
+    assert_eq!(format!("{state:?}"), format!("{now:?}"));
+}
+
+#[test]
+fn a_change_of_tables_is_a_command_that_older_programs_do_not_know() {
+    let mut log = Log::founded();
+    let statements = ["CREATE TABLE t (k int PRIMARY KEY)"];
+    log.done(&schema_change(&log.state, 1001, &statements));
+    let mut new = Catalog::clone(&catalog_of(&[&[CREATE_KEYSPACE], &statements[..]].concat()).catalog);
+    new.version = id(1002);
+    new.keyspaces.get_mut("ks").map(|keyspace| Arc::make_mut(keyspace).tables.clear());
+    let change = SchemaChangeCommand {
+        base: log.state.catalog.version,
+        changed: CatalogDocument::delta(&log.state.catalog, &new),
+        dropped: Vec::new(),
+        event: event("t"),
+    };
+    let command = Command::ChangeTables(change);
+    let text = serde_json::to_string(&command).unwrap();
+    assert!(
+        text.starts_with(r#"{"ChangeTables":{"base":"00000000-0000-0000-0000-0000000003e9","changed":{"#),
+        "{text}"
+    );
+    let altered = r#""altered":[{"name":"ks","settings":{"replication":{"Simple":{"replication_factor":1}},"durable_writes":true},"dropped_tables":["t"]}]"#;
+    assert!(text.contains(altered), "{text}");
+    log.done(&command);
+    assert!(log.state.catalog.table("ks", "t").is_none() && log.state.catalog.keyspace("ks").is_some());
+    log.again(&command);
+}
