@@ -212,9 +212,12 @@ struct Writes {
 }
 
 impl Writes {
-    fn parameters(&self) -> Vec<(&'static str, String)> {
-        let others = given([("into", &self.into), ("consistency", &self.consistency)]);
-        self.scope.parameters().into_iter().chain(others).collect()
+    /// With those of the directory that the rows come from.
+    fn parameters(&self, directory: &Path) -> Vec<(&'static str, String)> {
+        let mut parameters = self.scope.parameters();
+        parameters.push(directory_parameter(directory));
+        parameters.extend(given([("into", &self.into), ("consistency", &self.consistency)]));
+        parameters
     }
 }
 
@@ -289,13 +292,10 @@ impl AdminCommand {
                 (Method::POST, "/admin/restore", parameters)
             }
             Self::Import { directory, writes } => {
-                let mut parameters = writes.parameters();
-                parameters.push(directory_parameter(directory));
-                (Method::POST, "/admin/import", parameters)
+                (Method::POST, "/admin/import", writes.parameters(directory))
             }
             Self::Replay { directory, until, since, snapshot, writes } => {
-                let mut parameters = writes.parameters();
-                parameters.push(directory_parameter(directory));
+                let mut parameters = writes.parameters(directory);
                 parameters.extend(given([("until", until), ("since", since), ("name", snapshot)]));
                 (Method::POST, "/admin/replay", parameters)
             }
@@ -482,6 +482,24 @@ mod tests {
             call(&["import", "/b", "ks", "--consistency", "quorum"]),
             "POST /admin/import?keyspace=ks&directory=%2Fb&consistency=quorum"
         );
+        assert_eq!(
+            call(&[
+                "replay",
+                "/b",
+                "ks",
+                "t",
+                "--until",
+                "7",
+                "--since",
+                "3",
+                "--snapshot",
+                "n",
+                "--into",
+                "u"
+            ]),
+            "POST /admin/replay?keyspace=ks&table=t&directory=%2Fb&into=u&until=7&since=3&name=n"
+        );
+        assert_eq!(call(&["archivelog"]), "POST /admin/archivelog");
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
         assert_eq!(call(&["listsnapshots"]), "GET /admin/listsnapshots");
         assert_eq!(call(&["unknowntables"]), "GET /admin/unknowntables");

@@ -503,7 +503,7 @@ fn a_change_of_tables_is_a_command_that_older_programs_do_not_know() {
     log.done(&schema_change(&log.state, 1001, &statements));
     let mut new = Catalog::clone(&catalog_of(&[&[CREATE_KEYSPACE], &statements[..]].concat()).catalog);
     new.version = id(1002);
-    new.keyspaces.get_mut("ks").map(|keyspace| Arc::make_mut(keyspace).tables.clear());
+    Arc::make_mut(new.keyspaces.get_mut("ks").unwrap()).tables.clear();
     let change = SchemaChangeCommand {
         base: log.state.catalog.version,
         changed: CatalogDocument::delta(&log.state.catalog, &new),
