@@ -5,12 +5,20 @@ use std::collections::BTreeMap;
 use cql_lite::types::json;
 
 use crate::error::{RequestError, Result};
-use crate::plan::modify::{ModifyPlan, fill_insert};
+use crate::plan::modify::{JsonInsert, ModifyPlan, fill_insert};
 use crate::plan::term::{Bindings, Bound, Term};
 
 /// The plan that an INSERT JSON stands for. `None`: the plan is no INSERT JSON and stands for itself.
+#[inline]
 pub fn expand(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<Option<ModifyPlan>> {
-    let Some(insert) = &plan.json else { return Ok(None) };
+    plan.json.as_ref().map(|insert| insert_of_constants(plan, insert, bindings)).transpose()
+}
+
+fn insert_of_constants(
+    plan: &ModifyPlan,
+    insert: &JsonInsert,
+    bindings: &Bindings<'_>,
+) -> Result<ModifyPlan> {
     let document = match insert.document.evaluate(bindings)? {
         Bound::Bytes(bytes) => bytes,
         Bound::Null | Bound::Unset => {
@@ -68,5 +76,5 @@ pub fn expand(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<Option<Modif
         }
     }
     fill_insert(&mut expanded, terms)?;
-    Ok(Some(expanded))
+    Ok(expanded)
 }
