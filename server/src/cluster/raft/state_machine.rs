@@ -203,8 +203,7 @@ impl NodeStateMachine {
                 && drops.is_empty()
         });
         if let Some(base) = base {
-            let changes =
-                state.encode_changes(&base.stored, drops.clone()).map_err(|error| failed(&error))?;
+            let changes = state.encode_changes(&base.stored).map_err(|error| failed(&error))?;
             if changes.len() <= changes_bytes_max(base.bytes) {
                 let replaced = files.replace(CHANGES_FILE, Bytes::from(changes)).await;
                 replaced.map_err(|error| failed(&error))?;
