@@ -6,6 +6,7 @@ pub mod ddl;
 pub mod describe;
 pub mod document;
 pub mod options;
+pub mod selection;
 pub mod store;
 pub mod system_keyspaces;
 pub mod system_tables;
