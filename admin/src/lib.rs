@@ -4,6 +4,7 @@
 //! not answer in time is an error: see `http::call`.
 
 mod http;
+mod nodetool;
 pub mod reports;
 mod tables;
 
@@ -18,10 +19,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use self::http::{Call, CallError, Method};
+pub use self::nodetool::with_long_options;
 use self::reports::{
-    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, CompactionsReport,
-    NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
-    UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
+    CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
+    TableReport, UnknownTableReport,
 };
 
 /// The arguments of `helenus admin`.
@@ -86,14 +88,26 @@ enum AdminCommand {
     Drain,
     /// Keeps the present files under a name.
     Snapshot {
-        /// The name.
-        #[arg(short = 't', long = "name")]
-        name: String,
-        #[command(flatten)]
-        scope: TableScope,
+        /// The name; the time in milliseconds without one.
+        #[arg(short = 't', long = "name", visible_alias = "tag")]
+        name: Option<String>,
+        /// Tables of several keyspaces: KEYSPACE.TABLE, separated by commas. Also -kt.
+        #[arg(long = "kt-list", value_delimiter = ',', value_name = "KEYSPACE.TABLE", conflicts_with_all = ["table", "keyspaces"])]
+        tables: Vec<String>,
+        /// The table of the one keyspace that is named. Also -cf.
+        #[arg(long, requires = "keyspaces")]
+        table: Option<String>,
+        /// On all members of the cluster.
+        #[arg(long)]
+        cluster: bool,
+        /// Keyspaces, or a keyspace and a table of it; all without one.
+        keyspaces: Vec<String>,
     },
     /// Brings the rows of a snapshot of this node back, and the table if it is missing.
     Restore {
+        /// On all members of the cluster, each from its own snapshot.
+        #[arg(long)]
+        cluster: bool,
         /// The name of the snapshot.
         #[arg(short = 't', long = "name")]
         name: String,
@@ -131,11 +145,18 @@ enum AdminCommand {
     Archivelog,
     /// Removes the snapshots of a name.
     Clearsnapshot {
+        /// On all members of the cluster.
+        #[arg(long)]
+        cluster: bool,
         /// The name.
         name: String,
     },
     /// The snapshots of this node, with their sizes and when they expire.
-    Listsnapshots,
+    Listsnapshots {
+        /// Those of all members of the cluster.
+        #[arg(long)]
+        cluster: bool,
+    },
     /// Tables that the schema does not name: they are kept and not served.
     Unknowntables,
     /// Reads the files of tables as a whole and reports which are damaged: exit status 1 if one is.
@@ -228,6 +249,11 @@ fn given<'a, const COUNT: usize>(
     options.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)))
 }
 
+/// Whether all members are asked.
+fn cluster_parameter(cluster: bool) -> impl Iterator<Item = (&'static str, String)> {
+    cluster.then(|| ("cluster", "true".to_owned())).into_iter()
+}
+
 /// A relative path is relative to the directory of the command, which the node does not know.
 fn directory_parameter(directory: &Path) -> (&'static str, String) {
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
@@ -280,15 +306,18 @@ impl AdminCommand {
                 (Method::POST, "/admin/upgradesstables", parameters)
             }
             Self::Drain => (Method::POST, "/admin/drain", Vec::new()),
-            Self::Snapshot { name, scope } => {
-                let mut parameters = scope.parameters();
-                parameters.push(("name", name.clone()));
+            Self::Snapshot { name, tables, table, cluster, keyspaces } => {
+                let list = |names: &[String]| (!names.is_empty()).then(|| names.join(","));
+                let (keyspaces, tables) = (list(keyspaces), list(tables));
+                let options =
+                    [("keyspace", &keyspaces), ("table", table), ("tables", &tables), ("name", name)];
+                let parameters = given(options).chain(cluster_parameter(*cluster)).collect();
                 (Method::POST, "/admin/snapshot", parameters)
             }
-            Self::Restore { name, into, scope } => {
+            Self::Restore { cluster, name, into, scope } => {
                 let mut parameters = scope.parameters();
                 parameters.push(("name", name.clone()));
-                parameters.extend(into.iter().map(|into| ("into", into.clone())));
+                parameters.extend(given([("into", into)]).chain(cluster_parameter(*cluster)));
                 (Method::POST, "/admin/restore", parameters)
             }
             Self::Import { directory, writes } => {
@@ -300,10 +329,13 @@ impl AdminCommand {
                 (Method::POST, "/admin/replay", parameters)
             }
             Self::Archivelog => (Method::POST, "/admin/archivelog", Vec::new()),
-            Self::Clearsnapshot { name } => {
-                (Method::POST, "/admin/clear_snapshot", vec![("name", name.clone())])
+            Self::Clearsnapshot { cluster, name } => {
+                let parameters = std::iter::once(("name", name.clone())).chain(cluster_parameter(*cluster));
+                (Method::POST, "/admin/clear_snapshot", parameters.collect())
             }
-            Self::Listsnapshots => (Method::GET, "/admin/listsnapshots", Vec::new()),
+            Self::Listsnapshots { cluster } => {
+                (Method::GET, "/admin/listsnapshots", cluster_parameter(*cluster).collect())
+            }
             Self::Unknowntables => (Method::GET, "/admin/unknowntables", Vec::new()),
             Self::Verify(scope) => (Method::POST, "/admin/verify", scope.parameters()),
             Self::Scrub { skip_corrupted, scope } => {
@@ -336,6 +368,19 @@ impl AdminCommand {
     /// The node's answer as text for people.
     fn text(&self, answer: Value) -> Result<String, serde_json::Error> {
         Ok(match self {
+            Self::Snapshot { cluster: true, .. } => tables::cluster_snapshots(&read(answer)?, tables::taken),
+            Self::Listsnapshots { cluster: true } => {
+                tables::cluster_snapshots(&read(answer)?, |member| tables::snapshots(&member.snapshots))
+            }
+            Self::Clearsnapshot { cluster: true, .. } => {
+                tables::cluster_snapshots(&read(answer)?, |_| "removed\n".to_owned())
+            }
+            Self::Restore { cluster: true, .. } => {
+                tables::cluster_snapshots(&read(answer)?, |member| tables::restored(&member.tables))
+            }
+            Self::Snapshot { .. } => {
+                format!("snapshot: {}\n", answer.get("name").and_then(Value::as_str).unwrap_or_default())
+            }
             Self::Health => match answer.get("remark").and_then(Value::as_str) {
                 Some(remark) => format!("up; {remark}\n"),
                 None => "up\n".to_owned(),
@@ -348,7 +393,7 @@ impl AdminCommand {
                 let reports = answer.get("tables").cloned().unwrap_or_default();
                 tables::table_statistics(&read::<Vec<TableReport>>(reports)?)
             }
-            Self::Listsnapshots => {
+            Self::Listsnapshots { .. } => {
                 let reports = answer.get("snapshots").cloned().unwrap_or_default();
                 tables::snapshots(&read::<Vec<SnapshotReport>>(reports)?)
             }
@@ -377,12 +422,30 @@ impl AdminCommand {
             | Self::Enableautocompaction(_)
             | Self::Disableautocompaction(_)
             | Self::Upgradesstables { .. }
-            | Self::Snapshot { .. }
             | Self::Clearsnapshot { .. }
             | Self::Decommission { .. }
             | Self::Removenode { .. }
             | Self::Abortjoin { .. }
             | Self::Cleanup { .. } => "done\n".to_owned(),
+        })
+    }
+}
+
+impl AdminCommand {
+    /// Whether an answer shows that the command has not been carried out everywhere, or has found damage.
+    fn has_failed(&self, answer: &Value) -> Result<bool, serde_json::Error> {
+        Ok(match self {
+            Self::Verify(_) | Self::Scrub { .. } => {
+                checked(answer)?.iter().any(|file| file.state == CheckedFileState::Damaged)
+            }
+            Self::Snapshot { cluster: true, .. }
+            | Self::Restore { cluster: true, .. }
+            | Self::Clearsnapshot { cluster: true, .. }
+            | Self::Listsnapshots { cluster: true } => {
+                let report = read::<ClusterSnapshots>(answer.clone())?;
+                report.members.iter().any(|member| member.error.is_some())
+            }
+            _ => false,
         })
     }
 }
@@ -419,9 +482,7 @@ fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
         Err(CallError::NotServing { answer, .. }) if arguments.json => (answer, ExitCode::FAILURE),
         called => (called?, ExitCode::SUCCESS),
     };
-    if matches!(arguments.command, AdminCommand::Verify(_) | AdminCommand::Scrub { .. })
-        && checked(&answer)?.iter().any(|file| file.state == CheckedFileState::Damaged)
-    {
+    if arguments.command.has_failed(&answer)? {
         status = ExitCode::FAILURE;
     }
     let text = if arguments.json {
@@ -435,6 +496,8 @@ fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use clap::Parser;
 
     use super::*;
@@ -446,7 +509,8 @@ mod tests {
     }
 
     fn call(arguments: &[&str]) -> String {
-        let program = Program::try_parse_from(std::iter::once(&"admin").chain(arguments)).unwrap();
+        let words = ["helenus", "admin"].iter().chain(arguments).map(Into::into);
+        let program = Program::try_parse_from(with_long_options(words).into_iter().skip(1)).unwrap();
         program.arguments.command.call().to_string()
     }
 
@@ -473,7 +537,12 @@ mod tests {
         );
         assert_eq!(call(&["drain"]), "POST /admin/drain");
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
+        assert_eq!(call(&["snapshot"]), "POST /admin/snapshot");
         assert_eq!(call(&["restore", "-t", "n"]), "POST /admin/restore?name=n");
+        assert_eq!(
+            call(&["restore", "--cluster", "-t", "n", "ks"]),
+            "POST /admin/restore?keyspace=ks&name=n&cluster=true"
+        );
         assert_eq!(
             call(&["restore", "-t", "n", "ks", "t", "--into", "u"]),
             "POST /admin/restore?keyspace=ks&table=t&name=n&into=u"
@@ -501,7 +570,12 @@ mod tests {
         );
         assert_eq!(call(&["archivelog"]), "POST /admin/archivelog");
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
+        assert_eq!(
+            call(&["clearsnapshot", "n", "--cluster"]),
+            "POST /admin/clear_snapshot?name=n&cluster=true"
+        );
         assert_eq!(call(&["listsnapshots"]), "GET /admin/listsnapshots");
+        assert_eq!(call(&["listsnapshots", "--cluster"]), "GET /admin/listsnapshots?cluster=true");
         assert_eq!(call(&["unknowntables"]), "GET /admin/unknowntables");
         assert_eq!(call(&["verify", "shop"]), "POST /admin/verify?keyspace=shop");
         assert_eq!(call(&["scrub"]), "POST /admin/scrub");
@@ -519,5 +593,62 @@ mod tests {
         assert_eq!(call(&["abortjoin", host_id]), format!("POST /admin/abortjoin?host_id={encoded}"));
         assert_eq!(call(&["cleanup", "shop"]), "POST /admin/cleanup?keyspace=shop");
         assert_eq!(call(&["netstats"]), "GET /admin/netstats");
+    }
+
+    #[test]
+    fn tables_of_a_snapshot_are_named_as_in_nodetool() {
+        assert_eq!(call(&["snapshot", "a", "b", "c"]), "POST /admin/snapshot?keyspace=a%2Cb%2Cc");
+        assert_eq!(call(&["snapshot", "--tag", "n", "a", "t"]), "POST /admin/snapshot?keyspace=a%2Ct&name=n");
+        assert_eq!(
+            call(&["snapshot", "-cf", "t", "-t", "n", "a"]),
+            "POST /admin/snapshot?keyspace=a&table=t&name=n"
+        );
+        let of_list = "POST /admin/snapshot?tables=a%2Et%2Cb%2Eu&cluster=true";
+        assert_eq!(call(&["snapshot", "-kt", "a.t,b.u", "--cluster"]), of_list);
+        assert_eq!(call(&["snapshot", "--kt-list", "a.t", "--kt-list=b.u", "--cluster"]), of_list);
+        for refused in [
+            &["snapshot", "-kt", "a.t", "b"] as &[&str],
+            &["snapshot", "-kt", "a.t", "-cf", "u"],
+            &["snapshot", "-cf", "u"],
+            &["snapshot", "-kt"],
+        ] {
+            let words = ["helenus", "admin"].iter().chain(refused).map(Into::into);
+            assert!(Program::try_parse_from(with_long_options(words).into_iter().skip(1)).is_err());
+        }
+        // Only there.
+        let words = ["helenus", "shell", "-kt", "snapshot"].map(OsString::from);
+        assert_eq!(with_long_options(words.clone().into_iter()), words);
+    }
+
+    #[test]
+    fn a_member_that_failed_is_named_and_the_command_has_failed() {
+        let report = serde_json::json!({ "name": "n", "members": [
+            { "host_id": "1", "address": "10.0.0.1:7000", "error": null, "snapshots": [
+                { "name": "n", "table_id": "7", "keyspace": "a", "table": "t", "created_at": "", "expires_at": "", "disk_bytes": 512 },
+            ] },
+            { "host_id": "2", "address": "10.0.0.2:7000", "error": "the member is down" },
+        ] });
+        let command = |words: &[&str]| {
+            Program::try_parse_from(std::iter::once(&"admin").chain(words)).unwrap().arguments.command
+        };
+        let taken = command(&["snapshot", "--cluster"]);
+        assert!(taken.has_failed(&report).unwrap());
+        assert_eq!(
+            taken.text(report.clone()).unwrap(),
+            "snapshot: n\n10.0.0.1:7000: taken, 1 tables, 512 bytes\n10.0.0.2:7000: failed: the member is down\n"
+        );
+        assert_eq!(
+            command(&["listsnapshots", "--cluster"]).text(report.clone()).unwrap(),
+            "snapshot: n\n10.0.0.1:7000:\nName  Keyspace  Table  Size       Created  Expires\n\
+             n     a         t      512 bytes\n10.0.0.2:7000: failed: the member is down\n"
+        );
+        let restore = command(&["restore", "-t", "n", "--cluster"]);
+        assert!(
+            restore.text(report.clone()).unwrap().contains("10.0.0.1:7000:\nKeyspace  Table  Files  Size\n")
+        );
+        let clear = command(&["clearsnapshot", "n", "--cluster"]);
+        assert!(clear.text(report).unwrap().contains("10.0.0.1:7000: removed\n"));
+        let whole = serde_json::json!({ "name": "n", "members": [{ "host_id": "1", "address": "a", "error": null }] });
+        assert!(!clear.has_failed(&whole).unwrap());
     }
 }

@@ -117,6 +117,32 @@ pub struct SnapshotReport {
     pub disk_bytes: u64,
 }
 
+/// What each member did for an operation on the snapshots of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterSnapshots {
+    /// The name of the snapshot, if the operation is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Sorted by address.
+    pub members: Vec<MemberSnapshots>,
+}
+
+/// What a member did for an operation on its snapshots. Members send it to each other as JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberSnapshots {
+    pub host_id: String,
+    /// Address for other nodes, with the port.
+    pub address: String,
+    /// The reason why the operation was not carried out, or not to its end.
+    pub error: Option<String>,
+    /// The snapshots that were taken or listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<SnapshotReport>,
+    /// The tables that were restored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<RestoredTable>,
+}
+
 /// The compactions of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionsReport {

@@ -8,9 +8,9 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 
 use crate::reports::{
-    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus, CompactionsReport,
-    MemberReport, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
-    TableReport, TransferProgress, UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
+    CompactionsReport, MemberReport, MemberSnapshots, NodeReport, ReplayReport, RestoredTable, RingReport,
+    SnapshotReport, StreamingReport, TableReport, TransferProgress, UnknownTableReport,
 };
 
 /// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
@@ -65,6 +65,28 @@ pub fn snapshots(reports: &[SnapshotReport]) -> String {
         ])
     }));
     columns(&rows)
+}
+
+/// What a member has taken.
+pub fn taken(member: &MemberSnapshots) -> String {
+    let size = member.snapshots.iter().map(|snapshot| snapshot.disk_bytes).sum();
+    format!("taken, {} tables, {}\n", member.snapshots.len(), bytes(size))
+}
+
+/// What the members did; `done` describes it for one that did not fail, in one line or several.
+pub fn cluster_snapshots(report: &ClusterSnapshots, done: impl Fn(&MemberSnapshots) -> String) -> String {
+    let mut text = report.name.iter().map(|name| format!("snapshot: {name}\n")).collect::<String>();
+    for member in &report.members {
+        let outcome = match &member.error {
+            Some(error) => format!(" failed: {error}\n"),
+            None => match done(member) {
+                lines if lines.lines().count() > 1 => format!("\n{lines}"),
+                line => format!(" {line}"),
+            },
+        };
+        text.extend([member.address.as_str(), ":", &outcome]);
+    }
+    text
 }
 
 /// The compactions of a node.

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
-    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, CompactionsReport, NodeReport,
-    ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport,
-    UnknownTableReport,
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
+    CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
+    TableReport, UnknownTableReport,
 };
+use helenus_query::schema::selection::TableSelection;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// The reason why an administrative operation was not carried out.
@@ -21,6 +23,28 @@ pub enum AdminError {
     /// The operation began and failed; the text has the reason.
     #[error("{0}")]
     Failed(String),
+}
+
+/// A request to restore tables from a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreRequest {
+    /// The name of the snapshot.
+    pub name: String,
+    /// Only tables of this keyspace.
+    pub keyspace: Option<String>,
+    /// Only this table of it.
+    pub table: Option<String>,
+    /// The name of the table that gets the rows, in the same keyspace; without one it is the snapshot's.
+    pub into: Option<String>,
+}
+
+/// An operation on the snapshots of each member of the cluster. Members send it to each other as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SnapshotOperation {
+    Take { name: String, tables: TableSelection },
+    List,
+    Clear { name: String },
+    Restore(RestoreRequest),
 }
 
 /// What is to be written of archived commit logs.
@@ -93,24 +117,15 @@ pub trait Admin: Send + Sync {
         all: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>>;
 
+    /// A name for a snapshot, which no other one of this node has.
+    fn new_snapshot_name(&self) -> BoxFuture<'_, Result<String, AdminError>>;
+
     /// Keeps the present files under a name. `name` is safe as the name of a directory: letters, digits, `_`, `-`
     /// and, not at the start, `.`.
-    fn snapshot(
-        &self,
-        keyspace: Option<String>,
-        table: Option<String>,
-        name: String,
-    ) -> BoxFuture<'_, Result<(), AdminError>>;
+    fn snapshot(&self, name: String, tables: TableSelection) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Takes the files of a snapshot of this node into use, in their tables or, if it is one table, in the table `into` of the same
-    /// keyspace. Tables, types and keyspaces that are missing are created.
-    fn restore(
-        &self,
-        name: String,
-        keyspace: Option<String>,
-        table: Option<String>,
-        into: Option<String>,
-    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>>;
+    /// Takes the files of a snapshot of this node into use. Tables, types and keyspaces that are missing are created.
+    fn restore(&self, request: RestoreRequest) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>>;
 
     /// Writes the rows of the table files at and below a directory of this machine to the replicas that have them now, with this
     /// consistency level. As in `restore`, tables are created that are missing.
@@ -160,6 +175,12 @@ pub trait Admin: Send + Sync {
 
     /// One report for each snapshot of a table, ordered by name and table.
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>>;
+
+    /// Has all members carry an operation on their snapshots out. The report names those that have not; what the others have done stays.
+    fn cluster_snapshots(
+        &self,
+        operation: SnapshotOperation,
+    ) -> BoxFuture<'_, Result<ClusterSnapshots, AdminError>>;
 
     /// Reads the files of the tables as a whole, those of the node's own tables too if no keyspace is given; resolves when that is done.
     /// Returns the files that are or were damaged.

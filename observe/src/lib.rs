@@ -12,6 +12,6 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{Admin, AdminError, ReplayRequest};
+pub use admin::{Admin, AdminError, ReplayRequest, RestoreRequest, SnapshotOperation};
 pub use http::{HttpServer, serve};
 pub use prometheus::EngineGauges;

@@ -9,10 +9,11 @@ use cql_lite::frame::Consistency;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::reports::{
-    Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterStatus,
+    Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, ReplayReport, ReplayedTable, RestoredTable, RingReport, SnapshotReport,
     StreamingReport, TableReport, TokenReport, UnknownTableReport,
 };
+use helenus_query::schema::selection::TableSelection;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -77,13 +78,12 @@ impl Admin for Node {
         ready(Err(AdminError::Failed("no space left on device".to_owned()))).boxed()
     }
 
-    fn snapshot(
-        &self,
-        keyspace: Option<String>,
-        table: Option<String>,
-        name: String,
-    ) -> BoxFuture<'_, Result<(), AdminError>> {
-        let result = self.note_call("snapshot", keyspace.as_deref(), table.as_deref());
+    fn new_snapshot_name(&self) -> BoxFuture<'_, Result<String, AdminError>> {
+        ready(Ok("1700000000000".to_owned())).boxed()
+    }
+
+    fn snapshot(&self, name: String, tables: TableSelection) -> BoxFuture<'_, Result<(), AdminError>> {
+        let result = self.note_call(&format!("snapshot of {tables:?}"), None, None);
         self.snapshots.lock().unwrap().insert(name);
         ready(result).boxed()
     }
@@ -123,13 +123,8 @@ impl Admin for Node {
         ready(self.note_call(&format!("upgrade {all}"), keyspace.as_deref(), table.as_deref())).boxed()
     }
 
-    fn restore(
-        &self,
-        name: String,
-        keyspace: Option<String>,
-        table: Option<String>,
-        into: Option<String>,
-    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
+    fn restore(&self, request: RestoreRequest) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
+        let RestoreRequest { name, keyspace, table, into } = request;
         let restored = self
             .note_call("restore", keyspace.as_deref(), table.as_deref())
             .map(|()| vec![RestoredTable { table: into.unwrap_or(name), ..RestoredTable::default() }]);
@@ -208,6 +203,14 @@ impl Admin for Node {
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
         ready(Ok(StreamingReport::default())).boxed()
+    }
+
+    fn cluster_snapshots(
+        &self,
+        operation: SnapshotOperation,
+    ) -> BoxFuture<'_, Result<ClusterSnapshots, AdminError>> {
+        let report = ClusterSnapshots { name: Some(format!("{operation:?}")), ..ClusterSnapshots::default() };
+        ready(Ok(report)).boxed()
     }
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
@@ -391,7 +394,8 @@ async fn unknown_things_are_named() {
         ("/admin/flush?keyspcae=shop", "unknown parameter 'keyspcae'; known here: keyspace, table"),
         ("/admin/flush?table=orders", "parameter 'table' needs parameter 'keyspace'"),
         ("/admin/drain?now", "unknown parameter 'now'; known here: none"),
-        ("/admin/snapshot?keyspace=shop", "parameter 'name' is missing"),
+        ("/admin/clear_snapshot?cluster=true", "parameter 'name' is missing"),
+        ("/admin/snapshot?cluster=all", "parameter 'cluster' is 'all', not true or false"),
     ] {
         let reply = ask(&server, "POST", target).await;
         assert_eq!((reply.status, reply.error().as_str()), (400, error), "{target}");
@@ -497,6 +501,34 @@ async fn a_snapshot_is_made_and_cleared() {
     assert!(node.snapshots.lock().unwrap().contains("before"));
     assert_eq!(ask(&server, "POST", "/admin/clear_snapshot?name=before").await.status, 200);
     assert!(node.snapshots.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_snapshot_without_a_name_gets_one() {
+    let (node, server) = start();
+    let made = ask(&server, "POST", "/admin/snapshot?tables=shop.orders").await;
+    assert_eq!((made.status, made.json()), (200, json!({ "status": "done", "name": "1700000000000" })));
+    assert!(node.snapshots.lock().unwrap().contains("1700000000000"));
+}
+
+#[tokio::test]
+async fn operations_on_snapshots_go_to_all_members() {
+    let (node, server) = start();
+    for (method, path, expected) in [
+        ("POST", "snapshot?name=n&keyspace=a,b", r#"Take { name: "n", tables: Keyspaces(["a", "b"]) }"#),
+        ("POST", "snapshot?", r#"Take { name: "1700000000000", tables: All }"#),
+        ("GET", "listsnapshots?", "List"),
+        ("POST", "clear_snapshot?name=n", r#"Clear { name: "n" }"#),
+        (
+            "POST",
+            "restore?name=n&keyspace=a&table=t&into=u",
+            r#"Restore(RestoreRequest { name: "n", keyspace: Some("a"), table: Some("t"), into: Some("u") })"#,
+        ),
+    ] {
+        let answer = ask(&server, method, &format!("/admin/{path}&cluster=true")).await;
+        assert_eq!((answer.status, answer.json()), (200, json!({ "name": expected, "members": [] })));
+    }
+    assert!(node.calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

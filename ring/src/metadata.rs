@@ -34,7 +34,8 @@ use crate::topology::Topology;
 /// * 4: a row that is too large for a message is streamed in parts.
 /// * 5: a schema change carries the tables that it changes, not their keyspaces ([`Command::ChangeTables`]), and so does a node's file of
 ///   changes.
-pub const FEATURE_VERSION: u16 = SCHEMA_DELTAS;
+/// * 6: a member carries out an operation on its snapshots for another one.
+pub const FEATURE_VERSION: u16 = MEMBER_SNAPSHOTS;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -43,6 +44,8 @@ pub const DISK_STATUS: u16 = 3;
 pub const STREAMED_ROW_PARTS: u16 = 4;
 /// The feature level from which a schema change carries the tables that it changes.
 pub const SCHEMA_DELTAS: u16 = 5;
+/// The feature level from which members carry out operations on their snapshots for each other.
+pub const MEMBER_SNAPSHOTS: u16 = 6;
 /// Number of members that vote in the metadata log.
 pub const VOTERS_MAX: usize = 5;
 /// Number of schema changes that are remembered, to recognize one that is proposed again.

@@ -13,25 +13,25 @@ use std::sync::Arc;
 use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
-    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterStatus, CompactionsReport,
-    FailedCompaction, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
-    TableReport, UnknownTableReport,
+    Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
+    CompactionsReport, FailedCompaction, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport,
+    StreamingReport, TableReport, UnknownTableReport,
 };
 use helenus_engine::shard::{CompactionReport, CompactionStatistics};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
-use helenus_observe::{Admin, AdminError, ReplayRequest};
+use helenus_observe::{Admin, AdminError, ReplayRequest, RestoreRequest, SnapshotOperation};
 use helenus_query::error::{RequestError, Result};
-use helenus_query::schema::catalog::{Catalog, TableKind};
+use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::selection::TableSelection;
 use uuid::Uuid;
 
 use self::cluster::Sizes;
 use crate::cluster::import::ImportRequest;
+use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, MembershipError};
-use crate::cluster::restore::RestoreRequest;
 use crate::shard::context::{NodeShared, ShardContext, run_on};
 use crate::shard::disk_status::{DiskStatus, DiskUsage};
-use crate::shard::snapshots;
 use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
@@ -39,14 +39,6 @@ use crate::streaming::cleanup::{CleanupError, cleanup};
 /// The node as the HTTP server calls it.
 pub struct NodeAdmin {
     node: Arc<NodeShared>,
-}
-
-/// A stored table with its names.
-#[derive(Debug, Clone)]
-struct NamedTable {
-    keyspace: String,
-    table: String,
-    id: TableId,
 }
 
 impl NodeAdmin {
@@ -86,33 +78,9 @@ impl NodeAdmin {
         &self,
         keyspace: Option<&str>,
         table: Option<&str>,
-    ) -> Result<Vec<NamedTable>, AdminError> {
-        let catalog = self.catalog().await?;
-        if let Some(name) = keyspace {
-            let known = catalog
-                .keyspace(name)
-                .ok_or_else(|| AdminError::Unknown(format!("keyspace '{name}' does not exist")))?;
-            if let Some(table) = table
-                && !known.tables.contains_key(table)
-            {
-                return Err(AdminError::Unknown(format!("table '{name}.{table}' does not exist")));
-            }
-        }
-        let mut targets = Vec::new();
-        for known in catalog.keyspaces.values() {
-            for stored in known.tables.values().filter(|stored| stored.kind == TableKind::Stored) {
-                if keyspace.is_none_or(|name| name == known.name)
-                    && table.is_none_or(|name| name == stored.name)
-                {
-                    targets.push(NamedTable {
-                        keyspace: known.name.clone(),
-                        table: stored.name.clone(),
-                        id: stored.engine_id(),
-                    });
-                }
-            }
-        }
-        Ok(targets)
+    ) -> Result<Vec<Arc<Table>>, AdminError> {
+        let selected = TableSelection::of(keyspace, table).tables(&*self.catalog().await?);
+        selected.map_err(|error| AdminError::Unknown(error.to_string()))
     }
 
     /// The ids of the selected tables; `None` without a keyspace: all, the node's own too.
@@ -125,7 +93,7 @@ impl NodeAdmin {
             return Ok(None);
         }
         let targets = self.targets(keyspace, table).await?;
-        Ok(Some(targets.into_iter().map(|target| target.id).collect()))
+        Ok(Some(targets.into_iter().map(|target| target.engine_id()).collect()))
     }
 
     /// Runs a job on every shard concurrently.
@@ -142,14 +110,14 @@ impl NodeAdmin {
 
     async fn for_each_table(
         &self,
-        targets: Vec<NamedTable>,
+        targets: Vec<Arc<Table>>,
         work: impl Fn(Rc<ShardContext>, TableId) -> LocalBoxFuture<'static, Result<()>> + Clone + Send + 'static,
     ) -> Result<(), AdminError> {
         self.on_every_shard(move |context| {
             let (targets, work) = (targets.clone(), work.clone());
             Box::pin(async move {
                 for target in targets {
-                    work(context.clone(), target.id).await?;
+                    work(context.clone(), target.engine_id()).await?;
                 }
                 Ok(())
             })
@@ -204,7 +172,7 @@ impl NodeAdmin {
 
     async fn reports(&self, keyspace: Option<&str>) -> Result<Vec<TableReport>, AdminError> {
         let targets = self.targets(keyspace, None).await?;
-        let ids: Vec<TableId> = targets.iter().map(|target| target.id).collect();
+        let ids: Vec<TableId> = targets.iter().map(|target| target.engine_id()).collect();
         let shards = self
             .on_every_shard(move |context| {
                 let ids = ids.clone();
@@ -219,10 +187,10 @@ impl NodeAdmin {
         for (shard, statistics) in shards.into_iter().enumerate() {
             for (target, (numbers, compactions)) in targets.iter().zip(statistics) {
                 let report =
-                    reports.entry((target.keyspace.clone(), target.table.clone())).or_insert_with(|| {
+                    reports.entry((target.keyspace.clone(), target.name.clone())).or_insert_with(|| {
                         TableReport {
                             keyspace: target.keyspace.clone(),
-                            table: target.table.clone(),
+                            table: target.name.clone(),
                             ..TableReport::default()
                         }
                     });
@@ -385,31 +353,32 @@ impl Admin for NodeAdmin {
         self.upgrade(keyspace, table, all).boxed()
     }
 
-    fn snapshot(
-        &self,
-        keyspace: Option<String>,
-        table: Option<String>,
-        name: String,
-    ) -> BoxFuture<'_, Result<(), AdminError>> {
-        async move {
-            let targets = self.targets(keyspace.as_deref(), table.as_deref()).await?;
-            self.for_each_table(targets, move |context, id| {
-                let name = name.clone();
-                Box::pin(async move { snapshots::take_named(&context, id, name).await })
-            })
-            .await
-        }
+    fn new_snapshot_name(&self) -> BoxFuture<'_, Result<String, AdminError>> {
+        self.on_first_shard(|context| {
+            Ok(context.node.last_snapshot.next_millis(context.clock.now_micros()).to_string())
+        })
         .boxed()
     }
 
-    fn restore(
+    fn snapshot(&self, name: String, tables: TableSelection) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.with_snapshots(|context| {
+            Box::pin(async move { member_snapshots::take(&context, name, &tables).await })
+        })
+        .boxed()
+    }
+
+    fn cluster_snapshots(
         &self,
-        name: String,
-        keyspace: Option<String>,
-        table: Option<String>,
-        into: Option<String>,
-    ) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
-        self.restore_snapshot(RestoreRequest { name, keyspace, table, into }).boxed()
+        operation: SnapshotOperation,
+    ) -> BoxFuture<'_, Result<ClusterSnapshots, AdminError>> {
+        self.with_snapshots(|context| {
+            Box::pin(async move { member_snapshots::everywhere(&context, operation).await })
+        })
+        .boxed()
+    }
+
+    fn restore(&self, request: RestoreRequest) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
+        self.restore_snapshot(request).boxed()
     }
 
     fn import(
@@ -432,15 +401,8 @@ impl Admin for NodeAdmin {
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {
-        async move {
-            self.on_every_shard(move |context| {
-                let name = name.clone();
-                Box::pin(async move { Ok(context.shard.clear_snapshot(&name).await?) })
-            })
-            .await
-            .map(|_| ())
-        }
-        .boxed()
+        self.with_snapshots(|context| Box::pin(async move { member_snapshots::clear(&context, name).await }))
+            .boxed()
     }
 
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>> {
@@ -498,7 +460,8 @@ impl Admin for NodeAdmin {
     }
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
-        self.snapshot_reports().boxed()
+        self.with_snapshots(|context| Box::pin(async move { member_snapshots::list_all(&context).await }))
+            .boxed()
     }
 
     fn check_files(

@@ -12,6 +12,7 @@ pub(crate) mod import;
 pub(crate) mod join;
 pub mod liveness;
 mod log_throttle;
+pub(crate) mod member_snapshots;
 pub mod membership;
 pub mod message;
 pub(crate) mod own_member;
@@ -100,6 +101,7 @@ async fn serve(
             context.liveness().receive_disk(context, from, announcement);
             Ok(ClusterResponse::Received)
         }
+        ClusterRequest::Snapshots { order } => member_snapshots::handle(context, &order).await,
         ClusterRequest::YouWereRemoved => {
             context.liveness().receive_removed(context, from);
             Ok(ClusterResponse::Received)

@@ -130,7 +130,7 @@ impl NodeArguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    match Arguments::parse_from(helenus_admin::with_long_options(std::env::args_os())).command {
         Command::Node(arguments) => run_node(arguments),
         Command::Check(arguments) => run_check(arguments),
         Command::Admin(arguments) => helenus_admin::main_with_args(&arguments),

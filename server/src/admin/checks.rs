@@ -34,7 +34,7 @@ impl NodeAdmin {
     /// The names of all stored tables of the schema.
     pub(super) async fn names(&self) -> Result<Names, AdminError> {
         let targets = self.targets(None, None).await?;
-        Ok(targets.into_iter().map(|it| (it.id, format!("{}.{}", it.keyspace, it.table))).collect())
+        Ok(targets.into_iter().map(|it| (it.engine_id(), it.full_name())).collect())
     }
 
     /// Examines the files of the selected tables on all shards. It goes on if the client gives up.

@@ -1,19 +1,18 @@
 //! What lies on the disk: snapshots, how they are taken and restored, and tables that the schema does not name.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
-use helenus_admin::reports::{ReplayReport, RestoredTable, SnapshotReport, UnknownTableReport};
+use helenus_admin::reports::{ReplayReport, RestoredTable, UnknownTableReport};
 use helenus_engine::TableId;
-use helenus_observe::{AdminError, ReplayRequest};
+use helenus_observe::{AdminError, ReplayRequest, RestoreRequest};
 
 use super::{NodeAdmin, failed};
 use crate::cluster::import::{self, ImportRequest};
-use crate::cluster::restore::{self, RestoreError, RestoreRequest};
+use crate::cluster::member_snapshots::SnapshotError;
+use crate::cluster::restore::{self, RestoreError};
 use crate::cluster::{replay, unknown_tables};
 use crate::shard::context::{ShardContext, run_on};
-use crate::shard::snapshots;
 
 fn refused(error: RestoreError) -> AdminError {
     match error {
@@ -70,24 +69,17 @@ impl NodeAdmin {
         restored.map_err(refused)
     }
 
-    pub(super) async fn snapshot_reports(&self) -> Result<Vec<SnapshotReport>, AdminError> {
-        let shards =
-            self.on_every_shard(|context| Box::pin(async move { snapshots::list(&context).await })).await?;
-        let mut reports: BTreeMap<(String, String), SnapshotReport> = BTreeMap::new();
-        for listed in shards.into_iter().flatten() {
-            let (name, table_id) = (listed.entry.name, listed.entry.table.to_string());
-            let report = reports.entry((name.clone(), table_id.clone())).or_insert(SnapshotReport {
-                name,
-                table_id,
-                keyspace: listed.keyspace,
-                table: listed.table,
-                created_at: listed.created_at,
-                expires_at: listed.expires_at,
-                disk_bytes: 0,
-            });
-            report.disk_bytes += listed.bytes;
-        }
-        Ok(reports.into_values().collect())
+    /// Runs an operation on snapshots as a job of the first shard, so that it completes even if the client disconnects.
+    pub(super) async fn with_snapshots<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<T, SnapshotError>> + Send + 'static,
+    ) -> Result<T, AdminError> {
+        let outcome = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+        outcome.map_err(|error| match error {
+            SnapshotError::Selection(error) => AdminError::Unknown(error.to_string()),
+            SnapshotError::Restore(error) => refused(error),
+            other => AdminError::Failed(other.to_string()),
+        })
     }
 
     pub(super) async fn unknown_table_reports(&self) -> Result<Vec<UnknownTableReport>, AdminError> {

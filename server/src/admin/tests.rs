@@ -77,3 +77,36 @@ async fn a_drained_node_takes_no_clients_and_says_so() {
     assert!(TcpStream::connect(address).is_err());
     tokio::task::spawn_blocking(move || node.shutdown()).await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn operations_on_all_members_report_on_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = start(&directory);
+    let admin = admin(&node);
+    let one = async |operation: &SnapshotOperation| {
+        let mut report = admin.cluster_snapshots(operation.clone()).await.unwrap();
+        assert_eq!(report.members.len(), 1);
+        let member = report.members.remove(0);
+        assert_eq!(member.host_id, node.shared().host_id.to_string());
+        member
+    };
+    let name = admin.new_snapshot_name().await.unwrap();
+    assert_ne!(admin.new_snapshot_name().await.unwrap(), name);
+    let tables = TableSelection::Keyspaces(vec!["system_auth".to_owned()]);
+    let take = SnapshotOperation::Take { name: name.clone(), tables };
+    let taken = one(&take).await;
+    assert!(taken.error.is_none() && taken.snapshots.iter().any(|snapshot| snapshot.table == "roles"));
+    assert!(one(&take).await.error.unwrap().contains(&name), "there is one of that name");
+    assert_eq!(one(&SnapshotOperation::List).await.snapshots, taken.snapshots);
+    let unknown = TableSelection::of(Some("nowhere"), None);
+    let unknown = SnapshotOperation::Take { name: "other".to_owned(), tables: unknown };
+    let refused = admin.cluster_snapshots(unknown).await.unwrap_err();
+    assert_eq!(refused, AdminError::Unknown("keyspace 'nowhere' does not exist".to_owned()));
+    let request =
+        |name: &str| RestoreRequest { name: name.to_owned(), keyspace: None, table: None, into: None };
+    let lacking = one(&SnapshotOperation::Restore(request("other"))).await.error.unwrap();
+    assert_eq!(lacking, "there is no snapshot 'other' of such a table on this node");
+    assert!(one(&SnapshotOperation::Clear { name }).await.error.is_none());
+    assert!(one(&SnapshotOperation::List).await.snapshots.is_empty());
+    tokio::task::spawn_blocking(move || node.shutdown()).await.unwrap().unwrap();
+}

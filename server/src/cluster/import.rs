@@ -45,7 +45,7 @@ pub struct ImportRequest {
     pub keyspace: Option<String>,
     /// Only this table of it.
     pub table: Option<String>,
-    /// The name of the table that gets the rows; see [`super::restore::RestoreRequest`].
+    /// The name of the table that gets the rows; see [`helenus_observe::RestoreRequest`].
     pub into: Option<String>,
     pub consistency: Consistency,
 }

@@ -38,6 +38,10 @@ pub enum ClusterRequest {
     ///
     /// [`DISK_STATUS`]: helenus_ring::metadata::DISK_STATUS
     Disk(DiskAnnouncement),
+    /// Carry out an operation on the receiver's snapshots (JSON). From the feature level [`MEMBER_SNAPSHOTS`] on.
+    ///
+    /// [`MEMBER_SNAPSHOTS`]: helenus_ring::metadata::MEMBER_SNAPSHOTS
+    Snapshots { order: String },
 }
 
 /// The kinds of messages of the metadata log.
@@ -78,6 +82,10 @@ pub enum ClusterResponse {
     Refused(Refusal),
     /// The answer to messages that need none.
     Received,
+    /// What was done with snapshots (JSON).
+    Snapshots {
+        answer: String,
+    },
 }
 
 impl ServiceRequest for ClusterRequest {

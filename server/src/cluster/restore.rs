@@ -13,6 +13,7 @@ use std::rc::Rc;
 use helenus_admin::reports::RestoredTable;
 use helenus_engine::TableId;
 use helenus_engine::shard::Restored;
+use helenus_observe::RestoreRequest;
 use helenus_query::error::RequestError;
 use helenus_query::schema::ddl::SnapshotSchema;
 use helenus_query::schema::system_keyspaces;
@@ -21,19 +22,6 @@ use crate::cluster::schema;
 use crate::shard::context::{ShardContext, from_every_shard};
 use crate::shard::snapshots;
 use crate::streaming::cleanup::{CleanupError, clean_table};
-
-/// A request to restore tables from a snapshot.
-#[derive(Debug, Clone)]
-pub struct RestoreRequest {
-    /// The name of the snapshot.
-    pub name: String,
-    /// Only tables of this keyspace.
-    pub keyspace: Option<String>,
-    /// Only this table of it.
-    pub table: Option<String>,
-    /// The name of the table that gets the rows, in the same keyspace; without one it is the snapshot's.
-    pub into: Option<String>,
-}
 
 /// The reason why a restore was not carried out, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -87,14 +75,10 @@ pub async fn restore(
     context: &Rc<ShardContext>,
     request: RestoreRequest,
 ) -> Result<Vec<RestoredTable>, RestoreError> {
-    if context.cluster_view().topology.in_transition().is_some() {
-        return Err(RestoreError::RingIsChanging);
-    }
+    check_ring(context)?;
     let epoch = context.cluster_view().topology.epoch;
     let schemas = schemas(context, &request.name, request.keyspace.as_ref(), request.table.as_ref()).await?;
-    if request.into.is_some() && schemas.len() > 1 {
-        return Err(RestoreError::SeveralTables(schemas.len()));
-    }
+    check_count(schemas.len(), &request)?;
     let mut restored = Vec::new();
     for (id, schema) in schemas {
         let (keyspace, own_name) = (schema.table().keyspace.clone(), schema.table().name.clone());
@@ -128,6 +112,17 @@ pub async fn restore(
         });
     }
     Ok(restored)
+}
+
+/// Refuses a restore while rows change owners.
+pub(super) fn check_ring(context: &ShardContext) -> Result<(), RestoreError> {
+    let is_changing = context.cluster_view().topology.in_transition().is_some();
+    if is_changing { Err(RestoreError::RingIsChanging) } else { Ok(()) }
+}
+
+/// Refuses to restore several tables into one.
+pub(super) fn check_count(tables: usize, request: &RestoreRequest) -> Result<(), RestoreError> {
+    if request.into.is_some() && tables > 1 { Err(RestoreError::SeveralTables(tables)) } else { Ok(()) }
 }
 
 /// The schemas of the wanted tables, by the ids that they had.

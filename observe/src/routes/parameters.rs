@@ -1,0 +1,275 @@
+//! The parameters of a request, decoded and checked.
+
+use std::path::PathBuf;
+
+use cql_lite::frame::Consistency;
+use cql_lite::types::time::parse_write_time;
+use helenus_query::schema::selection::TableSelection;
+use percent_encoding::percent_decode_str;
+use uuid::Uuid;
+
+use crate::admin::{ReplayRequest, RestoreRequest};
+
+/// Longest name of a snapshot.
+const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
+
+/// The reason why parameters are refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct ParameterError(String);
+
+/// The decoded parameters of a query, each at most once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Parameters(Vec<(&'static str, String)>);
+
+impl Parameters {
+    pub(super) fn parse(query: &str, known: &'static [&'static str]) -> Result<Self, ParameterError> {
+        let refuse = |message| Err(ParameterError(message));
+        let mut parameters = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let Some(name) = known.iter().find(|known| **known == name) else {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return refuse(format!("unknown parameter '{name}'; known here: {known}"));
+            };
+            let Ok(value) = percent_decode_str(value).decode_utf8() else {
+                return refuse(format!("parameter '{name}' is not UTF-8"));
+            };
+            // An unset variable in a script must not turn one keyspace into all of them.
+            if value.is_empty() {
+                return refuse(format!("parameter '{name}' is empty"));
+            }
+            if parameters.0.iter().any(|(seen, _)| seen == name) {
+                return refuse(format!("parameter '{name}' is given twice"));
+            }
+            parameters.0.push((name, value.into_owned()));
+        }
+        Ok(parameters)
+    }
+
+    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+        let index = self.0.iter().position(|(candidate, _)| *candidate == name)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    /// Keyspace and table.
+    pub(super) fn scope(&mut self) -> Result<(Option<String>, Option<String>), ParameterError> {
+        let (keyspace, table) = (self.take("keyspace"), self.take("table"));
+        if keyspace.is_none() && table.is_some() {
+            return Err(ParameterError("parameter 'table' needs parameter 'keyspace'".to_owned()));
+        }
+        Ok((keyspace, table))
+    }
+
+    /// `true` or `false`; `false` when it is not given.
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, ParameterError> {
+        match self.take(name).as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => Err(ParameterError(format!("parameter '{name}' is '{other}', not true or false"))),
+        }
+    }
+
+    pub(super) fn host_id(&mut self) -> Result<Uuid, ParameterError> {
+        let Some(text) = self.take("host_id") else {
+            return Err(ParameterError("parameter 'host_id' is missing".to_owned()));
+        };
+        text.parse().map_err(|_| ParameterError(format!("parameter 'host_id': '{text}' is no UUID")))
+    }
+
+    /// Bytes a second, given as MiB; 0 is no limit.
+    pub(super) fn rate(&mut self) -> Result<Option<u64>, ParameterError> {
+        let text = self.take("mebibytes_per_second").unwrap_or_default();
+        let mebibytes = text.parse::<u64>().ok().filter(|mebibytes| *mebibytes <= 1 << 20);
+        let Some(mebibytes) = mebibytes else {
+            let message = "parameter 'mebibytes_per_second' must be a number up to 1048576; 0 is no limit";
+            return Err(ParameterError(message.to_owned()));
+        };
+        Ok((mebibytes > 0).then_some(mebibytes << 20))
+    }
+
+    /// What is to be written of archived commit logs.
+    pub(super) fn replay(&mut self) -> Result<ReplayRequest, ParameterError> {
+        let (keyspace, table) = self.scope()?;
+        let since = self.write_time("since")?.map_or(i64::MIN, |since| since.saturating_add(1));
+        let until = self.write_time("until")?.unwrap_or(i64::MAX);
+        if since > until {
+            return Err(ParameterError("parameter 'since' must be before 'until'".to_owned()));
+        }
+        let snapshot = self.given_snapshot_name()?;
+        Ok(ReplayRequest {
+            directory: self.directory()?,
+            snapshot,
+            keyspace,
+            table,
+            into: self.take("into"),
+            timestamps: since..=until,
+            consistency: self.write_level()?,
+        })
+    }
+
+    /// The time of a write, in microseconds.
+    fn write_time(&mut self, name: &str) -> Result<Option<i64>, ParameterError> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        parse_write_time(&text).map(Some).map_err(|_| {
+            ParameterError(format!(
+                "parameter '{name}' is neither a number of microseconds nor a time: {text}"
+            ))
+        })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(candidate, _)| *candidate == name)
+    }
+
+    /// A directory of this machine.
+    pub(super) fn directory(&mut self) -> Result<PathBuf, ParameterError> {
+        let directory = self.take("directory").map(PathBuf::from);
+        directory.filter(|path| path.is_absolute()).ok_or_else(|| {
+            ParameterError("parameter 'directory' must be an absolute path of this machine".to_owned())
+        })
+    }
+
+    /// A consistency level of writes; ALL when it is not given.
+    pub(super) fn write_level(&mut self) -> Result<Consistency, ParameterError> {
+        use Consistency::{All, EachQuorum, LocalOne, LocalQuorum, One, Quorum, Three, Two};
+        let Some(text) = self.take("consistency") else { return Ok(All) };
+        let levels = [All, EachQuorum, LocalOne, LocalQuorum, One, Quorum, Three, Two];
+        text.parse().ok().filter(|level| levels.contains(level)).ok_or_else(|| {
+            ParameterError(format!("parameter 'consistency' is no consistency level of writes: {text}"))
+        })
+    }
+
+    /// Keyspaces and tables of a snapshot; as nodetool has it, one of the two ways to name tables excludes the other.
+    pub(super) fn selection(&mut self) -> Result<TableSelection, ParameterError> {
+        let (tables, keyspaces, table) = (self.list("tables")?, self.list("keyspace")?, self.take("table"));
+        let refuse = |message: &str| Err(ParameterError(message.to_owned()));
+        match (tables, keyspaces, table) {
+            (None, None, None) => Ok(TableSelection::All),
+            (None, Some(keyspaces), None) => Ok(TableSelection::Keyspaces(keyspaces)),
+            (None, Some(keyspaces), Some(table)) => match <[String; 1]>::try_from(keyspaces) {
+                Ok([keyspace]) => Ok(TableSelection::Tables(vec![(keyspace, table)])),
+                Err(_) => refuse("parameter 'table' needs one and only one keyspace"),
+            },
+            (None, None, Some(_)) => refuse("parameter 'table' needs parameter 'keyspace'"),
+            (Some(tables), None, None) => {
+                let names = tables.into_iter().map(|name| match name.split_once('.') {
+                    Some((keyspace, table))
+                        if !keyspace.is_empty() && !table.is_empty() && !table.contains('.') =>
+                    {
+                        Ok((keyspace.to_owned(), table.to_owned()))
+                    }
+                    _ => Err(ParameterError(format!("'{name}' in parameter 'tables' is not KEYSPACE.TABLE"))),
+                });
+                names.collect::<Result<_, _>>().map(TableSelection::Tables)
+            }
+            (Some(_), _, _) => refuse("parameter 'tables' excludes 'keyspace' and 'table'"),
+        }
+    }
+
+    /// Names that are separated by commas.
+    fn list(&mut self, name: &str) -> Result<Option<Vec<String>>, ParameterError> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+        if names.iter().any(String::is_empty) {
+            return Err(ParameterError(format!("parameter '{name}' has an empty name: {text}")));
+        }
+        Ok(Some(names))
+    }
+
+    /// What is to be restored from a snapshot.
+    pub(super) fn restore(&mut self) -> Result<RestoreRequest, ParameterError> {
+        let (keyspace, table) = self.scope()?;
+        Ok(RestoreRequest { name: self.snapshot_name()?, keyspace, table, into: self.take("into") })
+    }
+
+    /// The name of a snapshot, if one is given.
+    pub(super) fn given_snapshot_name(&mut self) -> Result<Option<String>, ParameterError> {
+        if self.has("name") { self.snapshot_name().map(Some) } else { Ok(None) }
+    }
+
+    /// The name of a snapshot, which becomes the name of a directory.
+    pub(super) fn snapshot_name(&mut self) -> Result<String, ParameterError> {
+        let Some(name) = self.take("name") else {
+            return Err(ParameterError("parameter 'name' is missing".to_owned()));
+        };
+        let is_safe = name.len() <= SNAPSHOT_NAME_BYTES_MAX
+            && !name.starts_with('.')
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        if !is_safe {
+            return Err(ParameterError(format!(
+                "parameter 'name' must be at most {SNAPSHOT_NAME_BYTES_MAX} letters, digits, '_', '-' or '.', \
+                 not starting with '.'"
+            )));
+        }
+        Ok(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &[&str] = &["keyspace", "table", "name"];
+
+    fn refused(query: &str) -> String {
+        Parameters::parse(query, KNOWN).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let mut parameters = Parameters::parse("table=Caf%C3%A9&keyspace=a%26b", KNOWN).unwrap();
+        assert_eq!(parameters.scope(), Ok((Some("a&b".to_owned()), Some("Café".to_owned()))));
+    }
+
+    #[test]
+    fn invalid_parameters_are_refused_by_name() {
+        assert_eq!(refused("tabel=x"), "unknown parameter 'tabel'; known here: keyspace, table, name");
+        assert_eq!(refused("table=x&table=y"), "parameter 'table' is given twice");
+        assert_eq!(refused("table=%FF"), "parameter 'table' is not UTF-8");
+        assert_eq!(refused("keyspace="), "parameter 'keyspace' is empty");
+        assert_eq!(refused("keyspace"), "parameter 'keyspace' is empty");
+    }
+
+    #[test]
+    fn a_table_needs_its_keyspace() {
+        let refusal = Parameters::parse("table=x", KNOWN).unwrap().scope().unwrap_err();
+        assert_eq!(refusal.to_string(), "parameter 'table' needs parameter 'keyspace'");
+    }
+
+    #[test]
+    fn a_snapshot_name_cannot_leave_its_directory() {
+        for name in ["..", ".hidden", "a/b", "a%2Fb", "a%00", "a b", &"x".repeat(129)] {
+            let mut parameters = Parameters::parse(&format!("name={name}"), KNOWN).unwrap();
+            assert!(parameters.snapshot_name().is_err(), "{name}");
+        }
+        let mut parameters = Parameters::parse("name=before_upgrade-1.2", KNOWN).unwrap();
+        assert_eq!(parameters.snapshot_name(), Ok("before_upgrade-1.2".to_owned()));
+    }
+
+    #[test]
+    fn tables_are_selected_as_in_nodetool() {
+        let select =
+            |query: &str| Parameters::parse(query, &["keyspace", "table", "tables"]).unwrap().selection();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(select(""), Ok(TableSelection::All));
+        assert_eq!(select("keyspace=a"), Ok(TableSelection::Keyspaces(names(&["a"]))));
+        assert_eq!(select("keyspace=a,b"), Ok(TableSelection::Keyspaces(names(&["a", "b"]))));
+        let table = |keyspace: &str, table: &str| (keyspace.to_owned(), table.to_owned());
+        assert_eq!(select("keyspace=a&table=t"), Ok(TableSelection::Tables(vec![table("a", "t")])));
+        let tables = TableSelection::Tables(vec![table("a", "t"), table("b", "u")]);
+        assert_eq!(select("tables=a.t,b.u"), Ok(tables));
+        for (query, message) in [
+            ("keyspace=a,b&table=t", "parameter 'table' needs one and only one keyspace"),
+            ("table=t", "parameter 'table' needs parameter 'keyspace'"),
+            ("tables=a.t&keyspace=a", "parameter 'tables' excludes 'keyspace' and 'table'"),
+            ("tables=a.t&table=t", "parameter 'tables' excludes 'keyspace' and 'table'"),
+            ("tables=a", "'a' in parameter 'tables' is not KEYSPACE.TABLE"),
+            ("tables=a.", "'a.' in parameter 'tables' is not KEYSPACE.TABLE"),
+            ("tables=a.t.u", "'a.t.u' in parameter 'tables' is not KEYSPACE.TABLE"),
+            ("keyspace=a,,b", "parameter 'keyspace' has an empty name: a,,b"),
+        ] {
+            assert_eq!(select(query).unwrap_err().to_string(), message);
+        }
+    }
+}
