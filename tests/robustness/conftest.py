@@ -2,7 +2,6 @@
 
 import os
 import socket
-import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +24,7 @@ def program():
 
 def admin(node, *words):
     """The exit status and the output of `helenus admin`."""
-    command = [program(), "admin", "--url", f"http://{node.http_address}", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, done.stdout + done.stderr
+    return node.admin(*words)
 
 
 def new_node(**options):

@@ -209,6 +209,12 @@ class Node:
         text = self.log_path.read_text(errors="replace").splitlines() if self.log_path.is_file() else []
         return "\n".join([f"--- {self.log_path}", *text[-lines:]])
 
+    def admin(self, *words):
+        """The exit status and the output of `helenus admin`."""
+        command = [self.program, "admin", "--url", f"http://{self.http_address}", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout + done.stderr
+
     def administer(self, action, **parameters):
         """POST to the administration port: `flush`, `compact`, `snapshot`; raises `NodeError` with its answer."""
         query = urllib.parse.urlencode(parameters)
