@@ -361,17 +361,15 @@ impl Admin for NodeAdmin {
     }
 
     fn snapshot(&self, name: String, tables: TableSelection) -> BoxFuture<'_, Result<(), AdminError>> {
-        self.with_snapshots(|context| {
-            Box::pin(async move { member_snapshots::take(&context, name, &tables).await })
-        })
-        .boxed()
+        self.back_up(|context| Box::pin(async move { member_snapshots::take(&context, name, &tables).await }))
+            .boxed()
     }
 
     fn cluster_snapshots(
         &self,
         operation: SnapshotOperation,
     ) -> BoxFuture<'_, Result<ClusterSnapshots, AdminError>> {
-        self.with_snapshots(|context| {
+        self.back_up(|context| {
             Box::pin(async move { member_snapshots::everywhere(&context, operation).await })
         })
         .boxed()
@@ -401,8 +399,7 @@ impl Admin for NodeAdmin {
     }
 
     fn clear_snapshot(&self, name: String) -> BoxFuture<'_, Result<(), AdminError>> {
-        self.with_snapshots(|context| Box::pin(async move { member_snapshots::clear(&context, name).await }))
-            .boxed()
+        self.back_up(|context| Box::pin(async move { member_snapshots::clear(&context, name).await })).boxed()
     }
 
     fn drain(&self) -> BoxFuture<'_, Result<(), AdminError>> {
@@ -460,8 +457,7 @@ impl Admin for NodeAdmin {
     }
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotReport>, AdminError>> {
-        self.with_snapshots(|context| Box::pin(async move { member_snapshots::list_all(&context).await }))
-            .boxed()
+        self.back_up(|context| Box::pin(async move { member_snapshots::list_all(&context).await })).boxed()
     }
 
     fn check_files(

@@ -32,45 +32,26 @@ impl NodeAdmin {
         &self,
         request: RestoreRequest,
     ) -> Result<Vec<RestoredTable>, AdminError> {
-        self.restored(move |context| Box::pin(async move { restore::restore(&context, request).await })).await
+        self.back_up(|context| Box::pin(async move { Ok(restore::restore(&context, request).await?) })).await
     }
 
     pub(super) async fn import_files(
         &self,
         request: ImportRequest,
     ) -> Result<Vec<RestoredTable>, AdminError> {
-        self.restored(move |context| Box::pin(async move { import::import(&context, request).await })).await
+        self.back_up(|context| Box::pin(async move { Ok(import::import(&context, request).await?) })).await
     }
 
     pub(super) async fn replay_logs(&self, request: ReplayRequest) -> Result<ReplayReport, AdminError> {
-        let job = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
-            Box::pin(async move { replay::replay(&context, request).await })
-        };
-        let replayed = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
-        replayed.map_err(refused)
+        self.back_up(|context| Box::pin(async move { Ok(replay::replay(&context, request).await?) })).await
     }
 
     pub(super) async fn archive_logs(&self) -> Result<(), AdminError> {
-        let job = |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
-            Box::pin(async move { replay::archive_log(&context).await })
-        };
-        let archived = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
-        archived.map_err(|error| failed(&error))
+        self.back_up(|context| Box::pin(async move { Ok(replay::archive_log(&context).await?) })).await
     }
 
-    /// Runs a restore or an import as a job of the first shard, so that it completes even if the client disconnects.
-    async fn restored(
-        &self,
-        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<Vec<RestoredTable>, RestoreError>>
-        + Send
-        + 'static,
-    ) -> Result<Vec<RestoredTable>, AdminError> {
-        let restored = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
-        restored.map_err(refused)
-    }
-
-    /// Runs an operation on snapshots as a job of the first shard, so that it completes even if the client disconnects.
-    pub(super) async fn with_snapshots<T: Send + 'static>(
+    /// Runs an operation that makes or uses backups as a job of the first shard, so that it completes even if the client disconnects.
+    pub(super) async fn back_up<T: Send + 'static>(
         &self,
         job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<T, SnapshotError>> + Send + 'static,
     ) -> Result<T, AdminError> {
