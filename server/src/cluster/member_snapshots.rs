@@ -281,8 +281,6 @@ async fn restore_everywhere(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use helenus_ring::HostId;
     use helenus_testing::member;
 
