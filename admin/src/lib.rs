@@ -625,7 +625,7 @@ mod tests {
         let report = serde_json::json!({ "name": "n", "members": [
             { "host_id": "1", "address": "10.0.0.1:7000", "error": null, "snapshots": [
                 { "name": "n", "table_id": "7", "keyspace": "a", "table": "t", "created_at": "", "expires_at": "", "disk_bytes": 512 },
-            ] },
+            ], "tables": [{ "keyspace": "a", "table": "t", "file_count": 1, "disk_bytes": 512 }] },
             { "host_id": "2", "address": "10.0.0.2:7000", "error": "the member is down" },
         ] });
         let command = |words: &[&str]| {

@@ -75,7 +75,7 @@ pub fn taken(member: &MemberSnapshots) -> String {
 
 /// What the members did; `done` describes it for one that did not fail, in one line or several.
 pub fn cluster_snapshots(report: &ClusterSnapshots, done: impl Fn(&MemberSnapshots) -> String) -> String {
-    let mut text = report.name.iter().map(|name| format!("snapshot: {name}\n")).collect::<String>();
+    let mut text = report.name.as_ref().map_or_else(String::new, |name| format!("snapshot: {name}\n"));
     for member in &report.members {
         let outcome = match &member.error {
             Some(error) => format!(" failed: {error}\n"),
