@@ -99,6 +99,7 @@ def test_a_member_that_is_down_and_one_without_the_snapshot_are_named(three_node
     third.start()
     until("the member is up", lambda: all(member["is_up"] for member in Cluster.status(first)["members"]))
     lists = until("the member answers", lambda: tables_of(first, name))
+    until("one schema", lambda: len(first.report("describecluster")["schema_versions"]) == 1)
     assert lists == {first.host: ["items"], second.host: ["items"], third.host: []}
     # What the member has of the restored table comes by no snapshot: all rows are here only once one is asked at ALL.
     status, said = first.admin("restore", "--cluster", "-t", name)
