@@ -378,9 +378,11 @@ impl AdminCommand {
             Self::Restore { cluster: true, .. } => {
                 tables::cluster_snapshots(&read(answer)?, |member| tables::restored(&member.tables))
             }
-            Self::Snapshot { .. } => {
-                format!("snapshot: {}\n", answer.get("name").and_then(Value::as_str).unwrap_or_default())
-            }
+            Self::Snapshot { .. } => match answer.get("name").and_then(Value::as_str) {
+                Some(name) => format!("snapshot: {name}\n"),
+                // The node has an older program: the name is the one that was given.
+                None => "done\n".to_owned(),
+            },
             Self::Health => match answer.get("remark").and_then(Value::as_str) {
                 Some(remark) => format!("up; {remark}\n"),
                 None => "up\n".to_owned(),

@@ -85,13 +85,17 @@ pub async fn take(
 ) -> Result<(), SnapshotError> {
     let tables = tables.tables(&context.catalog())?;
     let ids: Vec<TableId> = tables.iter().map(|table| table.engine_id()).collect();
+    // Also what only some of the shards have, after a snapshot that failed half way.
+    let present = from_every_shard(context, |context| {
+        Box::pin(async move { Ok(context.shard.list_snapshots().await?) })
+    })
+    .await?;
+    if present.iter().flatten().any(|entry| entry.name == name && ids.contains(&entry.table)) {
+        return Err(RequestError::from(EngineError::SnapshotExists(name)).into());
+    }
     on_every_shard(context, move |context| {
         let (name, ids) = (name.clone(), ids.clone());
         Box::pin(async move {
-            let present = context.shard.list_snapshots().await?;
-            if present.iter().any(|entry| entry.name == name && ids.contains(&entry.table)) {
-                return Err(EngineError::SnapshotExists(name).into());
-            }
             for id in ids {
                 snapshots::take_named(&context, id, name.clone()).await?;
             }
