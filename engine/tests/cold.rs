@@ -5,10 +5,13 @@
 mod support;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use helenus_engine::io::{Disk, ManualClock, SimulatedDisk};
+use helenus_engine::io::{Disk, ManualClock, SimulatedDisk, SplitMix64};
+use helenus_engine::key::{self, full_key};
+use helenus_engine::read::ScanRequest;
 use helenus_engine::shard::Attempt;
 use helenus_engine::{EngineError, Shard, Step, TableOptions, TableWriterOptions};
 use support::model::VisibleRow;
@@ -150,4 +153,149 @@ fn damage_ahead_of_a_read_that_ends_before_it_does_not_fail_the_read() {
         assert!(all.is_err(), "the damage is noticed by a read that comes there");
         assert_eq!(shard.read_cold(|| first_row(&shard)).await.unwrap(), expected);
     });
+}
+
+/// Reads the first `limit` rows of each partition and skips the others, in pages of random sizes. Where blocks are missing it goes on
+/// behind the rows that it has.
+async fn read_heads(
+    shard: &Shard,
+    (reversed, now_seconds): (bool, u32),
+    limit: usize,
+    columns: Option<&[u32]>,
+    random: &mut SplitMix64,
+) -> Vec<VisibleRow> {
+    let (mut start, mut end) = (support::EVERYTHING.0.to_vec(), support::EVERYTHING.1.to_vec());
+    let mut rows: Vec<VisibleRow> = Vec::new();
+    let mut of_partition = 0;
+    loop {
+        let page_end = rows.len() + 1 + random.below(4) as usize;
+        let mut cold = shard.cold_read();
+        let is_end = loop {
+            let before = rows.len();
+            let (from, to) = (start.clone(), end.clone());
+            let read = || -> Result<bool, EngineError> {
+                let request =
+                    ScanRequest { start: &from, end: &to, now_seconds, ..support::request(reversed) };
+                let mut scan = shard.scan_heads(&request, columns)?;
+                while rows.len() < page_end {
+                    let Step::Row(view) = scan.next()? else { return Ok(true) };
+                    let prefix = key::prefix_length(view.key).unwrap();
+                    let is_same = rows.last().is_some_and(|last| last.key.starts_with(&view.key[..prefix]));
+                    of_partition = if is_same { of_partition + 1 } else { 1 };
+                    rows.push(VisibleRow::of(&view));
+                    let is_done = of_partition >= limit;
+                    let passed = if is_done { &view.key[..prefix] } else { view.key };
+                    if reversed {
+                        end = passed.to_vec();
+                    } else {
+                        start = [passed, if is_done { key::PARTITION_END } else { &[0] }].concat();
+                    }
+                    if is_done {
+                        scan.skip_partition()?;
+                    }
+                }
+                Ok(false)
+            };
+            match shard.attempt(read).unwrap() {
+                Attempt::Done(is_end) => break is_end,
+                Attempt::Missing(missing) => {
+                    cold.fetch_ahead(missing, rows.len() > before).await.unwrap();
+                }
+            }
+        };
+        if is_end {
+            return rows;
+        }
+    }
+}
+
+#[test]
+fn skipping_gives_the_heads_of_what_a_whole_scan_returns() {
+    let (mut heads, mut rows_in_all) = (0, 0);
+    for seed in 0..12 {
+        let disk = SimulatedDisk::new(seed);
+        prepared(&disk, seed);
+        for cache_bytes in CACHES {
+            run_local(async {
+                let shard = open(&disk, cache_bytes).await;
+                let mut random = SplitMix64::new(seed);
+                // The memtable has its part, of which some deletes what is in the files.
+                let mut generator = Generator {
+                    partitions: 6,
+                    rows: 40,
+                    range_deletes: 4,
+                    ..Generator::new(seed + 1000 + cache_bytes as u64)
+                };
+                for _ in 0..20 {
+                    shard.apply(&generator.mutation(TABLE, START_MICROS).view().unwrap()).unwrap();
+                }
+                // Now, and when most of what expires has.
+                for (reversed, now_seconds) in
+                    [(false, NOW), (true, NOW), (false, NOW + 150), (true, NOW + 150)]
+                {
+                    let all = support::read_all(&shard, support::EVERYTHING, reversed, now_seconds).unwrap();
+                    rows_in_all += all.len();
+                    for limit in [1, 2, 5] {
+                        let mut taken: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+                        let expected: Vec<_> = all
+                            .iter()
+                            .filter(|row| {
+                                let prefix = key::prefix_length(&row.key).unwrap();
+                                let taken = taken.entry(row.key[..prefix].to_vec()).or_default();
+                                *taken += 1;
+                                *taken <= limit
+                            })
+                            .cloned()
+                            .collect();
+                        heads += expected.len();
+                        let place = format!(
+                            "seed {seed}, cache {cache_bytes}, reversed {reversed}, now {now_seconds}, {limit} rows"
+                        );
+                        let how = (reversed, now_seconds);
+                        let found = read_heads(&shard, how, limit, None, &mut random).await;
+                        assert!(found == expected, "{place}");
+                        // Values of the other columns do not count, rows do.
+                        let found = read_heads(&shard, how, limit, Some(&[0]), &mut random).await;
+                        let keys =
+                            |rows: &[VisibleRow]| rows.iter().map(|row| row.key.clone()).collect::<Vec<_>>();
+                        assert!(keys(&found) == keys(&expected), "{place}, projected");
+                    }
+                }
+            });
+        }
+    }
+    assert!(heads * 2 < rows_in_all * 3, "{heads} rows are in heads of three sizes, {rows_in_all} in all");
+}
+
+#[test]
+fn a_read_of_heads_passes_over_the_blocks_within_partitions() {
+    const PARTITIONS: u64 = 30;
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let shard = open(&disk, 64 << 20).await;
+        // About 20 blocks each.
+        for partition in 0..PARTITIONS {
+            for row in 0..100 {
+                let mutation = support::put(partition as i64, row, 1, &[partition as u8 ^ row; 60]);
+                shard.apply(&mutation.view().unwrap()).unwrap();
+            }
+        }
+        shard.flush(TABLE).await.unwrap();
+        shard.close().await.unwrap();
+    });
+    for reversed in [false, true] {
+        run_local(async {
+            let shard = open(&disk, 64 << 20).await;
+            let before = disk.part_reads();
+            let mut random = SplitMix64::new(1);
+            let rows = read_heads(&shard, (reversed, NOW), 1, None, &mut random).await;
+            let expected = (0..PARTITIONS as i64)
+                .map(|token| full_key(token, b"key", &[2, if reversed { 100 } else { 1 }]).unwrap());
+            let expected: Vec<_> = if reversed { expected.rev().collect() } else { expected.collect() };
+            assert!(rows.iter().map(|row| &row.key).eq(&expected));
+            // Blocks that are not adjacent are read one by one: one or two at the border of two partitions.
+            let reads = disk.part_reads() - before;
+            assert!((PARTITIONS..=3 * PARTITIONS).contains(&reads), "{reads} reads of the disk");
+        });
+    }
 }

@@ -5,4 +5,5 @@ pub mod evaluate;
 pub mod keys;
 pub mod modify;
 pub mod paging;
+pub mod row_filters;
 pub mod select;

@@ -173,6 +173,90 @@ def test_limits_and_distinct_hold_over_pages(node):
         assert counted.one().count == PARTITIONS
 
 
+MIXED = 2000
+"""Partitions of k.mixed. Each has a static value unless 5 divides its key, and up to six rows; none if 7 divides it."""
+
+
+def mixed():
+    """The rows of k.mixed as {k: (s, [(c, v)])}."""
+    return {
+        k: (None if k % 5 == 0 else k % 11, [] if k % 7 == 0 else [(c, (k * 31 + c) % 97) for c in range(k % 6 + 1)])
+        for k in range(MIXED)
+    }
+
+
+@pytest.fixture(scope="module")
+def mixed_rows(node):
+    """Fills k.mixed in parts that lie in files and in the memtable, with deleted rows; returns what is there."""
+    expected = mixed()
+    with driver_session(node) as session:
+        session.execute("CREATE TABLE mixed (k int, c int, s int STATIC, v int, PRIMARY KEY (k, c))")
+        static = session.prepare("INSERT INTO k.mixed (k, s) VALUES (?, ?)")
+        row = session.prepare("INSERT INTO k.mixed (k, c, v) VALUES (?, ?, ?)")
+        delete = session.prepare("DELETE FROM k.mixed WHERE k = ? AND c = ?")
+        for part in range(3):
+            waiting = []
+            for k, (s, rows) in expected.items():
+                if s is not None and k % 3 == part:
+                    waiting.append(session.execute_async(static, (k, s)))
+                waiting += [session.execute_async(row, (k, c, v)) for c, v in rows if (k + c) % 3 == part]
+            for future in waiting:
+                future.result()
+            if part < 2:
+                node.administer("flush", keyspace="k", table="mixed")
+        for k in range(0, MIXED, 4):
+            session.execute(delete, (k, 0))
+            s, rows = expected[k]
+            expected[k] = (s, rows[1:])
+    return {k: (s, rows) for k, (s, rows) in expected.items() if s is not None or rows}
+
+
+@pytest.mark.parametrize("page_rows", [13, 500, 5000])
+def test_filters_leave_out_the_same_rows_on_every_shard(node, mixed_rows, page_rows):
+    everything = [(k, c, s, v) for k, (s, rows) in mixed_rows.items() for c, v in rows]
+    statics = [(k, None, s, None) for k, (s, rows) in mixed_rows.items() if not rows]
+    first = {}
+    for k, c, s, v in everything:
+        first.setdefault(k, (k, c, s, v))
+    some = range(0, MIXED, 400)
+    cases = {
+        "": everything + statics,
+        "WHERE v = 5": [row for row in everything if row[3] == 5],
+        "WHERE v = 1000": [],
+        "WHERE s = 3": [row for row in everything + statics if row[2] == 3],
+        "WHERE s = 3 AND v > 50": [row for row in everything if row[2] == 3 and row[3] > 50],
+        "WHERE c = 2": [row for row in everything if row[1] == 2],
+        "WHERE c IN (1, 4) AND v <= 40": [row for row in everything if row[1] in (1, 4) and row[3] <= 40],
+        f"WHERE k IN ({', '.join(map(str, some))}) AND v > 3": [
+            row for row in everything if row[0] in some and row[3] > 3
+        ],
+        "PER PARTITION LIMIT 1": list(first.values()) + statics,
+    }
+    with driver_session(node) as session:
+
+        def answer(text):
+            return [tuple(row) for rows, _ in pages(session, text, page_rows) for row in rows]
+
+        def in_any_order(rows):
+            return sorted(rows, key=repr)
+
+        for condition, expected in cases.items():
+            rows = answer(f"SELECT k, c, s, v FROM k.mixed {condition} ALLOW FILTERING")
+            assert in_any_order(rows) == in_any_order(expected), condition
+        limited = answer("SELECT k, c FROM k.mixed WHERE v > 20 PER PARTITION LIMIT 2 ALLOW FILTERING")
+        passing = {}
+        for k, c, _, v in everything:
+            if v > 20:
+                passing.setdefault(k, []).append((k, c))
+        assert in_any_order(limited) == in_any_order([row for rows in passing.values() for row in rows[:2]])
+        counted = answer("SELECT k, count(*) FROM k.mixed WHERE v > 20 GROUP BY k ALLOW FILTERING")
+        assert in_any_order(counted) == in_any_order([(k, len(rows)) for k, rows in passing.items()])
+        distinct = answer("SELECT DISTINCT k, s FROM k.mixed")
+        assert in_any_order(distinct) == in_any_order([(k, s) for k, (s, _) in mixed_rows.items()])
+        distinct = answer("SELECT DISTINCT k FROM k.mixed WHERE s = 3 ALLOW FILTERING")
+        assert in_any_order(distinct) == in_any_order([(k,) for k, (s, _) in mixed_rows.items() if s == 3])
+
+
 def paging_state_of(answer):
     """Out of a RESULT of rows: flags, number of columns, then the state."""
     kind, flags, _, length = struct.unpack(">iiii", answer.body[:16])

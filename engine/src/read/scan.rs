@@ -422,10 +422,20 @@ impl<'s> Scan<'s> {
             start.clone_from(prefix);
             start.extend_from_slice(key::PARTITION_END);
         }
+        let mut not_cached = None;
         for (source, is_inside) in sources.iter_mut().zip(is_inside) {
-            if is_inside {
-                source.seek(Bounds { start, end, reversed: self.reversed })?;
+            if !is_inside {
+                continue;
             }
+            match source.seek(Bounds { start, end, reversed: self.reversed }) {
+                Ok(()) => {}
+                // The other sources note what they miss, so that all of it is fetched at once.
+                Err(error @ TableError::NotCached { .. }) => not_cached = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(error) = not_cached {
+            return Err(error.into());
         }
         self.look_for_range_tombstones();
         Ok(())

@@ -17,13 +17,16 @@ use futures::future::try_join_all;
 use super::fetches::Blocks;
 use super::state::Shard;
 use crate::error::EngineError;
-use crate::table::{BlockCache, MissingBlock, TableError};
+use crate::table::{BlockCache, MissingBlock, ReadPattern, TableError};
 
 /// The most blocks that one fetch reads. A long read always fetches this many. Other reads fetch one block in their first
 /// attempt, four times as many in each later one, and this many from the fourth attempt on.
 const FETCHED_BLOCKS_MAX: usize = 64;
 /// The most bytes of the file that one fetch reads, unless its first block alone is larger.
 const FETCHED_BYTES_MAX: u64 = 1 << 20;
+
+/// The most bytes of blocks that are held for a read that goes on where it stopped.
+const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The result of [`Shard::attempt`].
 pub enum Attempt<T> {
@@ -41,6 +44,7 @@ pub struct ColdRead<'s> {
     next_blocks: usize,
     /// Tables and offsets.
     held: Vec<(u64, u64)>,
+    held_bytes: usize,
 }
 
 impl Shard {
@@ -57,7 +61,7 @@ impl Shard {
 
     /// Begins a read that [`Shard::attempt`] could not finish.
     pub fn cold_read(&self) -> ColdRead<'_> {
-        ColdRead { shard: self, next_blocks: 1, held: Vec::new() }
+        ColdRead { shard: self, next_blocks: 1, held: Vec::new(), held_bytes: 0 }
     }
 
     /// Fetches all blocks that a read needs and holds them as long as the result lives. For work that reads and writes in one turn.
@@ -137,7 +141,8 @@ impl ColdRead<'_> {
         let shard = self.shard;
         let cache: &BlockCache = &shard.block_cache;
         let fetches = missing.into_iter().map(|block| async move {
-            let (table, is_long) = (block.table.id(), block.reading.is_long);
+            let table = block.table.id();
+            let is_long = block.reading.pattern == ReadPattern::LongRange;
             let blocks = if is_long { FETCHED_BLOCKS_MAX } else { blocks };
             Ok::<_, TableError>((table, is_long, shard.fetch_block(block, blocks).await?))
         });
@@ -149,16 +154,35 @@ impl ColdRead<'_> {
                 }
                 cache.pin(table, *offset, data);
                 self.held.push((table, *offset));
+                self.held_bytes += data.len();
             }
         }
         Ok(())
+    }
+
+    /// As [`ColdRead::fetch`], for a read that goes on where it stopped instead of beginning again. If it `has_progressed` since the last
+    /// fetch, blocks are given up when too much is held: the read needs few of them again.
+    pub async fn fetch_ahead(
+        &mut self,
+        missing: MissingBlocks,
+        has_progressed: bool,
+    ) -> Result<(), EngineError> {
+        if has_progressed && self.held_bytes > HELD_BYTES_MAX {
+            self.release();
+        }
+        self.fetch(missing).await
+    }
+
+    fn release(&mut self) {
+        for (table, offset) in self.held.drain(..) {
+            self.shard.block_cache.unpin(table, offset);
+        }
+        self.held_bytes = 0;
     }
 }
 
 impl Drop for ColdRead<'_> {
     fn drop(&mut self) {
-        for (table, offset) in self.held.drain(..) {
-            self.shard.block_cache.unpin(table, offset);
-        }
+        self.release();
     }
 }

@@ -21,7 +21,7 @@ use crate::read::{
     VersionScanRequest, Versions,
 };
 use crate::reconcile::Purpose;
-use crate::table::{TableCursor, TableReader};
+use crate::table::{ReadPattern, TableCursor, TableReader};
 
 /// Directories below the one that is imported.
 const DEPTH_MAX: usize = 8;
@@ -125,8 +125,9 @@ impl Shard {
         match &source.0 {
             Rows::File(reader) => {
                 let TableSourceBuffers { cursor: spare, bound } = TableSourceBuffers::default();
+                let cache = Rc::clone(&self.block_cache);
                 let cursor =
-                    TableCursor::for_long_read(Arc::clone(reader), Rc::clone(&self.block_cache), spare);
+                    TableCursor::for_pattern(Arc::clone(reader), cache, ReadPattern::LongRange, spare);
                 buffers.sources.push(Source::Table(TableSource::open(cursor, bound, bounds)?));
                 if !reader.range_tombstones().is_empty() {
                     range_tombstones.push(RangeTombstoneSource::Table(Arc::clone(reader)));

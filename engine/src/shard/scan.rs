@@ -10,7 +10,7 @@ use crate::invariant::broken;
 use crate::key;
 use crate::memtable::MemtableCursor;
 use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
-use crate::table::{KeyHash, TableCursor, TableError, TableReader};
+use crate::table::{KeyHash, ReadPattern, TableCursor, TableError, TableReader};
 
 /// A range, and its properties.
 struct Opening<'r> {
@@ -19,8 +19,7 @@ struct Opening<'r> {
     partition: Option<(KeyHash, usize)>,
     /// The range is exactly the row at its start.
     is_row: bool,
-    /// See [`crate::read::VersionScanRequest::is_long`].
-    is_long: bool,
+    pattern: ReadPattern,
 }
 
 /// The versions of one row found so far. They decide which older sources are needed.
@@ -49,7 +48,7 @@ impl FoundVersions<'_> {
 impl Shard {
     /// Opens a scan over a range of full keys. It holds no lock; see [`Scan`].
     pub fn scan(&self, request: &ScanRequest<'_>) -> Result<Scan<'_>, EngineError> {
-        self.open_scan(request, None, false)
+        self.open_scan(request, None, ReadPattern::Rows)
     }
 
     /// A projected scan: as [`Shard::scan`], for a reader that needs only these (simple) columns, ordered by id, and the existence of
@@ -61,16 +60,26 @@ impl Shard {
         request: &ScanRequest<'_>,
         columns: &'s [u32],
     ) -> Result<Scan<'s>, EngineError> {
-        self.open_scan(request, Some(columns), false)
+        self.open_scan(request, Some(columns), ReadPattern::Rows)
     }
 
-    /// `wanted`: see [`Shard::scan_columns`]; `is_long`: [`crate::read::VersionScanRequest::is_long`].
+    /// As [`Shard::scan`] (or, with `columns`, [`Shard::scan_columns`]), for a reader that skips most rows of most partitions
+    /// ([`Scan::skip_partition`]). Rows that it skips are not read ahead of it.
+    pub fn scan_heads<'s>(
+        &'s self,
+        request: &ScanRequest<'_>,
+        columns: Option<&'s [u32]>,
+    ) -> Result<Scan<'s>, EngineError> {
+        self.open_scan(request, columns, ReadPattern::PartitionHeads)
+    }
+
+    /// `wanted`: see [`Shard::scan_columns`].
     #[inline]
     pub(super) fn open_scan<'s>(
         &'s self,
         request: &ScanRequest<'_>,
         wanted: Option<&'s [u32]>,
-        is_long: bool,
+        pattern: ReadPattern,
     ) -> Result<Scan<'s>, EngineError> {
         self.watch.check()?;
         let tables = self.tables.borrow();
@@ -90,7 +99,7 @@ impl Shard {
             });
             let bounds = Bounds { start, end, reversed };
             let partition = prefix_length.map(|length| (KeyHash::of(start), length));
-            let opening = Opening { bounds, partition, is_row, is_long };
+            let opening = Opening { bounds, partition, is_row, pattern };
             let memtable_count = buffers.sources.len();
             let leaves_out = wanted.filter(|_| is_row);
             let mut open = |leaves_out: Option<&[u32]>| {
@@ -160,7 +169,7 @@ impl Shard {
         opening: &Opening<'_>,
         pool: &mut BufferPool,
     ) -> Result<Option<Source>, EngineError> {
-        let Opening { bounds, partition, is_row, is_long } = *opening;
+        let Opening { bounds, partition, is_row, pattern } = *opening;
         let statistics = reader.statistics();
         if !statistics.may_overlap(bounds.start, bounds.end)
             || partition.is_some_and(|(hash, _)| !reader.may_contain_partition(hash))
@@ -183,11 +192,8 @@ impl Shard {
             return Ok(Some(Source::Point { row, table: Arc::clone(reader) }));
         }
         let TableSourceBuffers { cursor: spare, bound } = pool.take_table_source();
-        let cursor = if is_long {
-            TableCursor::for_long_read(Arc::clone(reader), Rc::clone(&self.block_cache), spare)
-        } else {
-            TableCursor::with_buffers(Arc::clone(reader), Some(Rc::clone(&self.block_cache)), spare)
-        };
+        let cache = Rc::clone(&self.block_cache);
+        let cursor = TableCursor::for_pattern(Arc::clone(reader), cache, pattern, spare);
         Ok(Some(Source::Table(match (reach, partition) {
             (Reach::From(position), Some((_, prefix_length))) => {
                 let Some(prefix) = bounds.start.get(..prefix_length) else {

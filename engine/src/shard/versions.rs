@@ -8,6 +8,7 @@ use super::table_state::shared_prefix_length;
 use crate::error::EngineError;
 use crate::read::{RangeTombstoneSource, VersionScan, VersionScanRequest, Versions};
 use crate::reconcile::{Purge, Purpose};
+use crate::table::ReadPattern;
 
 impl Shard {
     /// Reads the versions of a range of full keys in one critical section: merged rows with their tombstones, and range tombstones.
@@ -42,7 +43,8 @@ impl Shard {
                 range_tombstones.push(RangeTombstoneSource::Table(Arc::clone(reader)));
             }
         }
-        let scan = self.open_scan(&request.scan_request(), None, request.is_long)?;
+        let pattern = if request.is_long { ReadPattern::LongRange } else { ReadPattern::Rows };
+        let scan = self.open_scan(&request.scan_request(), None, pattern)?;
         let versions = VersionScan::new(request, scan, range_tombstones, purpose, only).run();
         self.watch.check()?;
         versions.inspect_err(|error| self.disk_failures.note(error))

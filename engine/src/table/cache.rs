@@ -59,13 +59,23 @@ pub struct MissingBlock {
 pub struct BlockReading {
     /// Where the read goes on from the block.
     pub direction: Direction,
-    /// The read is long: its blocks are not kept in the cache.
-    pub is_long: bool,
+    pub pattern: ReadPattern,
 }
 
 impl BlockReading {
     /// A read of one row.
-    pub const OF_ONE_ROW: Self = Self { direction: Direction::Nowhere, is_long: false };
+    pub const OF_ONE_ROW: Self = Self { direction: Direction::Nowhere, pattern: ReadPattern::Rows };
+}
+
+/// Which rows of its range a read wants. It decides which blocks are read ahead, and whether they are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadPattern {
+    /// All rows.
+    Rows,
+    /// All rows of a long range that will not be read again soon: its blocks are not kept in the cache.
+    LongRange,
+    /// The first rows of each partition: blocks with other rows of one partition only are passed over.
+    PartitionHeads,
 }
 
 /// The direction in which a read passes through the blocks of a table.

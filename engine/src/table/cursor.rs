@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::block::{BlockView, EntryOffset, EntryRef, SearchResult};
-use super::cache::{BlockCache, BlockData, BlockReading, Direction};
+use super::cache::{BlockCache, BlockData, BlockReading, Direction, ReadPattern};
 use super::error::TableError;
 use super::index::{BlockHandle, BlockPosition};
 use super::reader::TableReader;
@@ -42,8 +42,7 @@ pub struct TableCursorBuffers {
 pub struct TableCursor {
     table: Arc<TableReader>,
     cache: Option<Rc<BlockCache>>,
-    /// Whether blocks that come from the disk are left out of the cache.
-    is_long: bool,
+    pattern: ReadPattern,
     block: Option<LoadedBlock>,
     /// On a row: the offset of its key, the end of its entry, and the row's offsets in the block's body.
     key_offset: usize,
@@ -74,7 +73,7 @@ impl TableCursor {
         Self {
             table,
             cache,
-            is_long: false,
+            pattern: ReadPattern::Rows,
             block: None,
             key_offset: 0,
             entry_end: EntryOffset::default(),
@@ -95,14 +94,14 @@ impl TableCursor {
         TableCursorBuffers { key, interval, interval_keys }
     }
 
-    /// A cursor for a long forward read on a thread that also serves requests. The blocks that it needs from the disk do not go into the
-    /// cache, where they would replace others.
-    pub fn for_long_read(
+    /// A cursor for a read of this pattern.
+    pub fn for_pattern(
         table: Arc<TableReader>,
         cache: Rc<BlockCache>,
+        pattern: ReadPattern,
         buffers: TableCursorBuffers,
     ) -> Self {
-        Self { is_long: true, ..Self::with_buffers(table, Some(cache), buffers) }
+        Self { pattern, ..Self::with_buffers(table, Some(cache), buffers) }
     }
 
     pub fn table(&self) -> &Arc<TableReader> {
@@ -255,7 +254,7 @@ impl TableCursor {
         if self.block.as_ref().is_none_or(|block| block.place != place) {
             // After an error the cursor is on no row.
             self.block = None;
-            let reading = BlockReading { direction, is_long: self.is_long };
+            let reading = BlockReading { direction, pattern: self.pattern };
             let data = self.table.block(self.cache.as_deref(), place, target, reading)?;
             self.block = Some(LoadedBlock { place, target, data });
         }

@@ -14,6 +14,8 @@
 
 use std::cmp::Ordering;
 
+use smallvec::SmallVec;
+
 use super::block::common_prefix;
 use super::error::TableError;
 
@@ -167,6 +169,13 @@ impl<'a> Node<'a> {
     fn rest(&self, index: usize) -> Option<&'a [u8]> {
         let start = index.checked_sub(1).map_or(Some(0), |before| self.rest_end(before))?;
         self.rests.get(start..self.rest_end(index)?)
+    }
+
+    /// The separator of an entry.
+    pub fn separator(&self, index: usize) -> Option<SmallVec<[u8; 64]>> {
+        let mut separator = SmallVec::from_slice(self.prefix);
+        separator.extend_from_slice(self.rest(index)?);
+        Some(separator)
     }
 
     /// The last entry whose separator is less than or equal to `key`; 0 if there is none.

@@ -28,7 +28,7 @@ mod verify;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
-pub(crate) use cache::{BlockCache, BlockData, MissingBlock};
+pub(crate) use cache::{BlockCache, BlockData, MissingBlock, ReadPattern};
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures::future::LocalBoxFuture;
+use futures::future::{LocalBoxFuture, try_join_all};
+use smallvec::SmallVec;
 
 use super::block::{BlockView, SearchResult};
-use super::cache::{BlockCache, BlockData, BlockReading, BlockSource, Direction, MissingBlock};
+use super::cache::{BlockCache, BlockData, BlockReading, BlockSource, Direction, MissingBlock, ReadPattern};
 use super::error::TableError;
 use super::filter::{Filter, KeyHash};
 use super::format::{
@@ -25,6 +26,7 @@ use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
 use crate::invariant::broken;
 use crate::io::{CompleteFile, Disk, DiskError};
+use crate::key;
 use crate::row::RowRef;
 
 /// An open table.
@@ -329,7 +331,7 @@ impl TableReader {
         self.check_place(target)?;
         let bytes = read_part(&*self.file, &self.path, target.offset, u64::from(target.length))?;
         let data = self.unpack(target, &bytes)?;
-        if let Some(cache) = cache.filter(|_| !reading.is_long) {
+        if let Some(cache) = cache.filter(|_| reading.pattern != ReadPattern::LongRange) {
             cache.insert(self.id, target.offset, Rc::clone(&data));
         }
         Ok(data)
@@ -352,8 +354,44 @@ impl TableReader {
         })
     }
 
-    /// The block at `place` and up to `count - 1` blocks behind it in the direction of a read, together at most `bytes_max`,
-    /// unless the first alone is larger: they are adjacent in the file. In the order of the file.
+    /// The next block in the direction of a read that it needs for sure if it goes on.
+    fn block_ahead(
+        &self,
+        place: BlockPosition,
+        reading: BlockReading,
+    ) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
+        let next = match reading.direction {
+            Direction::Nowhere => None,
+            Direction::Forwards => self.block_after(Some(place))?,
+            Direction::Backwards => self.block_before(Some(place))?,
+        };
+        if reading.pattern != ReadPattern::PartitionHeads {
+            return Ok(next);
+        }
+        // The later one of the two blocks begins within a partition: the read skips to the block where that ends, or backwards begins.
+        let later =
+            if reading.direction == Direction::Forwards { next.map(|(place, _)| place) } else { Some(place) };
+        let Some(mut bound) = later.and_then(|later| self.partition_across(later)).filter(|_| next.is_some())
+        else {
+            return Ok(next);
+        };
+        if reading.direction == Direction::Forwards {
+            bound.extend_from_slice(key::PARTITION_END);
+        }
+        self.find(&bound)
+    }
+
+    /// The prefix of the partition that the block at `place` goes on with: the last row of the block before is of it as well.
+    fn partition_across(&self, place: BlockPosition) -> Option<SmallVec<[u8; 64]>> {
+        let mut separator = self.leaf(place.leaf)?.separator(place.entry)?;
+        // A separator is the first key of its block, cut behind what that shares with the key before it.
+        let prefix_length = key::prefix_length(&separator).filter(|length| *length < separator.len())?;
+        separator.truncate(prefix_length);
+        Some(separator)
+    }
+
+    /// The block at `place` and up to `count - 1` blocks that the read needs next, together at most `bytes_max`, unless the first
+    /// alone is larger. In the order of the file.
     fn run_of_blocks(
         &self,
         missing: &MissingBlock,
@@ -365,12 +403,7 @@ impl TableReader {
         let mut place = missing.place;
         let mut bytes = u64::from(missing.target.length);
         while run.len() < count {
-            let next = match missing.reading.direction {
-                Direction::Nowhere => None,
-                Direction::Forwards => self.block_after(Some(place))?,
-                Direction::Backwards => self.block_before(Some(place))?,
-            };
-            let Some((next_place, target)) = next else { break };
+            let Some((next_place, target)) = self.block_ahead(place, missing.reading)? else { break };
             self.check_place(target)?;
             bytes += u64::from(target.length);
             if bytes > bytes_max {
@@ -393,37 +426,43 @@ impl TableReader {
         bytes_max: u64,
     ) -> Result<Vec<(u64, BlockData)>, TableError> {
         let mut run = self.run_of_blocks(missing, count, bytes_max)?;
-        let bytes = match self.read_run(&run).await {
+        let read = match self.read_run(&run).await {
             Err(_) if run.len() > 1 => {
                 run = vec![missing.target];
                 self.read_run(&run).await?
             }
             read => read?,
         };
-        let start = run.first().map_or(missing.target.offset, |first| first.offset);
         let mut blocks = Vec::with_capacity(run.len());
-        for target in run {
-            let from = (target.offset - start) as usize;
-            let Some(stored) = bytes.get(from..from + target.length as usize) else {
-                return Err(broken!("adjacent blocks lie in the bytes that were read").into());
-            };
-            match self.unpack(target, stored) {
-                Ok(data) => blocks.push((target.offset, data)),
-                Err(error) if target == missing.target => return Err(error),
-                Err(_) => {}
+        for (start, bytes) in read {
+            let end = start + bytes.len() as u64;
+            let inside = run.iter().filter(|target| (start..end).contains(&target.offset));
+            for &target in inside {
+                let from = (target.offset - start) as usize;
+                let Some(stored) = bytes.get(from..from + target.length as usize) else {
+                    return Err(broken!("adjacent blocks lie in the bytes that were read").into());
+                };
+                match self.unpack(target, stored) {
+                    Ok(data) => blocks.push((target.offset, data)),
+                    Err(error) if target == missing.target => return Err(error),
+                    Err(_) => {}
+                }
             }
         }
         Ok(blocks)
     }
 
-    /// Reads adjacent blocks as they are stored.
-    async fn read_run(&self, run: &[BlockHandle]) -> Result<Box<[u8]>, TableError> {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else {
-            return Err(broken!("a run of blocks has the block that was missing").into());
-        };
-        let length = last.offset + u64::from(last.length) - first.offset;
-        let bytes = Arc::clone(&self.file).read_later(first.offset, length as usize).await;
-        bytes.map_err(|error| cut_short(error, &self.path, first.offset))
+    /// Reads blocks as they are stored, adjacent ones in one piece. Returns the offset and the bytes of each piece.
+    async fn read_run(&self, run: &[BlockHandle]) -> Result<Vec<(u64, Box<[u8]>)>, TableError> {
+        let pieces = run.chunk_by(|before, after| before.offset + u64::from(before.length) == after.offset);
+        let reads =
+            pieces.filter_map(|piece| piece.first().zip(piece.last())).map(|(first, last)| async move {
+                let length = last.offset + u64::from(last.length) - first.offset;
+                let bytes = Arc::clone(&self.file).read_later(first.offset, length as usize).await;
+                let bytes = bytes.map_err(|error| cut_short(error, &self.path, first.offset))?;
+                Ok::<_, TableError>((first.offset, bytes))
+            });
+        try_join_all(reads).await
     }
 }
 

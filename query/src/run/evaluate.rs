@@ -255,12 +255,12 @@ enum BoundTest<'a> {
 
 impl<'a> BoundFilters<'a> {
     pub fn bind(
-        filters: &'a [Filter],
+        filters: impl IntoIterator<Item = &'a Filter>,
         table: &Table,
         fetched: &Fetched,
         bindings: &Bindings<'a>,
     ) -> Result<Self> {
-        let mut bound = Vec::with_capacity(filters.len());
+        let mut bound = Vec::new();
         for filter in filters {
             let columns: Vec<_> =
                 filter.subject.columns().iter().map(|&index| &table.columns[index]).collect();

@@ -48,6 +48,15 @@ pub enum Flow {
     Done,
 }
 
+/// The rows of a partition that a run wants; it skips the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartitionHead {
+    /// The first row, static or regular.
+    OneRow,
+    /// The static row and this many regular ones.
+    RegularRows(u64),
+}
+
 /// A page of the result.
 #[derive(Debug, Default)]
 pub struct ResultPage {
@@ -318,6 +327,19 @@ impl<'p> SelectRun<'p> {
     /// The columns of rows that are read, if each has one cell.
     pub fn simple_columns(&self) -> Option<&'p [u32]> {
         self.plan.layout.simple_columns()
+    }
+
+    /// The rows of each partition that the run wants, if that does not depend on what they contain.
+    pub fn partition_head(&self) -> Option<PartitionHead> {
+        if !self.plan.layout.shows_every_row() {
+            return None;
+        }
+        // Filters of DISTINCT are on columns that all rows of a partition share.
+        if self.plan.distinct {
+            return Some(PartitionHead::OneRow);
+        }
+        let takes_every_row = !self.plan.is_grouped() && self.filters.is_empty();
+        self.per_partition_limit.filter(|_| takes_every_row).map(PartitionHead::RegularRows)
     }
 
     /// The most rows that the reader should request before it asks again.

@@ -1,32 +1,28 @@
 //! SELECT on stored tables: from the rows of the owning shards to a page.
 
+mod other_shards;
+mod own_shard;
+
 use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
-use futures::future::LocalBoxFuture;
-use helenus_engine::key::{self};
-use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
 use helenus_engine::shard::{Attempt, MissingBlocks};
-use helenus_engine::{Lookup, RowRequest};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::run::select::{Flow, ResultPage, SelectRun};
+use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::schema::virtual_tables::{self, NodeState};
-use helenus_query::stored_key::SourceRow;
 
+use self::other_shards::SpreadRead;
+use self::own_shard::{TURN_BYTES, read_local, read_local_cold};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replica::only_here;
 use super::replicated_read::{self, ReplicatedRead};
-use super::row_batch::{RowBatch, RowBatchRequest, read_row_batch};
 use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
-use crate::coordinator::prepared_read::{BLOCK_ROWS, PreparedRead, RangeEnd, mark_passed};
+use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, mark_passed};
 use crate::shard::context::ShardContext;
 
-/// Bytes of rows that are read before other requests of the shard can run.
-const TURN_BYTES: u64 = 1 << 20;
-const BLOCK_BYTES: usize = 1 << 20;
 /// Attempts to answer in one turn before the answer is given over several.
 const COLD_ATTEMPTS_MAX: usize = 16;
 
@@ -240,18 +236,15 @@ async fn select_from(
     let is_replicated = from_replicas || replicated_read::is_needed(context, plan, consistency, &ranges);
     let mut replicated =
         is_replicated.then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges));
+    let spread = SpreadRead::new(context, &request, now_seconds);
     let mut turns = 0_usize;
     for range in ranges {
         let mut rest = Some(range);
         while let Some(range) = rest.take() {
             let end = match range.owner {
                 _ if let Some(replicated) = &mut replicated => replicated.read(&mut run, range).await?,
-                Some(owner) if owner != context.index => {
-                    read_remote(context, plan, &mut run, range, owner, now_seconds).await?
-                }
-                None if context.node.shard_count() > 1 => {
-                    read_spread(context, plan, &mut run, range, now_seconds).await?
-                }
+                Some(owner) if owner != context.index => spread.of_shard(&mut run, range, owner).await?,
+                None if context.node.shard_count() > 1 => spread.of_all_shards(&mut run, range).await?,
                 _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
             };
             match end {
@@ -277,241 +270,4 @@ async fn select_from(
         }
     }
     Ok(Outcome::Rows(run.finish()?))
-}
-
-/// Reads a range of this shard. Where blocks must come from the disk, the run goes on behind the rows that it has consumed when they are
-/// there.
-async fn read_local_cold(
-    context: &ShardContext,
-    plan: &SelectPlan,
-    run: &mut SelectRun<'_>,
-    mut range: KeyRange,
-    now_seconds: u32,
-) -> Result<RangeEnd> {
-    let mut cold = context.shard.cold_read();
-    loop {
-        let mut rest = range.clone();
-        let attempt = context.shard.attempt(|| {
-            let reversed = range.reversed;
-            read_local(context, plan, run, &range, now_seconds, |passed| {
-                let bound = if reversed { &mut rest.end } else { &mut rest.start };
-                bound.clear();
-                match passed {
-                    Passed::Row(key) => {
-                        bound.extend_from_slice(key);
-                        // Behind the row, in the direction of the read.
-                        bound.extend_from_slice(if reversed { &[] } else { &[0] });
-                    }
-                    Passed::Partition(prefix) => {
-                        bound.extend_from_slice(prefix);
-                        bound.extend_from_slice(if reversed { &[] } else { key::PARTITION_END });
-                    }
-                }
-            })
-        });
-        match attempt? {
-            Attempt::Done(end) => return Ok(end),
-            Attempt::Missing(missing) => cold.fetch(missing).await?,
-        }
-        range = rest;
-        if range.start >= range.end {
-            return Ok(RangeEnd::Complete);
-        }
-    }
-}
-
-/// The row or partition that the run has consumed last.
-enum Passed<'a> {
-    /// The row with this full key.
-    Row(&'a [u8]),
-    /// The partition with this prefix.
-    Partition(&'a [u8]),
-}
-
-/// Reads a range of this shard and reports to `note` what the run has consumed.
-fn read_local(
-    context: &ShardContext,
-    plan: &SelectPlan,
-    run: &mut SelectRun<'_>,
-    range: &KeyRange,
-    now_seconds: u32,
-    mut note: impl FnMut(Passed<'_>),
-) -> Result<RangeEnd> {
-    let table = plan.table.engine_id();
-    if key::is_one_key(&range.start, &range.end) {
-        let row = RowRequest { table, key: &range.start, columns: run.simple_columns(), now_seconds };
-        match context.shard.look_up(&row, |view| run.row(&source_row(&view)))? {
-            Lookup::Row(flow) => return Ok(end_after(flow?).unwrap_or(RangeEnd::Complete)),
-            Lookup::Absent => return Ok(RangeEnd::Complete),
-            Lookup::Unmerged => {}
-        }
-    }
-    let request = ScanRequest {
-        table,
-        start: &range.start,
-        end: &range.end,
-        reversed: range.reversed,
-        now_seconds,
-        budget: Budget { bytes: TURN_BYTES, tombstones: context.node.config.max_page_tombstones as u64 },
-    };
-    let mut scan = match run.simple_columns() {
-        Some(columns) => context.shard.scan_columns(&request, columns)?,
-        None => context.shard.scan(&request)?,
-    };
-    loop {
-        let flow = match scan.next()? {
-            Step::Row(view) => {
-                let flow = run.row(&source_row(&view))?;
-                note(match flow {
-                    Flow::SkipPartition => match prefix(view.key) {
-                        Some(prefix) => Passed::Partition(prefix),
-                        None => Passed::Row(view.key),
-                    },
-                    _ => Passed::Row(view.key),
-                });
-                flow
-            }
-            Step::Exhausted => {
-                return Ok(match scan.resume_bound()? {
-                    None => RangeEnd::Complete,
-                    Some(bound) if range.reversed => {
-                        RangeEnd::BudgetSpent(KeyRange { end: bound, ..range.clone() })
-                    }
-                    Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range.clone() }),
-                });
-            }
-            Step::End => return Ok(RangeEnd::Complete),
-        };
-        match end_after(flow) {
-            Some(end) => return Ok(end),
-            None if flow == Flow::SkipPartition => scan.skip_partition()?,
-            None => {}
-        }
-    }
-}
-
-/// The partition prefix of a full key.
-fn prefix(key: &[u8]) -> Option<&[u8]> {
-    key::prefix_length(key).and_then(|length| key.get(..length))
-}
-
-fn source_row<'a>(view: &RowView<'a>) -> SourceRow<'a> {
-    SourceRow { partition_key: view.partition_key, position: view.position, row: view.row }
-}
-
-/// How reading ends after a row, if it does.
-fn end_after(flow: Flow) -> Option<RangeEnd> {
-    match flow {
-        Flow::Continue | Flow::SkipPartition => None,
-        Flow::PageFull => Some(RangeEnd::Finished(true)),
-        Flow::Done => Some(RangeEnd::Finished(false)),
-    }
-}
-
-fn block_request(
-    context: &ShardContext,
-    plan: &SelectPlan,
-    range: &KeyRange,
-    now_seconds: u32,
-    rows: usize,
-) -> RowBatchRequest {
-    RowBatchRequest {
-        table: plan.table.engine_id(),
-        start: range.start.clone(),
-        end: range.end.clone(),
-        reversed: range.reversed,
-        now_seconds,
-        max_rows: rows,
-        max_bytes: BLOCK_BYTES,
-        max_tombstones: context.node.config.max_page_tombstones as u64,
-        first_of_partition: plan.distinct && plan.layout.shows_every_row(),
-    }
-}
-
-async fn fetch(context: &Rc<ShardContext>, shard: usize, request: RowBatchRequest) -> Result<RowBatch> {
-    if shard == context.index {
-        return read_row_batch(context, &request).await;
-    }
-    let read = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
-        Box::pin(async move { read_row_batch(&context, &request).await })
-    };
-    context.run_on(shard, read).await?
-}
-
-async fn read_remote(
-    context: &Rc<ShardContext>,
-    plan: &SelectPlan,
-    run: &mut SelectRun<'_>,
-    range: KeyRange,
-    owner: usize,
-    now_seconds: u32,
-) -> Result<RangeEnd> {
-    let request = block_request(context, plan, &range, now_seconds, run.wanted_rows().min(BLOCK_ROWS));
-    let mut block = fetch(context, owner, request).await?;
-    while let Some(row) = block.first() {
-        if let Some(end) = end_after(run.row(&row.source()?)?) {
-            return Ok(end);
-        }
-        block.take_first();
-    }
-    Ok(match block.resume {
-        None => RangeEnd::Complete,
-        Some(bound) if range.reversed => RangeEnd::BudgetSpent(KeyRange { end: bound, ..range }),
-        Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range }),
-    })
-}
-
-/// Merges the rows of all shards in the order of their keys.
-async fn read_spread(
-    context: &Rc<ShardContext>,
-    plan: &SelectPlan,
-    run: &mut SelectRun<'_>,
-    range: KeyRange,
-    now_seconds: u32,
-) -> Result<RangeEnd> {
-    let rows = run.wanted_rows().min(BLOCK_ROWS);
-    let shards = context.node.shard_count();
-    let requests = (0..shards)
-        .map(|shard| fetch(context, shard, block_request(context, plan, &range, now_seconds, rows)));
-    let mut blocks = futures::future::try_join_all(requests).await?;
-    let mut skip: Option<Vec<u8>> = None;
-    loop {
-        for (shard, block) in blocks.iter_mut().enumerate() {
-            if !block.is_empty() {
-                continue;
-            }
-            if let Some(start) = block.resume.take() {
-                let rest = KeyRange { start, ..range.clone() };
-                // The batch has deleted rows only: the turn ends so that other requests can run.
-                *block =
-                    fetch(context, shard, block_request(context, plan, &rest, now_seconds, rows)).await?;
-                if block.is_empty() && block.resume.is_some() {
-                    let Some(start) = blocks.iter().filter_map(next_key).min() else {
-                        unreachable!("a shard that has stopped says where to go on")
-                    };
-                    return Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }));
-                }
-            }
-        }
-        let first = blocks
-            .iter()
-            .enumerate()
-            .filter_map(|(shard, block)| Some((shard, block.first()?)))
-            .min_by(|a, b| a.1.key.cmp(b.1.key));
-        let Some((shard, row)) = first else { return Ok(RangeEnd::Complete) };
-        if skip.as_ref().is_none_or(|prefix| !row.key.starts_with(prefix)) {
-            let flow = run.row(&row.source()?)?;
-            if let Some(end) = end_after(flow) {
-                return Ok(end);
-            }
-            if flow == Flow::SkipPartition {
-                skip = prefix(row.key).map(<[u8]>::to_vec);
-            }
-        }
-        blocks[shard].take_first();
-    }
-}
-
-fn next_key(block: &RowBatch) -> Option<Vec<u8>> {
-    block.first().map(|row| row.key.to_vec()).or_else(|| block.resume.clone())
 }

@@ -1,11 +1,19 @@
 //! Batches of rows on their way between shards: merged rows with their full keys, in the order of the table.
 
-use helenus_engine::key::KeyRef;
-use helenus_engine::read::{Budget, ScanRequest, Step};
+use std::sync::Arc;
+
+use helenus_engine::key::{KeyRef, PARTITION_END, STATIC_POSITION};
+use helenus_engine::read::{Budget, RowView, Scan, ScanRequest, Step};
+use helenus_engine::shard::Attempt;
 use helenus_engine::{RowRef, TableId, transcode};
 use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::plan::term::Bindings;
+use helenus_query::run::row_filters::RowFilters;
+use helenus_query::run::select::PartitionHead;
 use helenus_query::stored_key::SourceRow;
 
+use super::OwnedRequest;
 use crate::shard::context::ShardContext;
 
 /// A request to a shard for the rows of a range of full keys.
@@ -19,8 +27,12 @@ pub struct RowBatchRequest {
     pub max_rows: usize,
     pub max_bytes: usize,
     pub max_tombstones: u64,
-    /// Read only the first row of each partition. Every row must be one that readers see.
-    pub first_of_partition: bool,
+    /// The columns whose values are needed, ordered by id, see [`helenus_engine::Shard::scan_columns`]; `None`: all.
+    pub columns: Option<Vec<u32>>,
+    /// The rows of each partition that are read; `None`: all.
+    pub head: Option<PartitionHead>,
+    /// The request whose [`RowFilters`] regular rows must pass; `None`: all are wanted.
+    pub filtered_by: Option<Arc<OwnedRequest<SelectPlan>>>,
 }
 
 /// A row with its full key. The encoding has base 0.
@@ -43,6 +55,11 @@ pub struct RowBatch {
 }
 
 impl RowBatch {
+    /// The batch before the first of a range that begins here.
+    pub fn before(start: Vec<u8>) -> Self {
+        Self { resume: Some(start), ..Self::default() }
+    }
+
     fn push(&mut self, key: &[u8], row: RowRef<'_>) -> Result<()> {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
@@ -63,9 +80,14 @@ impl RowBatch {
         self.next += 1;
     }
 
+    /// The number of rows that were not taken.
+    pub fn rows_left(&self) -> usize {
+        self.ends.len().saturating_sub(self.next)
+    }
+
     /// Whether all rows were taken.
     pub fn is_empty(&self) -> bool {
-        self.next >= self.ends.len()
+        self.rows_left() == 0
     }
 }
 
@@ -81,38 +103,135 @@ impl BatchRow<'_> {
     }
 }
 
-/// Reads a batch of rows from the shard of this thread.
-pub async fn read_row_batch(context: &ShardContext, request: &RowBatchRequest) -> Result<RowBatch> {
-    context.shard.read_cold(|| read_in_turn(context, request)).await
+/// Reads a batch of rows from the shard of this thread. Where blocks must come from the disk, the read goes on behind the rows that
+/// it has when they are there.
+pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) -> Result<RowBatch> {
+    let filtered_by = request.filtered_by.clone();
+    let filtered_by = filtered_by.as_deref().map(|select| (select, select.values.borrow()));
+    let filters = filtered_by.as_ref().map(|(select, values)| {
+        let bindings = Bindings { values, call: &select.call };
+        RowFilters::new(&select.statement.plan, &bindings, request.now_seconds)
+    });
+    let mut reader = BatchReader {
+        bytes_left: request.max_bytes as u64,
+        tombstones_left: request.max_tombstones,
+        request,
+        filters: filters.transpose()?,
+        batch: RowBatch::default(),
+        rows_read: 0,
+        partition: Vec::new(),
+        regular_rows: 0,
+    };
+    let mut cold = None;
+    loop {
+        let rows_before = reader.rows_read;
+        match context.shard.attempt(|| reader.read(context))? {
+            Attempt::Done(()) => return Ok(reader.batch),
+            Attempt::Missing(missing) => {
+                let has_progressed = reader.rows_read > rows_before;
+                let cold = cold.get_or_insert_with(|| context.shard.cold_read());
+                cold.fetch_ahead(missing, has_progressed).await?;
+            }
+        }
+    }
 }
 
-fn read_in_turn(context: &ShardContext, request: &RowBatchRequest) -> Result<RowBatch> {
-    let mut scan = context.shard.scan(&ScanRequest {
-        table: request.table,
-        start: &request.start,
-        end: &request.end,
-        reversed: request.reversed,
-        now_seconds: request.now_seconds,
-        budget: Budget { bytes: request.max_bytes as u64, tombstones: request.max_tombstones },
-    })?;
-    let mut block = RowBatch::default();
-    loop {
-        match scan.next()? {
-            Step::Row(view) => {
-                block.push(view.key, view.row)?;
-                if request.first_of_partition {
-                    scan.skip_partition()?;
+/// A batch that is being read.
+struct BatchReader<'p> {
+    /// Its range begins (or, reversed, ends) behind the rows that were read.
+    request: RowBatchRequest,
+    filters: Option<RowFilters<'p>>,
+    bytes_left: u64,
+    tombstones_left: u64,
+    batch: RowBatch,
+    /// Also those that are not in the batch.
+    rows_read: usize,
+    /// The prefix of the partition of the last row, and the regular rows of that which were read. Kept only if they are limited.
+    partition: Vec<u8>,
+    regular_rows: u64,
+}
+
+impl BatchReader<'_> {
+    fn read(&mut self, context: &ShardContext) -> Result<()> {
+        let RowBatchRequest { table, start, end, reversed, now_seconds, columns, .. } = self.request.clone();
+        let request = ScanRequest {
+            table,
+            start: &start,
+            end: &end,
+            reversed,
+            now_seconds,
+            budget: Budget { bytes: self.bytes_left, tombstones: self.tombstones_left },
+        };
+        let mut scan = match (self.request.head, columns.as_deref()) {
+            (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
+            (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
+            (None, None) => context.shard.scan(&request)?,
+        };
+        let mut used = Budget { bytes: 0, tombstones: 0 };
+        let outcome = self.take_rows(&mut scan, &mut used);
+        self.bytes_left = self.bytes_left.saturating_sub(used.bytes);
+        self.tombstones_left = self.tombstones_left.saturating_sub(used.tombstones);
+        outcome
+    }
+
+    /// `used`: the work up to the last row. What a read does behind it is done again if blocks are missing.
+    fn take_rows(&mut self, scan: &mut Scan<'_>, used: &mut Budget) -> Result<()> {
+        loop {
+            match scan.next()? {
+                Step::Row(view) => {
+                    self.rows_read += 1;
+                    if self.is_wanted(&view)? {
+                        self.batch.push(view.key, view.row)?;
+                    }
+                    let is_partition_done = self.pass(&view);
+                    *used = scan.used();
+                    if is_partition_done {
+                        scan.skip_partition()?;
+                    }
+                    if self.batch.ends.len() >= self.request.max_rows {
+                        self.batch.resume = scan.resume_bound()?;
+                        return Ok(());
+                    }
                 }
-                if block.ends.len() >= request.max_rows {
-                    block.resume = scan.resume_bound()?;
-                    return Ok(block);
+                Step::Exhausted => {
+                    self.batch.resume = scan.resume_bound()?;
+                    return Ok(());
                 }
+                Step::End => return Ok(()),
             }
-            Step::Exhausted => {
-                block.resume = scan.resume_bound()?;
-                return Ok(block);
-            }
-            Step::End => return Ok(block),
         }
+    }
+
+    fn is_wanted(&mut self, view: &RowView<'_>) -> Result<bool> {
+        let Some(filters) = &mut self.filters else { return Ok(true) };
+        let RowView { partition_key, position, row, .. } = *view;
+        filters.pass(&SourceRow { partition_key, position, row })
+    }
+
+    /// Moves the range behind a row. True if no more rows of its partition are wanted; then the range is behind those.
+    fn pass(&mut self, view: &RowView<'_>) -> bool {
+        let (prefix, position) = view.key.split_at(view.key.len() - view.position.len());
+        let is_done = match self.request.head {
+            None => false,
+            Some(PartitionHead::OneRow) => true,
+            Some(PartitionHead::RegularRows(rows)) => {
+                if self.partition != prefix {
+                    self.partition.clear();
+                    self.partition.extend_from_slice(prefix);
+                    self.regular_rows = 0;
+                }
+                self.regular_rows += u64::from(position != STATIC_POSITION);
+                self.regular_rows >= rows
+            }
+        };
+        let RowBatchRequest { start, end, reversed, .. } = &mut self.request;
+        let bound = if *reversed { end } else { start };
+        bound.clear();
+        bound.extend_from_slice(if is_done { prefix } else { view.key });
+        if !*reversed {
+            // Behind the row or the partition, in the direction of the read.
+            bound.extend_from_slice(if is_done { PARTITION_END } else { &[0] });
+        }
+        is_done
     }
 }

@@ -1,0 +1,180 @@
+//! Reads ranges of rows of other shards, and of all of them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::future::{LocalBoxFuture, try_join_all};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::run::row_filters::RowFilters;
+use helenus_query::run::select::{Flow, SelectRun};
+
+use super::own_shard::{end_after, prefix};
+use crate::coordinator::key_ranges::KeyRange;
+use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
+use crate::coordinator::row_batch::{RowBatch, RowBatchRequest, read_row_batch};
+use crate::coordinator::{OwnedRequest, Request};
+use crate::shard::context::ShardContext;
+
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// How often all shards are asked for rows before other requests of this one can run.
+const ROUNDS_MAX: usize = 8;
+
+/// A SELECT that reads rows of other shards.
+pub struct SpreadRead<'r> {
+    pub context: &'r Rc<ShardContext>,
+    pub plan: &'r SelectPlan,
+    pub now_seconds: u32,
+    /// The request again, for other threads, if they can leave out rows by its filters.
+    filtered_by: Option<Arc<OwnedRequest<SelectPlan>>>,
+}
+
+impl<'r> SpreadRead<'r> {
+    pub fn new(
+        context: &'r Rc<ShardContext>,
+        request: &'r Request<'r, SelectPlan>,
+        now_seconds: u32,
+    ) -> Self {
+        let plan = request.plan();
+        let filtered_by = RowFilters::are_in(plan).then(|| Arc::new(request.to_owned()));
+        Self { context, plan, now_seconds, filtered_by }
+    }
+
+    fn batch_request(&self, run: &SelectRun<'_>, range: &KeyRange, rows: usize) -> RowBatchRequest {
+        RowBatchRequest {
+            table: self.plan.table.engine_id(),
+            start: range.start.clone(),
+            end: range.end.clone(),
+            reversed: range.reversed,
+            now_seconds: self.now_seconds,
+            max_rows: rows,
+            max_bytes: BLOCK_BYTES,
+            max_tombstones: self.context.node.config.max_page_tombstones as u64,
+            columns: run.simple_columns().map(<[u32]>::to_vec),
+            head: run.partition_head(),
+            filtered_by: self.filtered_by.clone(),
+        }
+    }
+
+    async fn fetch(&self, shard: usize, request: RowBatchRequest) -> Result<RowBatch> {
+        if shard == self.context.index {
+            return read_row_batch(self.context, request).await;
+        }
+        let read = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
+            Box::pin(async move { read_row_batch(&context, request).await })
+        };
+        self.context.run_on(shard, read).await?
+    }
+
+    /// Reads a batch of a range of one other shard.
+    pub async fn of_shard(&self, run: &mut SelectRun<'_>, range: KeyRange, owner: usize) -> Result<RangeEnd> {
+        let request = self.batch_request(run, &range, run.wanted_rows().min(BLOCK_ROWS));
+        let mut batch = self.fetch(owner, request).await?;
+        while let Some(row) = batch.first() {
+            if let Some(end) = end_after(run.row(&row.source()?)?) {
+                return Ok(end);
+            }
+            batch.take_first();
+        }
+        Ok(match batch.resume {
+            None => RangeEnd::Complete,
+            Some(bound) if range.reversed => RangeEnd::BudgetSpent(KeyRange { end: bound, ..range }),
+            Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range }),
+        })
+    }
+
+    /// Merges the rows of all shards in the order of their keys. When one of them must be asked, so are the others that will be soon.
+    pub async fn of_all_shards(&self, run: &mut SelectRun<'_>, range: KeyRange) -> Result<RangeEnd> {
+        let shards = self.context.node.shard_count();
+        let mut sources: Vec<ShardRows> = (0..shards).map(|_| ShardRows::before(&range)).collect();
+        let mut rounds = 0;
+        let mut skip = Vec::new();
+        loop {
+            if !sources.iter_mut().all(ShardRows::is_ready) {
+                if rounds == ROUNDS_MAX {
+                    let Some(start) = sources.iter().filter_map(ShardRows::next_key).min() else {
+                        unreachable!("a shard that has stopped says where to go on")
+                    };
+                    return Ok(RangeEnd::BudgetSpent(KeyRange { start: start.to_vec(), ..range }));
+                }
+                rounds += 1;
+                let rows = share_of(run.wanted_rows(), shards);
+                let reads: Vec<_> = sources
+                    .iter_mut()
+                    .enumerate()
+                    .filter_map(|(shard, source)| {
+                        let start = source.next_start(rows)?.to_vec();
+                        let request = self.batch_request(run, &KeyRange { start, ..range.clone() }, rows);
+                        Some(async move {
+                            source.ahead = Some(self.fetch(shard, request).await?);
+                            Ok::<_, RequestError>(())
+                        })
+                    })
+                    .collect();
+                try_join_all(reads).await?;
+                continue;
+            }
+            let first = sources
+                .iter_mut()
+                .filter(|source| !source.batch.is_empty())
+                .min_by(|a, b| a.next_key().cmp(&b.next_key()));
+            let Some(source) = first else { return Ok(RangeEnd::Complete) };
+            let Some(row) = source.batch.first() else { return Ok(RangeEnd::Complete) };
+            if skip.is_empty() || !row.key.starts_with(&skip) {
+                let flow = run.row(&row.source()?)?;
+                if let Some(end) = end_after(flow) {
+                    return Ok(end);
+                }
+                if flow == Flow::SkipPartition {
+                    skip.clear();
+                    skip.extend_from_slice(prefix(row.key).unwrap_or(row.key));
+                }
+            }
+            source.batch.take_first();
+        }
+    }
+}
+
+/// The rows of one shard, in the order of their keys.
+struct ShardRows {
+    batch: RowBatch,
+    /// The rows behind those of the batch, if they were read already.
+    ahead: Option<RowBatch>,
+}
+
+impl ShardRows {
+    /// Nothing of the range has been read.
+    fn before(range: &KeyRange) -> Self {
+        Self { batch: RowBatch::before(range.start.clone()), ahead: None }
+    }
+
+    /// Moves on to what was read ahead, if the batch is empty. False if rows must be read before the next one is known.
+    fn is_ready(&mut self) -> bool {
+        if self.batch.is_empty()
+            && let Some(ahead) = self.ahead.take()
+        {
+            self.batch = ahead;
+        }
+        !self.batch.is_empty() || self.batch.resume.is_none()
+    }
+
+    /// Where reading goes on, if there are more rows and few are left.
+    fn next_start(&self, rows: usize) -> Option<&[u8]> {
+        let is_low = self.ahead.is_none() && self.batch.rows_left() <= rows / 2;
+        self.batch.resume.as_deref().filter(|_| is_low)
+    }
+
+    /// A lower bound of the keys that come.
+    fn next_key(&self) -> Option<&[u8]> {
+        self.batch.first().map(|row| row.key).or(self.batch.resume.as_deref())
+    }
+}
+
+/// The rows to request from each of several shards, of which together this many are wanted. Tokens are spread evenly, partitions are
+/// not all of one size: some more than the share.
+fn share_of(wanted: usize, shards: usize) -> usize {
+    const SPARE_ROWS: usize = 64;
+    let share = wanted / shards;
+    share.saturating_add(share / 8).saturating_add(SPARE_ROWS).min(wanted).min(BLOCK_ROWS)
+}

@@ -1,0 +1,150 @@
+//! Reads ranges of rows of the shard of this thread.
+
+use helenus_engine::key;
+use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
+use helenus_engine::shard::Attempt;
+use helenus_engine::{Lookup, RowRequest};
+use helenus_query::error::Result;
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::run::select::{Flow, SelectRun};
+use helenus_query::stored_key::SourceRow;
+
+use crate::coordinator::key_ranges::KeyRange;
+use crate::coordinator::prepared_read::RangeEnd;
+use crate::shard::context::ShardContext;
+
+/// Bytes of rows that are read before other requests of the shard can run.
+pub const TURN_BYTES: u64 = 1 << 20;
+
+/// Reads a range of this shard. Where blocks must come from the disk, the run goes on behind the rows that it has consumed when they are
+/// there.
+pub async fn read_local_cold(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    mut range: KeyRange,
+    now_seconds: u32,
+) -> Result<RangeEnd> {
+    let mut cold = context.shard.cold_read();
+    loop {
+        let mut rest = range.clone();
+        let attempt = context.shard.attempt(|| {
+            let reversed = range.reversed;
+            read_local(context, plan, run, &range, now_seconds, |passed| {
+                let bound = if reversed { &mut rest.end } else { &mut rest.start };
+                bound.clear();
+                match passed {
+                    Passed::Row(key) => {
+                        bound.extend_from_slice(key);
+                        // Behind the row, in the direction of the read.
+                        bound.extend_from_slice(if reversed { &[] } else { &[0] });
+                    }
+                    Passed::Partition(prefix) => {
+                        bound.extend_from_slice(prefix);
+                        bound.extend_from_slice(if reversed { &[] } else { key::PARTITION_END });
+                    }
+                }
+            })
+        });
+        match attempt? {
+            Attempt::Done(end) => return Ok(end),
+            Attempt::Missing(missing) => {
+                let has_progressed = rest.start != range.start || rest.end != range.end;
+                cold.fetch_ahead(missing, has_progressed).await?;
+            }
+        }
+        range = rest;
+        if range.start >= range.end {
+            return Ok(RangeEnd::Complete);
+        }
+    }
+}
+
+/// The row or partition that the run has consumed last.
+pub enum Passed<'a> {
+    /// The row with this full key.
+    Row(&'a [u8]),
+    /// The partition with this prefix.
+    Partition(&'a [u8]),
+}
+
+/// Reads a range of this shard and reports to `note` what the run has consumed.
+pub fn read_local(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    range: &KeyRange,
+    now_seconds: u32,
+    mut note: impl FnMut(Passed<'_>),
+) -> Result<RangeEnd> {
+    let table = plan.table.engine_id();
+    if key::is_one_key(&range.start, &range.end) {
+        let row = RowRequest { table, key: &range.start, columns: run.simple_columns(), now_seconds };
+        match context.shard.look_up(&row, |view| run.row(&source_row(&view)))? {
+            Lookup::Row(flow) => return Ok(end_after(flow?).unwrap_or(RangeEnd::Complete)),
+            Lookup::Absent => return Ok(RangeEnd::Complete),
+            Lookup::Unmerged => {}
+        }
+    }
+    let request = ScanRequest {
+        table,
+        start: &range.start,
+        end: &range.end,
+        reversed: range.reversed,
+        now_seconds,
+        budget: Budget { bytes: TURN_BYTES, tombstones: context.node.config.max_page_tombstones as u64 },
+    };
+    let mut scan = match (run.partition_head(), run.simple_columns()) {
+        (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
+        (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
+        (None, None) => context.shard.scan(&request)?,
+    };
+    loop {
+        let flow = match scan.next()? {
+            Step::Row(view) => {
+                let flow = run.row(&source_row(&view))?;
+                note(match flow {
+                    Flow::SkipPartition => match prefix(view.key) {
+                        Some(prefix) => Passed::Partition(prefix),
+                        None => Passed::Row(view.key),
+                    },
+                    _ => Passed::Row(view.key),
+                });
+                flow
+            }
+            Step::Exhausted => {
+                return Ok(match scan.resume_bound()? {
+                    None => RangeEnd::Complete,
+                    Some(bound) if range.reversed => {
+                        RangeEnd::BudgetSpent(KeyRange { end: bound, ..range.clone() })
+                    }
+                    Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range.clone() }),
+                });
+            }
+            Step::End => return Ok(RangeEnd::Complete),
+        };
+        match end_after(flow) {
+            Some(end) => return Ok(end),
+            None if flow == Flow::SkipPartition => scan.skip_partition()?,
+            None => {}
+        }
+    }
+}
+
+/// The partition prefix of a full key.
+pub fn prefix(key: &[u8]) -> Option<&[u8]> {
+    key::prefix_length(key).and_then(|length| key.get(..length))
+}
+
+fn source_row<'a>(view: &RowView<'a>) -> SourceRow<'a> {
+    SourceRow { partition_key: view.partition_key, position: view.position, row: view.row }
+}
+
+/// How reading ends after a row, if it does.
+pub fn end_after(flow: Flow) -> Option<RangeEnd> {
+    match flow {
+        Flow::Continue | Flow::SkipPartition => None,
+        Flow::PageFull => Some(RangeEnd::Finished(true)),
+        Flow::Done => Some(RangeEnd::Finished(false)),
+    }
+}
