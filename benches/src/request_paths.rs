@@ -11,10 +11,10 @@ use cql_lite::frame::{
     Consistency, Decoder, Execute, Flags, ProtocolVersion, QueryParameters, Request, Role, decode_request,
 };
 use cql_lite::syntax;
-use helenus::coordinator::Outcome;
 use helenus::session::respond::Responder;
 use helenus_engine::key::REGULAR_START;
 use helenus_engine::{Cell, CellKind, Liveness, RowBuilder, RowRef};
+use helenus_execution::coordinator::Outcome;
 use helenus_query::bind::{Rewritten, bind};
 use helenus_query::functions::CallContext;
 use helenus_query::plan::modify::ModifyPlan;

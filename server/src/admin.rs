@@ -5,6 +5,7 @@ mod cluster;
 mod compactions;
 mod storage;
 
+use crate::cluster::liveness::LivenessMonitor;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -30,11 +31,11 @@ use self::cluster::Sizes;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, MembershipError};
-use crate::shard::context::{NodeShared, ShardContext, run_on};
-use crate::shard::disk_status::{DiskStatus, DiskUsage};
-use crate::shard::status_table::ServingState;
 use crate::streaming;
 use crate::streaming::cleanup::{CleanupError, cleanup};
+use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
+use helenus_execution::shard::disk_status::{DiskStatus, DiskUsage};
+use helenus_execution::shard::status_table::ServingState;
 
 /// The node as the HTTP server calls it.
 pub struct NodeAdmin {
@@ -508,7 +509,7 @@ impl Admin for NodeAdmin {
 /// Stops accepting clients and requests of other nodes, and flushes every table of every shard.
 async fn drain(context: Rc<ShardContext>) -> Result<()> {
     context.node.status.set_state(ServingState::Draining);
-    context.liveness().leave(&context);
+    LivenessMonitor::of(&context).leave(&context);
     for shard in 0..context.node.shard_count() {
         context
             .run_on(shard, |context| {

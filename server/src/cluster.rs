@@ -29,6 +29,8 @@ mod voters;
 #[cfg(test)]
 mod tests;
 
+use crate::cluster::liveness::LivenessMonitor;
+use crate::cluster::raft::MetadataLog;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -41,8 +43,8 @@ pub use self::propose::{
     announce_agreed, applied_version, catch_up, catch_up_with_leader, propose, wait_applied,
     wait_applied_everywhere,
 };
-use crate::shard::call::Serve;
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::call::Serve;
+use helenus_execution::shard::context::ShardContext;
 
 /// The longest time that a request of another node may wait on this one.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
@@ -68,7 +70,7 @@ async fn serve(
     match request {
         ClusterRequest::Version => Ok(ClusterResponse::Version(env!("CARGO_PKG_VERSION").to_owned())),
         ClusterRequest::Raft { call, payload } => {
-            let log = context.metadata_log().map_err(failed)?;
+            let log = MetadataLog::of(context).map_err(failed)?;
             log.answer(call, &payload).await.map(ClusterResponse::Raft)
         }
         ClusterRequest::Propose { command, forward, patience_ms } => {
@@ -79,7 +81,7 @@ async fn serve(
         }
         ClusterRequest::Join(request) => join::handle(context, *request).await,
         ClusterRequest::NewestVersion => {
-            let log = context.metadata_log().map_err(failed)?;
+            let log = MetadataLog::of(context).map_err(failed)?;
             if log.leader() != Some(context.node.host_id) {
                 return Ok(ClusterResponse::NoLeader);
             }
@@ -90,20 +92,20 @@ async fn serve(
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::Gossip { bytes } => {
-            context.liveness().receive_gossip(context, from, &bytes);
+            LivenessMonitor::of(context).receive_gossip(context, from, &bytes);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::Status(status) => {
-            context.liveness().receive_status(context, from, status);
+            LivenessMonitor::of(context).receive_status(context, from, status);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::Disk(announcement) => {
-            context.liveness().receive_disk(context, from, announcement);
+            LivenessMonitor::of(context).receive_disk(context, from, announcement);
             Ok(ClusterResponse::Received)
         }
         ClusterRequest::Snapshots { order } => member_snapshots::handle(context, &order).await,
         ClusterRequest::YouWereRemoved => {
-            context.liveness().receive_removed(context, from);
+            LivenessMonitor::of(context).receive_removed(context, from);
             Ok(ClusterResponse::Received)
         }
     }

@@ -64,26 +64,26 @@ use crate::cluster::raft::log_store::{self, LogStore};
 use crate::cluster::raft::runtime::LocalOneshot;
 use crate::cluster::raft::types::{Entry, LogId, MetadataTypes, SnapshotMeta, StoredMembership, Vote};
 use crate::cluster::stored::{Contents, Stored, decode_file};
-use crate::coordinator::batch_log::batch_id::BatchId;
-use crate::coordinator::batch_log::store as batch_log;
-use crate::coordinator::paxos::ballot::{Ballot, SerialScope};
-use crate::coordinator::paxos::message::{
+use crate::node::identity::Identity;
+use crate::streaming::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse, TransferStatus};
+use crate::streaming::progress::StreamTaskProgress;
+use helenus_execution::coordinator::batch_log::batch_id::BatchId;
+use helenus_execution::coordinator::batch_log::store as batch_log;
+use helenus_execution::coordinator::paxos::ballot::{Ballot, SerialScope};
+use helenus_execution::coordinator::paxos::message::{
     LeaseAnswer, LeaseOrder, LeaseRequest, PartitionName, PaxosOrder, PaxosRequest, PaxosResponse,
     RangeVersions, ReadOrder,
 };
-use crate::coordinator::paxos::proposer::{Promise, Question};
-use crate::coordinator::paxos::state::{Accepted, Commit, Proposal, Registers, Trail};
-use crate::coordinator::paxos::store::{self as paxos_store, Change};
-use crate::coordinator::replica::answer::{ReadAnswer, ReadRequest, Wants};
-use crate::coordinator::replica::forwarded::{
+use helenus_execution::coordinator::paxos::proposer::{Promise, Question};
+use helenus_execution::coordinator::paxos::state::{Accepted, Commit, Proposal, Registers, Trail};
+use helenus_execution::coordinator::paxos::store::{self as paxos_store, Change};
+use helenus_execution::coordinator::replica::answer::{ReadAnswer, ReadRequest, Wants};
+use helenus_execution::coordinator::replica::forwarded::{
     ForwardRequest, ForwardedError, ForwardedKind, ForwardedStatement, ForwardedValue,
 };
-use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
-use crate::node::identity::Identity;
-use crate::shard::disk_status::{DiskAnnouncement, DiskStatus, DiskUsage};
-use crate::shard::status_table::{NodeStatus, ServingState};
-use crate::streaming::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse, TransferStatus};
-use crate::streaming::progress::StreamTaskProgress;
+use helenus_execution::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
+use helenus_execution::shard::disk_status::{DiskAnnouncement, DiskStatus, DiskUsage};
+use helenus_execution::shard::status_table::{NodeStatus, ServingState};
 
 /// Releases whose bytes are kept.
 const RELEASES: &[&str] = &["a1a536a"];

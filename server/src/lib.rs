@@ -9,18 +9,16 @@
 
 pub mod admin;
 pub mod cluster;
-pub mod coordinator;
 pub mod embedded;
-pub mod files;
 #[cfg(test)]
 mod golden;
 pub mod node;
-pub mod planted;
 pub mod session;
-pub mod shard;
 pub mod streaming;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 /// The settings of a node, for programs that run one inside.
 pub use helenus_config as config;

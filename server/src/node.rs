@@ -20,6 +20,7 @@ mod lost_files;
 pub mod offline;
 pub mod serve;
 
+use crate::cluster::liveness::LivenessMonitor;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -51,11 +52,11 @@ use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::admin::NodeAdmin;
-use crate::files::node_files::NodeFiles;
-use crate::files::{self as plain_files, DirectoryLock};
 use crate::node::error::StartError;
-use crate::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
-use crate::shard::status_table::ServingState;
+use helenus_execution::files::node_files::NodeFiles;
+use helenus_execution::files::{self as plain_files, DirectoryLock};
+use helenus_execution::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
+use helenus_execution::shard::status_table::ServingState;
 
 /// Threads that read blocks from the disk for a shard: as many reads are on their way to the device at once.
 const READ_THREADS: usize = 16;
@@ -207,7 +208,7 @@ impl Node {
         self.accept_on(shard_aware_port.listen()?, Some(shards))?;
         self.shared.status.set_state(ServingState::Serving);
         self.wait_for(0, |context| {
-            context.liveness().wake();
+            LivenessMonitor::of(&context).wake();
             Box::pin(std::future::ready(Ok(())))
         })
         .map_err(|error| StartError::Shard { shard: 0, message: error.to_string() })

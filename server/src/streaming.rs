@@ -17,6 +17,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+use crate::streaming::progress::Transfers;
 use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
@@ -28,9 +29,9 @@ use helenus_ring::HostId;
 use helenus_ring::member::MemberState;
 
 use self::message::{StreamRequest, StreamResponse, TransferStatus};
-use crate::shard::call::Serve;
-use crate::shard::context::ShardContext;
-use crate::shard::status_table::ServingState;
+use helenus_execution::shard::call::Serve;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 
 impl Serve for StreamRequest {
     fn serve(
@@ -61,7 +62,7 @@ async fn serve(
 
 /// The progress of this node in streaming the ranges that it gains at an epoch.
 pub fn status(context: &ShardContext, epoch: u64) -> TransferStatus {
-    let transfers = &context.node.transfers();
+    let transfers = Transfers::of(&context.node);
     TransferStatus {
         epoch: context.cluster_view().topology.epoch,
         is_done: transfers.is_done(epoch),
@@ -86,7 +87,7 @@ pub fn progress(context: &ShardContext) -> StreamingReport {
         Some(MemberState::Leaving(_)) if serving == ServingState::Serving => "LEAVING",
         _ => serving.name(),
     };
-    let mut report = context.node.transfers().report(mode, context.clock.monotonic());
+    let mut report = Transfers::of(&context.node).report(mode, context.clock.monotonic());
     report.sent_bytes.retain(|to, _| view.topology.member(to).is_some());
     report
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use cql_lite::types::timeuuid;
 use helenus::config::Config;
-use helenus::shard::context::ShardContext;
 use helenus::testing::node::{NodeParts, begin};
 use helenus_engine::io::{SimulatedDisk, SplitMix64};
+use helenus_execution::shard::context::ShardContext;
 use helenus_internode::transport::Isolated;
 use helenus_query::functions::UuidSource;
 use helenus_testing::clock::{Skew, VirtualClock};

@@ -2,7 +2,7 @@
 #![no_main]
 
 use helenus::cluster::message::ClusterRequest;
-use helenus::coordinator::replica::message::ReplicaRequest;
+use helenus_execution::coordinator::replica::message::ReplicaRequest;
 use helenus::streaming::message::StreamRequest;
 use helenus_internode::service::{ServiceRequest, decode_request, decode_response, split_request};
 use libfuzzer_sys::fuzz_target;

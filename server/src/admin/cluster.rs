@@ -15,8 +15,8 @@ use helenus_ring::topology::Topology;
 use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
-use crate::shard::context::ShardContext;
-use crate::shard::status_table::ServingState;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 
 /// The size of this node's data on disk and in memory, over all shards.
 #[derive(Debug, Clone, Copy, Default)]

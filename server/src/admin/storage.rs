@@ -12,7 +12,7 @@ use crate::cluster::import::{self, ImportRequest};
 use crate::cluster::member_snapshots::SnapshotError;
 use crate::cluster::restore::{self, RestoreError};
 use crate::cluster::{replay, unknown_tables};
-use crate::shard::context::{ShardContext, run_on};
+use helenus_execution::shard::context::{ShardContext, run_on};
 
 fn refused(error: RestoreError) -> AdminError {
     match error {

@@ -5,6 +5,8 @@
 //! in between leaves engine tables that the catalog does not name: those that the next entry creates, which may hold
 //! writes already, and those that are stored as dropped.
 
+use crate::cluster::liveness::LivenessMonitor;
+use crate::cluster::raft::MetadataLog;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
@@ -20,8 +22,8 @@ use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::ClusterState;
 use helenus_ring::view::ClusterView;
 
-use crate::shard::context::{ShardContext, on_every_shard};
-use crate::shard::engine_options::engine_options;
+use helenus_execution::shard::context::{ShardContext, on_every_shard};
+use helenus_execution::shard::engine_options::engine_options;
 
 /// The schema events for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +52,7 @@ pub async fn take_over(
     install(context, new).await?;
     context.node.applied.send_replace(new.topology.version);
     remember_addresses(context, old, new);
-    context.liveness().wake();
+    LivenessMonitor::of(context).wake();
     let own = context.node.host_id;
     if old.topology.members.contains_key(&own) && new.topology.removed.contains(&own) {
         context.node.learn_removed(&"the metadata log");
@@ -68,7 +70,7 @@ fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState)
     for (host_id, member) in &new.topology.members {
         let is_new = old.is_founded() && old.topology.member(host_id).is_none();
         if is_new && *host_id != own && is_joining(member.state) {
-            context.liveness().presume_alive(context, *host_id);
+            LivenessMonitor::of(context).presume_alive(context, *host_id);
         }
     }
 }
@@ -76,7 +78,7 @@ fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState)
 /// Remembers the addresses of members that have just left, or whose join was cancelled: the metadata log must reach
 /// them a while longer, so that they learn of it.
 fn remember_addresses(context: &ShardContext, old: &ClusterState, new: &ClusterState) {
-    let Ok(log) = context.metadata_log() else { return };
+    let Ok(log) = MetadataLog::of(context) else { return };
     let is_gone = |member: &&Arc<Member>| new.topology.member(&member.host_id).is_none();
     let gone = old.topology.members.values().filter(is_gone);
     log.addresses.borrow_mut().extend(gone.map(|member| (member.host_id, member.internode_address)));

@@ -7,12 +7,13 @@
 //! * A member leaves the ring only when it does not vote in the metadata log any more ([`super::membership`]), so the
 //!   cluster never waits for a node that has ended.
 
+use crate::cluster::liveness::LivenessMonitor;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::files::node_files::{FileError, NodeFiles};
-use crate::shard::context::{Departure, ShardContext};
+use helenus_execution::files::node_files::{FileError, NodeFiles};
+use helenus_execution::shard::context::{Departure, ShardContext};
 
 /// The file in the data directory that records it.
 pub const FILE: &str = "removed";
@@ -39,7 +40,7 @@ pub fn watch(context: &Rc<ShardContext>) {
 }
 
 async fn end(context: Rc<ShardContext>) {
-    context.liveness().leave(&context);
+    LivenessMonitor::of(&context).leave(&context);
     if let Err(error) = context.node.files.replace(FILE, Bytes::from_static(NOTE.as_bytes())).await {
         // Its state in the metadata log, or the other members, will report it again.
         tracing::error!(%error, "could not record in the data directory that this node is not a member any more");

@@ -3,13 +3,14 @@
 //! The engine measures what is free each second and refuses writes by itself when the reserve is reached. The share of the disk
 //! that the data takes, for the guardrail, is measured here: every half minute as in Cassandra, and only if the guardrail is on.
 
+use crate::cluster::liveness::LivenessMonitor;
 use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::io::DiskError;
 
-use crate::shard::context::ShardContext;
-use crate::shard::disk_status::{DiskStatus, DiskUsage, Thresholds};
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::disk_status::{DiskStatus, DiskUsage, Thresholds};
 
 /// Time between two checks of the reserve.
 const DISK_USAGE_PERIOD: Duration = Duration::from_secs(1);
@@ -33,7 +34,7 @@ pub fn watch(context: &Rc<ShardContext>) {
         let is_reserve_reached = context.node.reserve.is_reached() || context.shard.log_lacks_room();
         let status = DiskStatus { usage: usage.get(), is_reserve_reached };
         if context.node.disks.set_own(status) {
-            context.liveness().wake();
+            LivenessMonitor::of(context).wake();
         }
     });
 }

@@ -19,8 +19,8 @@ use helenus_query::schema::catalog::{Catalog, Keyspace, Table, TableKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::shard::context::{ShardContext, on_every_shard};
-use crate::shard::snapshots::{self, Occasion, SnapshotPlan};
+use helenus_execution::shard::context::{ShardContext, on_every_shard};
+use helenus_execution::shard::snapshots::{self, Occasion, SnapshotPlan};
 
 /// Pause before drops that failed are tried again.
 const DROP_RETRY_PAUSE: Duration = Duration::from_secs(10);

@@ -11,14 +11,16 @@
 //! repair it, and could not. So with `stop` it announces to the others that it leaves, and serves nothing more. They store hints for
 //! it, and it gets the missed writes after a restart. A node that is alone then continues to answer reads, because no other node could.
 
+use crate::cluster::liveness::LivenessMonitor;
+use crate::cluster::raft::MetadataLog;
 use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_config::{CommitFailurePolicy, DiskFailurePolicy};
 use helenus_engine::error::{DiskFailure, DiskFailureKind};
 
-use crate::shard::context::ShardContext;
-use crate::shard::status_table::ServingState;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 
 /// Interval between checks of a shard.
 const FAILURE_CHECK_PERIOD: Duration = Duration::from_millis(500);
@@ -61,7 +63,7 @@ pub fn to_disk_failure(policy: DiskFailurePolicy, kind: DiskFailureKind) -> Reac
 
 /// The reason why this shard, or the metadata log on the first shard, accepts nothing any more.
 pub fn reason(context: &ShardContext) -> Option<String> {
-    let of_metadata = || context.metadata_log().ok().and_then(|log| log.failure());
+    let of_metadata = || MetadataLog::of(context).ok().and_then(|log| log.failure());
     context.shard.failure().or_else(of_metadata)
 }
 
@@ -101,8 +103,8 @@ async fn stop_serving(context: &Rc<ShardContext>, reason: &str) {
     );
     context.node.status.set_state(ServingState::Failed);
     let announcement = context.run_on(0, |context| {
-        context.liveness().wake();
-        context.liveness().leave(&context);
+        LivenessMonitor::of(&context).wake();
+        LivenessMonitor::of(&context).leave(&context);
         Box::pin(std::future::ready(()))
     });
     if announcement.await.is_err() {

@@ -26,9 +26,9 @@ use helenus_query::schema::ddl::SnapshotSchema;
 
 use super::restore::{RestoreError, is_of_system, is_wanted};
 use crate::cluster::schema;
-use crate::coordinator::write::write_all;
-use crate::shard::context::{ShardContext, share_among_shards};
-use crate::shard::snapshots;
+use helenus_execution::coordinator::write::write_all;
+use helenus_execution::shard::context::{ShardContext, share_among_shards};
+use helenus_execution::shard::snapshots;
 
 /// Turns whose writes are under way at a time, for each file.
 const TURNS_IN_FLIGHT: usize = 8;

@@ -4,6 +4,7 @@
 //! metadata log as a learner that does not vote, and puts the join into the log. The node receives the log and
 //! applies it. From then on it is `Joining`, and gets the data of its ranges ([`crate::streaming`]).
 
+use crate::cluster::raft::MetadataLog;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
 use super::propose::{commit, forward_to, wait_applied, within};
 use super::start::resolve;
 use crate::cluster::own_member::{own_member, version_as_member};
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Largest difference between the clocks of members: timestamps order writes.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(10);
@@ -174,7 +175,7 @@ async fn ask_seed(
 pub async fn handle(context: &Rc<ShardContext>, request: JoinRequest) -> Result<ClusterResponse, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
     let patience = Duration::from_millis(request.patience_ms).min(SEED_PATIENCE);
-    let leader = context.metadata_log().map_err(|error| failed(&error))?.leader();
+    let leader = MetadataLog::of(context).map_err(|error| failed(&error))?.leader();
     if leader != Some(context.node.host_id) {
         let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
         let (true, Some(member)) = (request.forward, member) else { return Ok(ClusterResponse::NoLeader) };
@@ -218,7 +219,7 @@ async fn take_in(
     patience: Duration,
 ) -> Result<ClusterResponse, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
-    let log = context.metadata_log().map_err(|error| failed(&error))?;
+    let log = MetadataLog::of(context).map_err(|error| failed(&error))?;
     let host_id: HostId = request.member.host_id;
     let state = log.state();
     // The node knew no other member when it chose its tokens.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! * A node counts itself as alive, always.
 //! * `alive` holds members of the topology only. It is in the [`ClusterView`](helenus_ring::view::ClusterView) of every shard, and on the
-//!   node's [`StatusTable`](crate::shard::status_table::StatusTable).
+//!   node's [`StatusTable`](helenus_execution::shard::status_table::StatusTable).
 //! * The topology decides which nodes are members, gossip never does: a joining member is contacted once the metadata log has
 //!   it, a leaving one is declared down, and a removed one is informed.
 //! * Clients are notified of members that `system.peers` shows (those that own tokens): `NEW_NODE` when such a member appears,
@@ -34,9 +34,9 @@ use tokio::sync::Notify;
 
 use self::detector::{Detector, NodeIdentity, Settings};
 use super::message::ClusterRequest;
-use crate::shard::context::{Message, ShardContext};
-use crate::shard::disk_status::{DiskAnnouncement, DiskStatus};
-use crate::shard::status_table::{NodeStatus, ServingState};
+use helenus_execution::shard::context::{Message, ShardContext};
+use helenus_execution::shard::disk_status::{DiskAnnouncement, DiskStatus};
+use helenus_execution::shard::status_table::{NodeStatus, ServingState};
 
 /// Interval at which a node announces its status to all others if it has not changed.
 const FACTS_PERIOD: Duration = Duration::from_secs(5);
@@ -69,10 +69,10 @@ pub struct LivenessMonitor {
     wake: Notify,
 }
 
-impl ShardContext {
-    /// The failure detector; active on the first shard.
-    pub fn liveness(&self) -> &LivenessMonitor {
-        self.layers.get()
+impl LivenessMonitor {
+    /// The failure detector of a shard; active on the first shard.
+    pub fn of(context: &ShardContext) -> &Self {
+        context.layers.get()
     }
 }
 
@@ -120,7 +120,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     };
     let now = context.clock.monotonic();
     let seed = context.random.borrow_mut().next_u64();
-    *context.liveness().running.borrow_mut() = Some(Running {
+    *LivenessMonitor::of(context).running.borrow_mut() = Some(Running {
         detector: Detector::new(identity, settings(&context.node.config), seed, now),
         topology: None,
         active: BTreeMap::new(),
@@ -143,14 +143,14 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
 async fn run(context: Rc<ShardContext>) {
     let mut stopping = context.node.stopping.subscribe();
     loop {
-        let wait = context.liveness().turn(&context);
+        let wait = LivenessMonitor::of(&context).turn(&context);
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => {
-                context.liveness().leave(&context);
+                LivenessMonitor::of(&context).leave(&context);
                 return;
             }
-            () = context.liveness().wake.notified() => {}
+            () = LivenessMonitor::of(&context).wake.notified() => {}
             () = context.clock.sleep(wait) => {}
         }
     }
@@ -482,7 +482,7 @@ fn measure_data(context: Rc<ShardContext>) {
             let Ok(measured) = measured.await else { return };
             bytes += measured;
         }
-        context.liveness().set_data_bytes(bytes);
+        LivenessMonitor::of(&context).set_data_bytes(bytes);
     });
 }
 

@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use super::message::{ClusterRequest, ClusterResponse};
 use super::restore::{self, RestoreError};
 use super::schema;
-use crate::shard::context::{ShardContext, from_every_shard, on_every_shard};
-use crate::shard::snapshots;
+use helenus_execution::shard::context::{ShardContext, from_every_shard, on_every_shard};
+use helenus_execution::shard::snapshots;
 
 /// Time limit for what only reports: less than `helenus admin` waits.
 const REPORT_DEADLINE: Duration = Duration::from_secs(20);

@@ -20,6 +20,8 @@
 
 mod requests;
 
+use crate::cluster::liveness::LivenessMonitor;
+use crate::streaming::progress::Transfers;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,13 +41,14 @@ use super::log_throttle::LogThrottle;
 use super::propose::propose;
 use super::wait_applied_everywhere;
 use crate::cluster::own_member::{own_member, version_as_member};
-use crate::coordinator::batch_log;
-use crate::coordinator::replica::hints;
-use crate::shard::context::ShardContext;
-use crate::shard::status_table::ServingState;
+use crate::cluster::raft::MetadataLog;
 use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
 use crate::streaming::plan::Sides;
 use crate::streaming::{self, progress, receiver, replicated_tables};
+use helenus_execution::coordinator::batch_log;
+use helenus_execution::coordinator::replica::hints;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 
 /// Timeout of a proposal.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(30);
@@ -133,7 +136,7 @@ async fn receive(context: Rc<ShardContext>) {
     loop {
         let view = context.cluster();
         let topology = &view.topology;
-        let transfers = &context.node.transfers();
+        let transfers = Transfers::of(&context.node);
         let mut patience = IDLE_PAUSE;
         match topology.in_transition().map(|member| member.state) {
             Some(
@@ -175,7 +178,7 @@ async fn drive(context: Rc<ShardContext>) {
     let mut notices = LogThrottle::default();
     loop {
         // This does not use the shard's view, which shows the next version a little earlier and does not mark removals.
-        let Ok(state) = context.metadata_log().map(|log| log.state()) else { return };
+        let Ok(state) = MetadataLog::of(&context).map(|log| log.state()) else { return };
         let topology = &state.topology;
         let driven = topology.in_transition().filter(|member| is_driver(&context, &state, member));
         let patience = match driven {
@@ -213,7 +216,7 @@ fn is_driver(context: &ShardContext, state: &ClusterState, member: &Member) -> b
         return !is_removal || context.node.status.state() < ServingState::Failed;
     }
     let is_asked = matches!(member.state, MemberState::Leaving(_))
-        && context.node.transfers().is_removal_asked(&member.host_id);
+        && Transfers::of(&context.node).is_removal_asked(&member.host_id);
     // A member that was asked to leave, and is back, drives its leaving itself.
     is_asked && (is_removal || !context.cluster_view().is_alive(&member.host_id))
 }
@@ -281,7 +284,7 @@ async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
     if context.node.status.state() < ServingState::Leaving {
         tracing::info!("this node is about to leave: it accepts no more clients");
         context.node.status.set_state(ServingState::Leaving);
-        context.liveness().wake();
+        LivenessMonitor::of(context).wake();
     }
     // Twice: operations that one shard has started on another are seen the second time.
     let shards = 0..context.node.shard_count();
@@ -309,7 +312,7 @@ async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
 }
 
 fn votes(context: &ShardContext, host_id: &HostId) -> Result<bool> {
-    Ok(context.metadata_log()?.participants().0.contains(host_id))
+    Ok(MetadataLog::of(context)?.participants().0.contains(host_id))
 }
 
 /// The members that gain ranges in the present transition.
@@ -329,7 +332,7 @@ fn gaining(topology: &Topology, catalog: &Catalog) -> BTreeSet<HostId> {
 
 async fn all_have_fetched(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> bool {
     let epoch = topology.epoch;
-    let may_lose = context.node.transfers().is_removal_asked(&member.host_id);
+    let may_lose = Transfers::of(&context.node).is_removal_asked(&member.host_id);
     let catalog = context.catalog();
     let asked = gaining(topology, &catalog).into_iter().filter_map(|host_id| topology.member(&host_id));
     let asked = asked.map(|gaining| async move {

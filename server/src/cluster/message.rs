@@ -7,8 +7,8 @@ use helenus_ring::metadata::{CommandOutcome, Refusal};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::shard::disk_status::DiskAnnouncement;
-use crate::shard::status_table::NodeStatus;
+use helenus_execution::shard::disk_status::DiskAnnouncement;
+use helenus_execution::shard::status_table::NodeStatus;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ClusterRequest {

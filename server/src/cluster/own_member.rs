@@ -6,7 +6,7 @@ use helenus_internode::service::PROTOCOL_VERSION;
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::FEATURE_VERSION;
 
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// This node as a member.
 pub fn own_member(context: &ShardContext, state: MemberState) -> Member {

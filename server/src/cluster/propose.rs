@@ -3,6 +3,7 @@
 //! A command is sent to the leader, on whichever node it is, until its outcome is known or the deadline has passed.
 //! It may enter the log more than once; commands are designed so that this does no harm ([`helenus_ring::metadata`]).
 
+use crate::cluster::raft::MetadataLog;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use helenus_ring::metadata::{Command, CommandOutcome, MemberUpdate, Refusal};
 use uuid::Uuid;
 
 use super::message::{ClusterRequest, ClusterResponse};
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Pause before a command is sent again.
 const PROPOSAL_RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -169,7 +170,7 @@ async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result
     let end = context.clock.monotonic() + deadline;
     loop {
         let left = end.saturating_sub(context.clock.monotonic());
-        let leader = context.metadata_log()?.leader();
+        let leader = MetadataLog::of(&context)?.leader();
         let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
         if leader == Some(context.node.host_id) {
             return Ok(applied_version(&context));
@@ -237,7 +238,7 @@ async fn propose_here(
             return Err(outcome_unknown(deadline));
         }
         let patience = left.min(ANSWER_PATIENCE);
-        let leader = context.metadata_log()?.leader();
+        let leader = MetadataLog::of(context)?.leader();
         if leader == Some(context.node.host_id) {
             if let Some(outcome) = commit(context, &command, patience).await? {
                 return Ok(outcome);
@@ -282,7 +283,7 @@ pub async fn commit(
     command: &Command,
     patience: Duration,
 ) -> Result<Option<CommandOutcome>> {
-    let log = context.metadata_log()?;
+    let log = MetadataLog::of(context)?;
     let committed = within(context, patience, log.commit(command.clone())).await.unwrap_or(Ok(None));
     committed
         .map_err(|error| RequestError::Server(format!("the metadata log of this node has stopped: {error}")))
@@ -298,7 +299,7 @@ pub async fn handle_propose(
     let decoded: Command =
         serde_json::from_slice(command).map_err(|error| Failure::Malformed(error.to_string()))?;
     let failed = |error: RequestError| Failure::Internal(error.to_string());
-    let leader = context.metadata_log().map_err(failed)?.leader();
+    let leader = MetadataLog::of(context).map_err(failed)?.leader();
     if leader == Some(context.node.host_id) {
         let outcome = commit(context, &decoded, patience).await.map_err(failed)?;
         if let (Command::Update(update), Some(CommandOutcome::Refused(Refusal::UnknownMember { .. }))) =
@@ -321,7 +322,7 @@ pub async fn handle_propose(
 /// Lets a node receive the log for a while if it takes itself for a member but is not one: in the log it finds the end of its
 /// membership.
 async fn show_the_log(context: &Rc<ShardContext>, update: &MemberUpdate, patience: Duration) {
-    let Ok(log) = context.metadata_log() else { return };
+    let Ok(log) = MetadataLog::of(context) else { return };
     log.addresses.borrow_mut().insert(update.host_id, update.internode_address);
     let (voters, learners) = log.participants();
     if voters.contains(&update.host_id) || learners.contains(&update.host_id) {

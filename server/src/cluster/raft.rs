@@ -30,7 +30,7 @@ use self::types::{Applied, LogId, MetricsReceiver};
 use super::drops::{PendingDrop, PendingDrops};
 use super::message::RaftCall;
 use super::stored::{CATALOG_FILE, Stored};
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Interval of the leader's heartbeats, in milliseconds.
 const HEARTBEAT_MS: u64 = 500;
@@ -85,24 +85,14 @@ impl LeaderWatch {
 #[derive(Default)]
 pub struct OpenMetadataLog(RefCell<Option<Rc<MetadataLog>>>);
 
-impl ShardContext {
-    fn open_metadata_log(&self) -> &RefCell<Option<Rc<MetadataLog>>> {
-        &self.layers.get::<OpenMetadataLog>().0
-    }
-
-    /// The metadata log. An error except on the first shard of a node that has started and is not stopping.
-    pub fn metadata_log(&self) -> Result<Rc<MetadataLog>> {
-        let log = self.open_metadata_log().borrow().clone();
-        log.ok_or_else(|| RequestError::Server("the metadata log is not open here".to_owned()))
-    }
-
-    pub fn begin_metadata_log(&self, log: Rc<MetadataLog>) {
-        *self.open_metadata_log().borrow_mut() = Some(log);
+impl OpenMetadataLog {
+    pub fn begin(context: &ShardContext, log: Rc<MetadataLog>) {
+        *context.layers.get::<Self>().0.borrow_mut() = Some(log);
     }
 
     /// Takes the metadata log out, so that nothing uses it any more.
-    pub fn end_metadata_log(&self) -> Option<Rc<MetadataLog>> {
-        self.open_metadata_log().borrow_mut().take()
+    pub fn end(context: &ShardContext) -> Option<Rc<MetadataLog>> {
+        context.layers.get::<Self>().0.borrow_mut().take()
     }
 }
 
@@ -126,6 +116,12 @@ fn what_is_missing(applied: Option<LogId>, log: &LogExtent) -> Option<String> {
 }
 
 impl MetadataLog {
+    /// The metadata log. An error except on the first shard of a node that has started and is not stopping.
+    pub fn of(context: &ShardContext) -> Result<Rc<Self>> {
+        let log = context.layers.get::<OpenMetadataLog>().0.borrow().clone();
+        log.ok_or_else(|| RequestError::Server("the metadata log is not open here".to_owned()))
+    }
+
     /// Opens the log on disk and starts to participate. `stored`, `drops`: the content of the file of the applied state.
     pub async fn open(
         context: &Rc<ShardContext>,

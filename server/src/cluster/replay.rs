@@ -24,7 +24,7 @@ use helenus_query::schema::system_keyspaces;
 use super::import::{schema_beside, write_rows};
 use super::restore::{self, RestoreError, is_wanted};
 use crate::cluster::schema;
-use crate::shard::context::{ShardContext, from_every_shard, share_among_shards};
+use helenus_execution::shard::context::{ShardContext, from_every_shard, share_among_shards};
 
 /// The tables that get the writes, by the ids in the logs.
 type Targets = BTreeMap<TableId, Arc<Table>>;

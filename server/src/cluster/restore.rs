@@ -19,9 +19,9 @@ use helenus_query::schema::ddl::SnapshotSchema;
 use helenus_query::schema::system_keyspaces;
 
 use crate::cluster::schema;
-use crate::shard::context::{ShardContext, from_every_shard};
-use crate::shard::snapshots;
 use crate::streaming::cleanup::{CleanupError, clean_table};
+use helenus_execution::shard::context::{ShardContext, from_every_shard};
+use helenus_execution::shard::snapshots;
 
 /// The reason why a restore was not carried out, or not to its end.
 #[derive(Debug, thiserror::Error)]

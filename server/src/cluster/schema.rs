@@ -26,9 +26,9 @@ use helenus_ring::metadata::{self, Command, SCHEMA_DELTAS, SchemaChangeCommand, 
 
 use crate::cluster::applying::tables_to_prepare;
 use crate::cluster::{self, drops};
-use crate::coordinator::replica::truncate::truncate_everywhere;
-use crate::coordinator::{Outcome, RequestOptions};
-use crate::shard::context::ShardContext;
+use helenus_execution::coordinator::replica::truncate::truncate_everywhere;
+use helenus_execution::coordinator::{Outcome, RequestOptions};
+use helenus_execution::shard::context::ShardContext;
 
 /// The lock of the schema change in progress; used on the first shard.
 #[derive(Default)]

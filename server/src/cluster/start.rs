@@ -23,12 +23,12 @@ use helenus_ring::metadata::{Command, CommandOutcome, MemberUpdate, Refusal};
 use super::log_throttle::LogThrottle;
 use super::message::{ClusterRequest, ClusterResponse};
 use super::propose::{commit, propose};
-use super::raft::MetadataLog;
+use super::raft::{MetadataLog, OpenMetadataLog};
 use super::stored::{self, Contents, Stored};
 use super::{departure, unknown_tables, voters};
 use crate::cluster::drops::PendingDrop;
 use crate::cluster::own_member::{own_member, version_as_member};
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Time limit for founding a cluster.
 const FOUNDING_DEADLINE: Duration = Duration::from_secs(30);
@@ -100,7 +100,7 @@ pub async fn start(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<boo
     let (stored, drops) = stored_state(context).await?;
     let is_founded = stored.as_ref().is_some_and(|stored| stored.state.is_founded());
     let log = Rc::new(MetadataLog::open(context, stored, drops).await?);
-    context.begin_metadata_log(log.clone());
+    OpenMetadataLog::begin(context, log.clone());
     let belongs = if is_founded {
         // A node whose join was interrupted knows the other member, but is no member itself.
         if context.cluster_view().is_alone() && version_as_member(context).is_some() {
@@ -194,7 +194,7 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
 
 /// Ends the participation of this node in the metadata log. Call before the shard is closed.
 pub async fn stop(context: &ShardContext) {
-    let Some(log) = context.end_metadata_log() else { return };
+    let Some(log) = OpenMetadataLog::end(context) else { return };
     if let Err(error) = log.shutdown().await {
         tracing::warn!(%error, "the metadata log did not stop cleanly");
     }

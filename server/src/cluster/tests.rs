@@ -4,6 +4,7 @@ mod drops;
 mod harness;
 mod membership;
 
+use crate::cluster::raft::MetadataLog;
 use std::time::Duration;
 
 use helenus_ring::member::{MemberState, TransitionPhase};
@@ -110,7 +111,7 @@ fn a_fourth_and_more_join_and_the_five_eldest_vote() {
         world.grow_to(6).await;
         world.assert_same_catalogs();
         world.settle().await;
-        let log = world.node(world.leader().unwrap()).metadata_log().unwrap();
+        let log = MetadataLog::of(&world.node(world.leader().unwrap())).unwrap();
         let (voters, learners) = log.participants();
         assert_eq!((voters.len(), learners.len()), (5, 1));
         assert!(learners.contains(&world.host_id(5)));
@@ -138,7 +139,7 @@ fn a_former_member_does_not_participate_and_another_votes_instead() {
         tokio::time::sleep(Duration::from_mins(1)).await;
         world.crash(leaving);
         let leader = world.leader().unwrap();
-        let (voters, learners) = world.node(leader).metadata_log().unwrap().participants();
+        let (voters, learners) = MetadataLog::of(&world.node(leader)).unwrap().participants();
         assert!(!voters.contains(&host_id) && !learners.contains(&host_id), "{voters:?} {learners:?}");
         assert_eq!(voters.len(), 3);
         world.node(leader).ddl(KEYSPACE).await.unwrap();

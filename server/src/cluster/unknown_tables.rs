@@ -3,6 +3,7 @@
 //! They are kept and not served. A table is created in the engines before the catalog that names it is stored, so after a crash the
 //! replayed log may still name it. Tables that are still unknown when the log has been replayed are reported at each start.
 
+use crate::cluster::raft::MetadataLog;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use helenus_query::error::Result;
 
 use super::drops::table_ids;
 use super::propose::catch_up_with_leader;
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Pause before the state of the metadata log is looked at again.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ pub async fn find(context: &Rc<ShardContext>) -> Result<BTreeMap<TableId, Unknow
             found.entry(id).or_default().add(&statistics);
         }
     }
-    if let Ok(log) = context.metadata_log() {
+    if let Ok(log) = MetadataLog::of(context) {
         let dropped = log.drops.tables();
         found.retain(|id, _| !dropped.contains(id));
     }
@@ -94,6 +95,6 @@ async fn report(context: &Rc<ShardContext>) {
 
 /// Whether this node has applied what the leader has, and what its own log holds.
 async fn is_replayed(context: &Rc<ShardContext>) -> bool {
-    let Ok(log) = context.metadata_log() else { return false };
+    let Ok(log) = MetadataLog::of(context) else { return false };
     catch_up_with_leader(context, CATCH_UP_DEADLINE).await.is_ok() && log.has_applied_all()
 }

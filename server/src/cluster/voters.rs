@@ -13,7 +13,7 @@ use helenus_ring::HostId;
 
 use super::propose::within;
 use super::raft::{LogError, MetadataLog};
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Interval of the leader's checks, in addition to one after each change.
 const VOTER_CHECK_PERIOD: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub async fn keep(context: Rc<ShardContext>) {
     // The time since which nodes participate that are not members.
     let mut strangers: BTreeMap<HostId, Duration> = BTreeMap::new();
     loop {
-        let Ok(log) = context.metadata_log() else { return };
+        let Ok(log) = MetadataLog::of(&context) else { return };
         if let Err(error) = adjust(&context, &log, &mut strangers).await {
             tracing::debug!(%error, "the participants of the metadata log could not be changed");
         }

@@ -44,17 +44,19 @@ use crate::cluster;
 use crate::cluster::raft::log_store;
 use crate::cluster::stored::{self, CATALOG_FILE, Contents, Stored};
 use crate::cluster::{departure, liveness, membership};
-use crate::coordinator::replica::{self, hints};
-use crate::coordinator::{batch_log, paxos};
-use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
-use crate::shard::context::{Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts};
-use crate::shard::disk_status::DiskTable;
-use crate::shard::engine_options::engine_tables;
-use crate::shard::last_snapshot::LastSnapshot;
-use crate::shard::snapshots;
-use crate::shard::status_table::StatusTable;
 use crate::streaming::progress;
+use helenus_execution::coordinator::replica::{self, hints};
+use helenus_execution::coordinator::{batch_log, paxos};
+use helenus_execution::files::node_files::NodeFiles;
+use helenus_execution::shard::context::{
+    Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts,
+};
+use helenus_execution::shard::disk_status::DiskTable;
+use helenus_execution::shard::engine_options::engine_tables;
+use helenus_execution::shard::last_snapshot::LastSnapshot;
+use helenus_execution::shard::snapshots;
+use helenus_execution::shard::status_table::StatusTable;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;

@@ -9,11 +9,11 @@ use helenus_internode::transport::Handler;
 use helenus_ring::HostId;
 
 use crate::cluster::message::ClusterRequest;
-use crate::coordinator::replica::message::ReplicaRequest;
-use crate::shard::call::Serve;
-use crate::shard::context::ShardContext;
-use crate::shard::status_table::ServingState;
 use crate::streaming::message::StreamRequest;
+use helenus_execution::coordinator::replica::message::ReplicaRequest;
+use helenus_execution::shard::call::Serve;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 
 const _: () = assert!(
     ReplicaRequest::ID != ClusterRequest::ID

@@ -10,7 +10,7 @@ use helenus_internode::endpoint::Endpoint;
 use uuid::Uuid;
 
 use crate::cluster::stored::StoredError;
-use crate::files::node_files::FileError;
+use helenus_execution::files::node_files::FileError;
 
 /// The reason why a node did not start.
 #[derive(Debug, thiserror::Error)]

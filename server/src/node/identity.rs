@@ -17,8 +17,8 @@ use uuid::Uuid;
 use crate::cluster::departure;
 use crate::cluster::liveness::generation;
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE};
-use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
+use helenus_execution::files::node_files::NodeFiles;
 
 pub(super) const FILE: &str = "node.json";
 const FORMAT: u32 = 1;

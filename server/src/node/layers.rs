@@ -3,14 +3,14 @@
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
-use crate::coordinator::paxos;
-use crate::coordinator::paxos::replica::PaxosState;
-use crate::coordinator::replica::ReplicationState;
-use crate::coordinator::virtual_state::ClientSource;
 use crate::session::connection::{self, Connections};
-use crate::shard::context::Layers;
-use crate::shard::layers::{NodeLayers, ShardLayers};
 use crate::streaming::progress::Transfers;
+use helenus_execution::coordinator::paxos;
+use helenus_execution::coordinator::paxos::replica::PaxosState;
+use helenus_execution::coordinator::replica::ReplicationState;
+use helenus_execution::coordinator::virtual_state::ClientSource;
+use helenus_execution::shard::context::Layers;
+use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
 
 /// The states that all shards of a node share.
 pub fn of_node() -> NodeLayers {

@@ -13,7 +13,7 @@ use helenus_internode::listener::{self, Acceptor};
 use helenus_query::error::RequestError;
 
 use crate::node::error::StartError;
-use crate::shard::context::{Message, ShardContext};
+use helenus_execution::shard::context::{Message, ShardContext};
 
 /// The configured port on which a client's source port chooses the shard; 0: a free one.
 pub fn shard_aware_port(config: &Config) -> u16 {

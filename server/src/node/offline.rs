@@ -16,9 +16,9 @@ use helenus_engine::{Shard, ShardOptions};
 use super::assembly::set_directories;
 use super::identity::{self, Identity, shard_directory};
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, decode_files};
-use crate::files::DirectoryLock;
-use crate::files::node_files::NodeFiles;
 use crate::node::error::StartError;
+use helenus_execution::files::DirectoryLock;
+use helenus_execution::files::node_files::NodeFiles;
 
 /// The findings in a data directory.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::dispatch::Dispatcher;
 use crate::cluster;
 use crate::session::connection;
-use crate::shard::context::{Message, ShardContext};
+use helenus_execution::shard::context::{Message, ShardContext};
 
 /// Serves the queue of a shard until it gets [`Message::Stop`], or all senders have been dropped.
 pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>) {

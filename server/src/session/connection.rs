@@ -29,7 +29,7 @@ use tokio::sync::{Notify, broadcast};
 use super::handshake::{self, Startup};
 use super::request;
 use crate::session::connection_state::Connection;
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
@@ -62,15 +62,15 @@ struct Wire {
 #[derive(Default)]
 pub struct Connections(RefCell<HashMap<SocketAddr, Weak<Connection>>>);
 
-impl ShardContext {
-    fn connections(&self) -> &RefCell<HashMap<SocketAddr, Weak<Connection>>> {
-        &self.layers.get::<Connections>().0
+impl Connections {
+    fn of(context: &ShardContext) -> &RefCell<HashMap<SocketAddr, Weak<Connection>>> {
+        &context.layers.get::<Self>().0
     }
 }
 
 /// The connections of a shard that have sent requests.
 pub fn clients(context: &ShardContext) -> Vec<ConnectedClient> {
-    let connections = context.connections().borrow();
+    let connections = Connections::of(context).borrow();
     connections.values().filter_map(|connection| client(&*connection.upgrade()?)).collect()
 }
 
@@ -110,7 +110,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         answered_at: Cell::new(None),
         version: Cell::new(ProtocolVersion::HIGHEST),
     });
-    connection.context.connections().borrow_mut().insert(peer, Rc::downgrade(&connection));
+    Connections::of(&connection.context).borrow_mut().insert(peer, Rc::downgrade(&connection));
     let mut wire = Wire {
         stream,
         input: BytesMut::with_capacity(READ_BYTES),
@@ -137,7 +137,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
     if let Err(error) = outcome {
         tracing::debug!(%peer, %error, "connection ended");
     }
-    connection.context.connections().borrow_mut().remove(&peer);
+    Connections::of(&connection.context).borrow_mut().remove(&peer);
 }
 
 impl Wire {

@@ -11,7 +11,7 @@ use cql_lite::frame::{Compression, ProtocolVersion};
 use tokio::sync::Notify;
 
 use crate::session::handshake::Startup;
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// The state of a connection, shared by its task and the requests in flight.
 pub struct Connection {

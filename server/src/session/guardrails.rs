@@ -7,9 +7,9 @@ use helenus_query::functions::CallContext;
 use helenus_query::plan::term::Bindings;
 use helenus_query::statement::Statement;
 
-use crate::coordinator::RequestOptions;
-use crate::coordinator::batch_request::BatchRequest;
-use crate::shard::context::ShardContext;
+use helenus_execution::coordinator::RequestOptions;
+use helenus_execution::coordinator::batch_request::BatchRequest;
+use helenus_execution::shard::context::ShardContext;
 
 /// Checks a statement with its values. CREATE, ALTER and DROP are checked where they are planned, and batches by
 /// [`check_batch`]. An INSERT JSON is expanded before.

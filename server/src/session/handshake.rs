@@ -3,7 +3,7 @@
 use cql_lite::frame::{Compression, ErrorKind, ErrorResponse, ProtocolVersion};
 use helenus_query::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
 
-use crate::shard::context::{IGNORE_MSB, ShardContext};
+use helenus_execution::shard::context::{IGNORE_MSB, ShardContext};
 
 /// The options of SUPPORTED on a connection to this shard.
 pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {

@@ -18,15 +18,15 @@ use helenus_query::statement::{Description, Statement};
 use super::guardrails;
 use super::respond::Responder;
 use crate::cluster::schema;
-use crate::coordinator::batch::batch;
-use crate::coordinator::batch_request::BatchRequest;
-use crate::coordinator::bound_statement::{BoundStatement, Modification};
-use crate::coordinator::consistency::{self, Access};
-use crate::coordinator::transaction::{Transaction, transact};
-use crate::coordinator::{self, Execution, Outcome, RequestOptions, disk_room, read, write};
 use crate::session::connection_state::Connection;
 use crate::session::trace;
-use crate::shard::context::ShardContext;
+use helenus_execution::coordinator::batch::batch;
+use helenus_execution::coordinator::batch_request::BatchRequest;
+use helenus_execution::coordinator::bound_statement::{BoundStatement, Modification};
+use helenus_execution::coordinator::consistency::{self, Access};
+use helenus_execution::coordinator::transaction::{Transaction, transact};
+use helenus_execution::coordinator::{self, Execution, Outcome, RequestOptions, disk_room, read, write};
+use helenus_execution::shard::context::ShardContext;
 
 /// Executes a request that began at `started` (monotonic time) and answers it, now or later.
 pub fn carry_out(

@@ -9,7 +9,7 @@ use helenus_query::run::select::ResultPage;
 use helenus_query::statement::{Description, columns_metadata};
 
 use super::errors::to_response;
-use crate::coordinator::Outcome;
+use helenus_execution::coordinator::Outcome;
 
 /// The way in which one request is answered.
 #[derive(Debug, Clone)]

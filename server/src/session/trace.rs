@@ -18,9 +18,9 @@ use helenus_query::run::modify::{MutationSet, WriteContext};
 use helenus_query::statement::Statement;
 use uuid::Uuid;
 
-use crate::coordinator::write::write_all;
 use crate::session::connection_state::Connection;
-use crate::shard::context::ShardContext;
+use helenus_execution::coordinator::write::write_all;
+use helenus_execution::shard::context::ShardContext;
 
 /// Traces are kept for a day, as in Cassandra.
 const SESSION: &str = "INSERT INTO system_traces.sessions (session_id, client, command, coordinator, coordinator_port, \

@@ -12,7 +12,7 @@ use helenus_query::error::RequestError;
 
 use super::ranges::{complement, intervals};
 use super::replicated_tables;
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// The reason why a cleanup was not carried out.
 #[derive(Debug, thiserror::Error)]

@@ -22,8 +22,8 @@ use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 
 use super::ranges::{before, difference, share, union};
-use crate::shard::context::{NodeShared, ShardContext};
-use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateTable};
+use helenus_execution::shard::context::{NodeShared, ShardContext};
+use helenus_execution::shard::private_table::{PrivateChange, PrivateRange, PrivateTable};
 
 /// The table with the stored progress.
 pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-transfer"));
@@ -235,14 +235,12 @@ struct ProgressState {
     asked_removals: BTreeSet<HostId>,
 }
 
-impl NodeShared {
-    /// The transfers to and from this node because of ranges that change owners.
-    pub fn transfers(&self) -> &Transfers {
-        self.layers.get()
-    }
-}
-
 impl Transfers {
+    /// The transfers to and from a node because of ranges that change owners.
+    pub fn of(node: &NodeShared) -> &Self {
+        node.layers.get()
+    }
+
     fn state(&self) -> MutexGuard<'_, ProgressState> {
         // The values are for display: a panic of another holder of the lock leaves them usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

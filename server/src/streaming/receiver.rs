@@ -7,6 +7,7 @@
 //! Invariant: a failed transfer has lost nothing. The next attempt makes a new plan, with the members alive then, and
 //! continues with the missing data.
 
+use crate::streaming::progress::Transfers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,9 +24,9 @@ use super::progress::{self, StreamTaskKey, StreamTaskProgress, StreamTaskState};
 use super::ranges::intervals;
 use super::replicated_tables;
 use super::session::run_session;
-use crate::coordinator::paxos;
-use crate::shard::context::ShardContext;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
+use helenus_execution::coordinator::paxos;
+use helenus_execution::shard::context::ShardContext;
 
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent stream sessions for each shard of this node.
@@ -74,7 +75,7 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
     let (Some(sides), Some(member)) = (Sides::of(topology), topology.in_transition()) else { return Ok(()) };
     let epoch = topology.epoch;
     let stored = progress::load(context, epoch)?;
-    let transfers = &context.node.transfers();
+    let transfers = Transfers::of(&context.node);
     let now = context.clock.monotonic();
     if stored.is_done {
         transfers.begin(member.host_id, epoch, BTreeMap::new(), now);

@@ -7,6 +7,7 @@
 //! * Tombstones and expired cells are sent unchanged, also after their grace period: a replica that replaces another
 //!   one forgets nothing that the other one knew.
 
+use crate::streaming::progress::Transfers;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,8 +24,8 @@ use helenus_ring::placement::TokenRange;
 use super::message::{FetchRequest, StreamChunk};
 use super::place::Place;
 use super::ranges::{intervals, share_of_ring};
-use crate::planted::PlantedBug;
-use crate::shard::context::ShardContext;
+use helenus_execution::planted::PlantedBug;
+use helenus_execution::shard::context::ShardContext;
 
 /// Time for which the receiver waits if the source has not applied the epoch yet.
 const CATCH_UP: Duration = Duration::from_secs(3);
@@ -79,7 +80,7 @@ pub async fn fetch(
         }
     }
     chunk.crc32 = crc32fast::hash(&chunk.mutations);
-    context.node.transfers().note_sent(from, chunk.mutations.len() as u64);
+    Transfers::of(&context.node).note_sent(from, chunk.mutations.len() as u64);
     Ok(chunk)
 }
 

@@ -10,6 +10,7 @@
 //! * Progress is stored only after the rows are durable.
 //! * A chunk that was requested before its table was truncated here is not applied.
 
+use crate::streaming::progress::Transfers;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
@@ -29,8 +30,8 @@ use super::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse};
 use super::place::Place;
 use super::progress::{self, StreamTaskProgress};
 use super::ranges;
-use crate::shard::context::ShardContext;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
+use helenus_execution::shard::context::ShardContext;
 
 /// Timeout of the request for a chunk.
 const CHUNK_DEADLINE: Duration = Duration::from_secs(10);
@@ -88,7 +89,7 @@ async fn run_task(
         let (chunk_applied, fetched) = Earlier::beside(&mut earlier, both).await;
         applied.extend(chunk_applied?);
         let share_done = progress.share_done();
-        context.node.transfers().note_unit(attempt.epoch, task.key, progress.bytes, share_done, false);
+        Transfers::of(&context.node).note_unit(attempt.epoch, task.key, progress.bytes, share_done, false);
         next = match fetched {
             Ok(next) => next,
             Err(error) => {
@@ -117,7 +118,7 @@ async fn run_task(
     progress.resume = None;
     progress.is_done = true;
     store(context, attempt, task, &progress).await?;
-    context.node.transfers().note_unit(attempt.epoch, task.key, progress.bytes, 1.0, true);
+    Transfers::of(&context.node).note_unit(attempt.epoch, task.key, progress.bytes, 1.0, true);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 mod cluster;
 
+use crate::streaming::progress::Transfers;
 use std::time::Duration;
 
 use helenus_engine::io::CrashStyle;
@@ -313,7 +314,7 @@ fn a_transfer_that_is_done_is_not_done_again_after_a_restart() {
         fetch(&cluster, joiner).await.unwrap();
         assert_eq!(cluster.sent_bytes(0), sent);
         let epoch = cluster.first_shard(joiner).cluster().topology.epoch;
-        assert!(cluster.first_shard(joiner).node.transfers().is_done(epoch));
+        assert!(Transfers::of(&cluster.first_shard(joiner).node).is_done(epoch));
         cluster.check_receiver(joiner);
     });
 }

@@ -7,9 +7,9 @@ use helenus_query::bind::BorrowedValues;
 use helenus_query::error::Result;
 use helenus_query::statement::Statement;
 
-use crate::coordinator::{Execution, Outcome, RequestOptions};
 use crate::session::request;
-use crate::shard::context::ShardContext;
+use helenus_execution::coordinator::{Execution, Outcome, RequestOptions};
+use helenus_execution::shard::context::ShardContext;
 
 /// Values in wire encoding; `None` is null.
 pub type Row = Vec<Option<Vec<u8>>>;

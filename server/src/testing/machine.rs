@@ -24,8 +24,8 @@ use tokio::task::{AbortHandle, LocalSet};
 
 use super::node::NodeParts;
 use crate::node::error::StartError;
-use crate::planted::PlantedBug;
-use crate::shard::context::ShardContext;
+use helenus_execution::planted::PlantedBug;
+use helenus_execution::shard::context::ShardContext;
 
 /// The parts of a machine.
 pub struct Hardware {

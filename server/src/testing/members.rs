@@ -19,9 +19,9 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use crate::cluster::stored::CATALOG_FILE;
-use crate::coordinator::replica;
 use crate::node::error::StartError;
-use crate::shard::context::ShardContext;
+use helenus_execution::coordinator::replica;
+use helenus_execution::shard::context::ShardContext;
 
 /// Nodes by their numbers, and the view that is installed on each.
 pub struct Members {

@@ -12,13 +12,13 @@ use helenus_query::functions::UuidSource;
 use helenus_ring::HostId;
 use helenus_testing::uuids::random_uuid;
 
-use crate::files::node_files::NodeFiles;
 use crate::node::assembly::{self, Addresses, Assembled};
 use crate::node::error::StartError;
 use crate::node::identity::Identity;
 use crate::node::serve::serve;
-use crate::planted::PlantedBug;
-use crate::shard::context::{ShardContext, ShardParts};
+use helenus_execution::files::node_files::NodeFiles;
+use helenus_execution::planted::PlantedBug;
+use helenus_execution::shard::context::{ShardContext, ShardParts};
 
 /// The parts of a node, and the seed of its random numbers.
 pub struct NodeParts<'a> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus::coordinator::RequestOptions;
-use helenus::shard::status_table::ServingState;
 use helenus::testing::client::{self, StatementResponse};
+use helenus_execution::coordinator::RequestOptions;
+use helenus_execution::shard::status_table::ServingState;
 use helenus_query::error::RequestError;
 use tokio::sync::oneshot;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use helenus::shard::context::ShardContext;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{TableId, transcode};
+use helenus_execution::shard::context::ShardContext;
 
 use crate::world::World;
 

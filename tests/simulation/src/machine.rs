@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use helenus::cluster::failure;
 use helenus::config::Config;
-use helenus::planted::PlantedBug;
 use helenus::testing::machine;
 use helenus::testing::network::Network;
 use helenus::testing::node::begin;
 use helenus_engine::io::{CrashStyle, SimulatedDisk, SplitMix64};
+use helenus_execution::planted::PlantedBug;
 use helenus_ring::HostId;
 use helenus_testing::clock::VirtualClock;
 use helenus_testing::uuids::SEEDED_UUIDS;

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use helenus::planted::PlantedBug;
+use helenus_execution::planted::PlantedBug;
 
 use crate::plan::{Choice, FaultKind, LoadKind, Plan};
 use crate::simulation::Verdict;

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use helenus::planted::PlantedBug;
 use helenus_engine::io::SplitMix64;
+use helenus_execution::planted::PlantedBug;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use helenus::cluster::membership;
-use helenus::shard::status_table::ServingState;
 use helenus_engine::io::{CrashStyle, SplitMix64};
+use helenus_execution::shard::status_table::ServingState;
 use helenus_ring::member::MemberState;
 
 use crate::machine::{Machine, Part};

@@ -1,10 +1,11 @@
 //! Nodes of two shards each that detect each other: the effects on their shards, their clients and their hooks.
 
+use crate::cluster::liveness::LivenessMonitor;
 use helenus_ring::member::{MemberState, TransitionPhase};
 use tokio::sync::broadcast;
 
 use super::*;
-use crate::coordinator::replica::tests::cluster::{Cluster, host_id, with_cluster};
+use crate::tests::cluster::{Cluster, host_id, with_cluster};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -72,7 +73,7 @@ fn a_node_that_does_not_serve_yet_is_alive_but_not_up() {
         assert_eq!(alive(&cluster, 0), [0, 1]);
         assert_eq!(heard(&mut events), []);
         cluster.nodes[1][0].node.status.set_state(ServingState::Serving);
-        cluster.nodes[1][0].liveness().wake();
+        LivenessMonitor::of(&cluster.nodes[1][0]).wake();
         cluster.pass(seconds(1)).await;
         assert_eq!(heard(&mut events), [Event::NodeUp(native(1))]);
     });
@@ -85,7 +86,8 @@ fn a_silent_node_is_down_for_every_shard_and_up_again_when_it_is_back() {
         let mut events = events(&cluster, 0);
         let changes: Rc<RefCell<Vec<Change>>> = Rc::default();
         let noted = changes.clone();
-        cluster.nodes[0][0].liveness().on_change(move |_, change| noted.borrow_mut().push(change.clone()));
+        LivenessMonitor::of(&cluster.nodes[0][0])
+            .on_change(move |_, change| noted.borrow_mut().push(change.clone()));
         cluster.set_silent(2, true);
         cluster.pass(seconds(10)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
@@ -111,7 +113,7 @@ fn a_leaving_node_is_down_at_once_and_reported_as_down() {
         let mut events = events(&cluster, 0);
         let leaver = &cluster.nodes[2][0];
         leaver.node.status.set_state(ServingState::Draining);
-        leaver.liveness().leave(leaver);
+        LivenessMonitor::of(leaver).leave(leaver);
         cluster.pass(seconds(2)).await;
         assert_eq!(alive(&cluster, 0), [0, 1]);
         assert_eq!(heard(&mut events), [Event::NodeDown(native(2))]);
@@ -174,18 +176,18 @@ fn what_a_node_tells_of_its_disk_is_known_everywhere_at_once_and_forgotten_with_
         let announced = DiskStatus { is_reserve_reached: true, ..DiskStatus::default() };
         let node = &cluster.nodes[2][0];
         assert!(node.node.disks.set_own(announced));
-        node.liveness().wake();
+        LivenessMonitor::of(node).wake();
         cluster.pass(Duration::from_millis(500)).await;
         for other in 0..2 {
             let disks = &cluster.nodes[other][0].node.disks;
             assert!(disks.of(&host_id(2)) == announced && disks.is_any_short());
         }
         node.node.disks.set_own(DiskStatus::default());
-        node.liveness().wake();
+        LivenessMonitor::of(node).wake();
         cluster.pass(Duration::from_millis(500)).await;
         assert!(!cluster.nodes[0][0].node.disks.is_any_short());
         node.node.disks.set_own(announced);
-        node.liveness().wake();
+        LivenessMonitor::of(node).wake();
         cluster.pass(seconds(1)).await;
         cluster.change_ring(&[(2, None)]);
         cluster.show(0);

@@ -1,5 +1,6 @@
 //! Requests of operators: decommission a node, remove a dead member, cancel a transition.
 
+use crate::streaming::progress::Transfers;
 use std::rc::Rc;
 
 use helenus_query::error::RequestError;
@@ -15,8 +16,8 @@ use super::{
 };
 use crate::cluster::log_throttle::LogThrottle;
 use crate::cluster::propose::propose;
-use crate::shard::context::{Departure, ShardContext};
-use crate::shard::status_table::ServingState;
+use helenus_execution::shard::context::{Departure, ShardContext};
+use helenus_execution::shard::status_table::ServingState;
 
 /// Makes this node leave the cluster, and resolves when it has left. Call from any shard. `force`: also if fewer
 /// members remain than a keyspace has replicas. An interrupted decommission continues by itself; another call waits
@@ -154,9 +155,9 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
     }
     let is_begun = member.state != MemberState::Normal;
     // Before the log has the leaving: a task that reads it there must know that this node drives it.
-    context.node.transfers().ask_removal(host_id);
+    Transfers::of(&context.node).ask_removal(host_id);
     let outcome = carry_out_removal(context, host_id, is_begun).await;
-    context.node.transfers().forget_removal(&host_id);
+    Transfers::of(&context.node).forget_removal(&host_id);
     outcome
 }
 
@@ -174,7 +175,7 @@ async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun
         };
         start_leave(context, &command, check).await?;
         // Another request for the same removal may have failed meanwhile and cleared the mark.
-        context.node.transfers().ask_removal(host_id);
+        Transfers::of(&context.node).ask_removal(host_id);
     }
     if wait_until_gone(context, host_id).await? {
         Ok(())

@@ -36,7 +36,7 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 
 use super::types::{Entry, LogId, MetadataTypes, Vote};
-use crate::shard::private_table::{PrivateRange, PrivateTable};
+use helenus_execution::shard::private_table::{PrivateRange, PrivateTable};
 
 /// The table of the metadata log.
 pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-metadata"));

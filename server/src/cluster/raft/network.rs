@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::state_machine::Raft;
 use super::types::{MetadataTypes, Snapshot, SnapshotMeta, Vote};
 use crate::cluster::message::{ClusterRequest, ClusterResponse, RaftCall};
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 type Types = MetadataTypes;
 type RpcError = RPCError<Types>;

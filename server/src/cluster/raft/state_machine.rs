@@ -25,7 +25,7 @@ use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembershi
 use crate::cluster::applying::{self, SchemaNotice};
 use crate::cluster::drops::{self, PendingDrop, PendingDrops};
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, Stored};
-use crate::shard::context::ShardContext;
+use helenus_execution::shard::context::ShardContext;
 
 /// Pause before a state that could not be installed is retried.
 const INSTALL_RETRY_PAUSE: Duration = Duration::from_millis(500);

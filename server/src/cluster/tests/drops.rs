@@ -1,5 +1,6 @@
 //! Tables that come and go: what a crash or a failing disk leaves of them, and the snapshots that are taken before.
 
+use crate::cluster::raft::MetadataLog;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use helenus_engine::{Cell as EngineCell, CellKind, MutationBuilder, RowBuilder, 
 use super::harness::{World, simulate};
 use crate::cluster::{start, unknown_tables};
 use crate::node::error::StartError;
-use crate::shard::snapshots;
+use helenus_execution::shard::snapshots;
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -75,7 +76,7 @@ async fn assert_nothing_lost(world: &World, before: &BTreeMap<usize, u64>, conte
     let first = world.machine(0).context(0).unwrap();
     let unknown = unknown_tables::find(&first).await.unwrap();
     assert!(unknown.is_empty(), "{context}: {unknown:?}");
-    let log = first.metadata_log().unwrap();
+    let log = MetadataLog::of(&first).unwrap();
     assert!(log.drops.tables().is_empty(), "{context}: drops are left");
     let known = table(world).is_some();
     for shard in world.machine(0).contexts() {

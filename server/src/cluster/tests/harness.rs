@@ -1,5 +1,6 @@
 //! Clusters with a metadata log. Their nodes detect no failures: tests publish which nodes are alive.
 
+use crate::cluster::raft::MetadataLog;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -24,13 +25,13 @@ use crate::cluster::join::{JoinError, join};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::schema::change;
 use crate::cluster::{propose, start};
-use crate::coordinator::{self, replica};
 use crate::node::assembly::Assembled;
 use crate::node::error::StartError;
-use crate::shard::context::ShardContext;
 use crate::testing::client;
 use crate::testing::cluster::{self, Cluster};
 use crate::testing::links::Links;
+use helenus_execution::coordinator::{self, replica};
+use helenus_execution::shard::context::ShardContext;
 
 const LATENCY: Duration = Duration::from_micros(300);
 
@@ -88,7 +89,7 @@ impl World {
     /// The leader, according to the nodes that know it and are up.
     pub fn leader(&self) -> Option<usize> {
         let leader = self.up().into_iter().find(|machine| {
-            let log = self.node(machine.index).metadata_log().unwrap();
+            let log = MetadataLog::of(&self.node(machine.index)).unwrap();
             log.leader() == Some(machine.host_id)
         });
         leader.map(|machine| machine.index)

@@ -1,5 +1,6 @@
 //! Members that join and leave, while others write and nodes crash: no acknowledged write is lost.
 
+use crate::cluster::raft::MetadataLog;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,10 +14,10 @@ use helenus_testing::virtual_time::wait_until;
 use super::harness::{World, simulate};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::propose;
-use crate::coordinator::paxos;
 use crate::node::error::StartError;
-use crate::shard::context::Departure;
-use crate::shard::status_table::ServingState;
+use helenus_execution::coordinator::paxos;
+use helenus_execution::shard::context::Departure;
+use helenus_execution::shard::status_table::ServingState;
 
 /// Keyspaces with their replication factors.
 const KEYSPACES: [(&str, u32); 2] = [("one", 1), ("three", 3)];
@@ -443,7 +444,7 @@ fn a_join_that_is_aborted_can_be_tried_again() {
 #[test]
 fn a_joiner_that_was_away_for_long_learns_that_its_join_was_aborted() {
     a_join_is_aborted_and_tried_again(71, |world| {
-        let (voters, learners) = world.node(0).metadata_log().unwrap().participants();
+        let (voters, learners) = MetadataLog::of(&world.node(0)).unwrap().participants();
         !voters.contains(&world.host_id(1)) && !learners.contains(&world.host_id(1))
     });
 }

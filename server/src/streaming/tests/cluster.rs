@@ -22,7 +22,6 @@ use helenus_ring::topology::Topology;
 use helenus_testing::catalog_of;
 use helenus_testing::clock::START_MICROS;
 
-use crate::shard::context::ShardContext;
 use crate::streaming::message::{FetchRequest, StreamRequest, StreamResponse};
 use crate::streaming::place::Place;
 use crate::streaming::plan::Sides;
@@ -30,6 +29,7 @@ use crate::streaming::{ranges, sender};
 use crate::testing::cluster::simulate;
 use crate::testing::links::Links;
 use crate::testing::members::{Members, host_id};
+use helenus_execution::shard::context::ShardContext;
 
 /// The tables that are written to; writes to the second one are not logged.
 pub const TABLES: [&str; 2] = ["ks.logged", "quick.t"];

@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::transactions::{is_applied, serial_read, shown_value};
-use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 use crate::testing::client::StatementResponse;
+use crate::tests::cluster::{Cluster, with_cluster};
 
 /// Waits until all tasks are done. Returns how long that took.
 async fn wait_for<T>(tasks: &[JoinHandle<T>]) -> Duration {

@@ -3,12 +3,12 @@
 //! [`context`] holds the state of a shard's thread and its queue. [`call`] sends requests to shards of this and other
 //! nodes. Upper layers keep their state of a shard or node here ([`layers`]) without this layer knowing its type.
 
-pub(crate) mod call;
+pub mod call;
 pub mod context;
-pub(crate) mod disk_status;
-pub(crate) mod engine_options;
+pub mod disk_status;
+pub mod engine_options;
 pub mod last_snapshot;
-pub(crate) mod layers;
-pub(crate) mod private_table;
-pub(crate) mod snapshots;
+pub mod layers;
+pub mod private_table;
+pub mod snapshots;
 pub mod status_table;

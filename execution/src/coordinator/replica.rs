@@ -1,22 +1,22 @@
 //! The work of replicas for a coordinator on any node, and the coordinator's requests to several replicas.
 
-pub(crate) mod admission;
-pub(crate) mod answer;
-pub(crate) mod apply;
-pub(crate) mod digest;
-pub(crate) mod epoch;
-pub(crate) mod failures;
-pub(crate) mod forward;
-pub(crate) mod forwarded;
-pub(crate) mod hints;
-pub(crate) mod latency;
+pub mod admission;
+pub mod answer;
+pub mod apply;
+pub mod digest;
+pub mod epoch;
+pub mod failures;
+pub mod forward;
+pub mod forwarded;
+pub mod hints;
+pub mod latency;
 pub mod message;
-pub(crate) mod only_here;
-pub(crate) mod ranges;
-pub(crate) mod read;
-pub(crate) mod repair;
-pub(crate) mod truncate;
-pub(crate) mod write;
+pub mod only_here;
+pub mod ranges;
+pub mod read;
+pub mod repair;
+pub mod truncate;
+pub mod write;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -200,6 +200,3 @@ async fn serve(
         ReplicaRequest::Read(request) => answer::receive(context, request).await.map(ReplicaResponse::Read),
     }
 }
-
-#[cfg(test)]
-pub(crate) mod tests;

@@ -1,11 +1,8 @@
 //! Proposers and replicas under every kind of fault, without any I/O: the outcomes that clients see must be
 //! linearizable.
 
-mod contention;
 mod model;
 mod registers;
-mod settling;
-mod transactions;
 
 use helenus_testing::linearizability::{Judgement, Operation, judge};
 use model::{Plan, Trouble};

@@ -4,7 +4,7 @@ use cql_lite::frame::Consistency::{All, Quorum};
 use helenus_query::bind::BorrowedValues;
 
 use super::*;
-use crate::shard::disk_status::{DiskAnnouncement, DiskStatus, DiskUsage};
+use helenus_execution::shard::disk_status::{DiskAnnouncement, DiskStatus, DiskUsage};
 
 /// Gives all nodes the disk status that one of them would announce.
 fn announce(cluster: &Cluster, node: usize, sequence: u64, status: DiskStatus) {

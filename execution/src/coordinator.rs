@@ -7,28 +7,28 @@
 //!   for) is answered in it: [`Execution::Ready`]. Only other requests become futures.
 //! * A write is acknowledged when the commit logs of the owning shards have it as durable as configured.
 
-pub(crate) mod batch;
-pub(crate) mod batch_limits;
-pub(crate) mod batch_log;
-pub(crate) mod batch_request;
-pub(crate) mod bound_statement;
-pub(crate) mod consistency;
-pub(crate) mod disk_room;
-pub(crate) mod disk_warnings;
-pub(crate) mod key_ranges;
-pub(crate) mod local_write;
-pub(crate) mod own_rows;
-pub(crate) mod paxos;
+pub mod batch;
+pub mod batch_limits;
+pub mod batch_log;
+pub mod batch_request;
+pub mod bound_statement;
+pub mod consistency;
+pub mod disk_room;
+pub mod disk_warnings;
+pub mod key_ranges;
+pub mod local_write;
+pub mod own_rows;
+pub mod paxos;
 mod prepared_read;
-pub(crate) mod read;
+pub mod read;
 pub mod replica;
-pub(crate) mod replicated_read;
-pub(crate) mod row_batch;
-pub(crate) mod rows_before_write;
-pub(crate) mod transaction;
-pub(crate) mod virtual_read;
-pub(crate) mod virtual_state;
-pub(crate) mod write;
+pub mod replicated_read;
+pub mod row_batch;
+pub mod rows_before_write;
+pub mod transaction;
+pub mod virtual_read;
+pub mod virtual_state;
+pub mod write;
 
 use std::sync::Arc;
 

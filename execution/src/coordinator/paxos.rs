@@ -7,23 +7,23 @@
 //! [`serial`] (reads), [`partition_queue`] and [`lease`] (the order of competing transactions: on one node, and between nodes),
 //! [`settle`] (forgetting). `docs/decisions/0009-paxos.md` explains each message.
 
-pub(crate) mod ballot;
-pub(crate) mod commit;
-pub(crate) mod contention;
+pub mod ballot;
+pub mod commit;
+pub mod contention;
 mod held_lease;
-pub(crate) mod lease;
-pub(crate) mod message;
-pub(crate) mod operation;
-pub(crate) mod partition_queue;
-pub(crate) mod proposer;
-pub(crate) mod reading;
-pub(crate) mod replica;
-pub(crate) mod round;
-pub(crate) mod serial;
-pub(crate) mod settle;
-pub(crate) mod silent_replicas;
-pub(crate) mod state;
-pub(crate) mod store;
+pub mod lease;
+pub mod message;
+pub mod operation;
+pub mod partition_queue;
+pub mod proposer;
+pub mod reading;
+pub mod replica;
+pub mod round;
+pub mod serial;
+pub mod settle;
+pub mod silent_replicas;
+pub mod state;
+pub mod store;
 
 #[cfg(test)]
 mod tests;

@@ -58,7 +58,7 @@ fn hints_and_batches_that_cannot_be_read_wait_and_the_node_serves() {
         }
         cluster.settle().await;
         let hinted = cluster.hinted_bytes(0, 2);
-        for table in [hints::TABLE, crate::coordinator::batch_log::store::TABLE] {
+        for table in [hints::TABLE, helenus_execution::coordinator::batch_log::store::TABLE] {
             for context in &cluster.nodes[0] {
                 context.shard.flush(table.0).await.unwrap();
             }

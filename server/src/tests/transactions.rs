@@ -5,8 +5,8 @@ use helenus_config::Config;
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::member::{MemberState, TransitionPhase};
 
-use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
 use crate::testing::client::StatementResponse;
+use crate::tests::cluster::{Cluster, with_cluster};
 
 pub(super) const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 1) IF NOT EXISTS";
 

@@ -8,12 +8,12 @@ use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
 use helenus_ring::member::{MemberState, TransitionPhase};
 
-use super::cluster::{Cluster, host_id, with_cluster};
 use super::{BATCH, INSERT, changes, row};
-use crate::coordinator::batch_log::batch_id::BatchId;
-use crate::coordinator::batch_log::store;
-use crate::coordinator::replica::message::ReplicaRequest;
-use crate::shard::status_table::ServingState;
+use crate::tests::cluster::{Cluster, host_id, with_cluster};
+use helenus_execution::coordinator::batch_log::batch_id::BatchId;
+use helenus_execution::coordinator::batch_log::store;
+use helenus_execution::coordinator::replica::message::ReplicaRequest;
+use helenus_execution::shard::status_table::ServingState;
 
 fn is_quiet(cluster: &Cluster, node: usize) -> bool {
     cluster.nodes[node].iter().all(|shard| shard.replication().is_quiet())

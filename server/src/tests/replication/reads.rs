@@ -9,8 +9,8 @@ use helenus_config::Config;
 use helenus_query::error::{FailureReason, RequestError};
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, with_cluster};
 use crate::testing::network::Fate;
+use crate::tests::cluster::{Cluster, with_cluster};
 
 /// Without hints: a replica gets a missed write by read repair or not at all.
 fn config() -> Config {

@@ -15,7 +15,7 @@
 //! * The hints of a target are delivered in the order in which they were stored, several at a time. A position is
 //!   never used twice.
 
-pub(crate) mod replay;
+pub mod replay;
 mod target;
 
 use std::cell::{Cell, RefCell};

@@ -1,7 +1,6 @@
 //! Writes to several nodes: acknowledgements, hints and batches kept for replicas that missed a write, and their
 //! replay. Reads and members that leave have their own files.
 
-pub(crate) mod cluster;
 mod damage;
 mod full_disks;
 mod large;
@@ -22,12 +21,12 @@ use helenus_query::statement::Statement;
 use helenus_ring::member::{MemberState, TransitionPhase};
 use tokio::time::Instant;
 
-use self::cluster::{Cluster, host_id, with_cluster};
-use super::hints;
-use super::message::ReplicaRequest;
-use crate::coordinator::batch_log::batch_id::BatchId;
-use crate::coordinator::batch_log::store;
+use super::cluster::{Cluster, host_id, with_cluster};
 use crate::testing::client;
+use helenus_execution::coordinator::batch_log::batch_id::BatchId;
+use helenus_execution::coordinator::batch_log::store;
+use helenus_execution::coordinator::replica::hints;
+use helenus_execution::coordinator::replica::message::ReplicaRequest;
 
 const INSERT: &str = "INSERT INTO three.t (k, v) VALUES (1, 10)";
 
@@ -40,7 +39,7 @@ fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
     let context = &cluster.nodes[0][0];
     let call = context.call_context();
     let options = client::options(Consistency::One);
-    let write = crate::coordinator::local_write::write_context(context, &options);
+    let write = helenus_execution::coordinator::local_write::write_context(context, &options);
     let mut set = MutationSet::default();
     for text in texts {
         let statement = Statement::new(text, None, &context.catalog_view()).unwrap();

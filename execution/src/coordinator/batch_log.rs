@@ -3,6 +3,6 @@
 //! [`store`] keeps batches on a shard and replays those whose coordinator died or gave up. [`replicas`] writes a
 //! batch to the logs of two other members before it is applied.
 
-pub(crate) mod batch_id;
-pub(crate) mod replicas;
-pub(crate) mod store;
+pub mod batch_id;
+pub mod replicas;
+pub mod store;

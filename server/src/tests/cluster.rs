@@ -15,13 +15,13 @@ use helenus_ring::member::MemberState;
 use helenus_testing::{catalog_of, virtual_time};
 use tokio::task::JoinHandle;
 
-use crate::coordinator::RequestOptions;
-use crate::shard::context::ShardContext;
 use crate::testing::client::{self, StatementResponse};
 use crate::testing::cluster::simulate;
 use crate::testing::links::Links;
 use crate::testing::members::Members;
 pub use crate::testing::members::host_id;
+use helenus_execution::coordinator::RequestOptions;
+use helenus_execution::shard::context::ShardContext;
 
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use helenus_config::Config;
 
-use super::super::message::PartitionName;
-use super::super::state::Registers;
-use super::super::{settle, store};
 use super::transactions::{INSERT, is_applied, serial_read, swap};
-use crate::coordinator::replica::tests::cluster::{Cluster, with_cluster};
+use crate::tests::cluster::{Cluster, with_cluster};
+use helenus_execution::coordinator::paxos::message::PartitionName;
+use helenus_execution::coordinator::paxos::state::Registers;
+use helenus_execution::coordinator::paxos::{settle, store};
 
 const IDLE: Duration = Duration::from_mins(1);
 
@@ -101,11 +101,11 @@ fn a_coordinator_whose_clock_is_far_behind_writes_nothing_that_is_hidden_by_what
         let (_, old) = &before[0];
         let context =
             cluster.nodes[0].iter().find(|context| context.index == context.node.shard_of(name.token));
-        let request = super::super::message::PaxosRequest {
+        let request = helenus_execution::coordinator::paxos::message::PaxosRequest {
             epoch: cluster.topology().epoch,
             partition: name.clone(),
-            order: super::super::message::PaxosOrder::Ask {
-                question: super::super::proposer::Question::Prepare {
+            order: helenus_execution::coordinator::paxos::message::PaxosOrder::Ask {
+                question: helenus_execution::coordinator::paxos::proposer::Question::Prepare {
                     ballot: old.promised.unwrap(),
                     is_write: true,
                     commit: None,
@@ -113,7 +113,13 @@ fn a_coordinator_whose_clock_is_far_behind_writes_nothing_that_is_hidden_by_what
                 read: None,
             },
         };
-        let answer = super::super::replica::receive(context.unwrap(), request).await;
-        assert!(matches!(answer, Ok(super::super::message::PaxosResponse::Rejected { .. })), "{answer:?}");
+        let answer = helenus_execution::coordinator::paxos::replica::receive(context.unwrap(), request).await;
+        assert!(
+            matches!(
+                answer,
+                Ok(helenus_execution::coordinator::paxos::message::PaxosResponse::Rejected { .. })
+            ),
+            "{answer:?}"
+        );
     });
 }

@@ -1,0 +1,7 @@
+//! Clusters of whole nodes in memory: reads, writes and lightweight transactions.
+
+pub mod cluster;
+mod contention;
+mod replication;
+mod settling;
+mod transactions;
