@@ -27,6 +27,9 @@ use crate::row::RowRef;
 use crate::row_writer::transcode;
 use crate::table::TableError;
 
+/// What a skipped partition takes of the budget for bytes: sources are searched, whatever is found.
+const SKIP_BYTES: u64 = 200;
+
 /// The allocations of a scan.
 #[derive(Default)]
 pub(crate) struct ScanBuffers {
@@ -408,6 +411,7 @@ impl<'s> Scan<'s> {
             let reason = DecodeError::Truncated { what: "a row key" };
             return Err(EngineError::Row { table: self.table, reason });
         };
+        self.used.bytes += SKIP_BYTES;
         let prefix = merged;
         prefix.clear();
         prefix.extend_from_slice(present);

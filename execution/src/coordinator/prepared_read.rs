@@ -5,7 +5,7 @@ use helenus_engine::key::STATIC_POSITION;
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::paging::PagingState;
-use helenus_query::run::select::{PageBounds, SelectRun};
+use helenus_query::run::select::{Flow, PageBounds, SelectRun};
 
 use super::Request;
 use super::key_ranges::ranges;
@@ -62,16 +62,16 @@ impl PreparedRead {
     }
 }
 
-/// Records in the run how far reading has got, so that the paging state continues from there. Returns false if the
-/// bound names no row.
-pub fn mark_passed(run: &mut SelectRun<'_>, left: &KeyRange) -> bool {
+/// Ends the page of a run early, so that the next one continues with the unread rest of a range. Returns whether there are more rows;
+/// `None` if the bound of the rest names no row: then the page cannot end here.
+pub fn end_early(run: &mut SelectRun<'_>, left: &KeyRange) -> Result<Option<bool>> {
     // The end of a reversed range is the key of the next row followed by a zero byte.
     let next = if left.reversed { left.end.strip_suffix(&[0]) } else { Some(left.start.as_slice()) };
-    let Some(Ok(bound)) = next.map(key::KeyRef::parse) else { return false };
+    let Some(Ok(bound)) = next.map(key::KeyRef::parse) else { return Ok(None) };
     // The bound of a range tombstone may lie before every row.
     if !matches!(bound.position.first(), Some(&(key::REGULAR_TAG | STATIC_TAG))) {
-        return false;
+        return Ok(None);
     }
-    run.passed_up_to(bound.partition_key, bound.position);
-    true
+    let flow = run.passed_up_to(bound.partition_key, bound.position)?;
+    Ok(Some(flow != Flow::Done))
 }

@@ -14,13 +14,13 @@ use helenus_query::schema::catalog::TableKind;
 use helenus_query::schema::virtual_tables::{self, NodeState};
 
 use self::other_shards::SpreadRead;
-use self::own_shard::{TURN_BYTES, read_local, read_local_cold};
+use self::own_shard::{TURN_BYTES, read_local, read_local_cold, turn_budget};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replica::only_here;
 use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
-use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, mark_passed};
+use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
 use crate::shard::context::ShardContext;
 
 /// Attempts to answer in one turn before the answer is given over several.
@@ -131,7 +131,9 @@ fn select_in_turn(
         return run.page(false).map(Some);
     }
     for range in &prepared.ranges {
-        match read_local(context, request.plan(), &mut run, range, prepared.now_seconds, |_| {})? {
+        let mut budget = turn_budget(context);
+        match read_local(context, request.plan(), &mut run, range, prepared.now_seconds, &mut budget, |_| {})?
+        {
             RangeEnd::Complete => {}
             RangeEnd::Finished(more) => return run.page(more).map(Some),
             RangeEnd::BudgetSpent(_) => return Ok(None),
@@ -244,7 +246,9 @@ async fn select_from(
             let end = match range.owner {
                 _ if let Some(replicated) = &mut replicated => replicated.read(&mut run, range).await?,
                 Some(owner) if owner != context.index => spread.of_shard(&mut run, range, owner).await?,
-                None if context.node.shard_count() > 1 => spread.of_all_shards(&mut run, range).await?,
+                None if context.node.shard_count() > 1 => {
+                    spread.of_all_shards(&mut run, range, &mut turns).await?
+                }
                 _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
             };
             match end {
@@ -255,13 +259,12 @@ async fn select_from(
                     // A page that has done enough work ends early with a paging state. Answers that cannot be cut
                     // continue.
                     let spent = turns as u64 * TURN_BYTES >= 4 * context.node.config.max_page_bytes as u64;
-                    if is_paged
-                        && spent
-                        && !run.has_open_group()
-                        && plan.result_order.is_empty()
-                        && mark_passed(&mut run, &left)
+                    let may_end = is_paged && !run.has_open_group() && plan.result_order.is_empty();
+                    if spent
+                        && may_end
+                        && let Some(more) = end_early(&mut run, &left)?
                     {
-                        return Ok(Outcome::Rows(run.page(true)?));
+                        return Ok(Outcome::Rows(run.page(more)?));
                     }
                     tokio::task::yield_now().await;
                     rest = Some(left);

@@ -162,7 +162,8 @@ impl BatchReader<'_> {
             now_seconds,
             budget: Budget { bytes: self.bytes_left, tombstones: self.tombstones_left },
         };
-        let mut scan = match (self.request.head, columns.as_deref()) {
+        let head = self.request.head.filter(|head| head.is_short());
+        let mut scan = match (head, columns.as_deref()) {
             (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
             (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
             (None, None) => context.shard.scan(&request)?,

@@ -270,6 +270,21 @@ impl<R> Expression<R> {
         matches!(self, Self::Constant(_))
     }
 
+    /// Whether each evaluation with the same bind values, on the same row, gives the same: no function such as `uuid()` is called.
+    pub fn is_pure(&self) -> bool {
+        match self {
+            Self::Constant(_) | Self::Marker { .. } | Self::Row(_) => true,
+            Self::Function { function, arguments } => {
+                function.is_pure() && arguments.iter().all(Self::is_pure)
+            }
+            Self::List(items) | Self::Set(_, items) | Self::Vector(_, items) => {
+                items.iter().all(Self::is_pure)
+            }
+            Self::Map(_, entries) => entries.iter().all(|(key, value)| key.is_pure() && value.is_pure()),
+            Self::Fields(fields) => fields.iter().flatten().all(Self::is_pure),
+        }
+    }
+
     /// Whether this is the literal `NULL`.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Constant(None))

@@ -51,7 +51,9 @@ impl<'p> RowFilters<'p> {
     }
 }
 
-/// Whether a filter reads no static column: values of those are not in the row itself.
+/// Whether a filter reads no static column (values of those are not in the row itself), and compares with the same values here as in the
+/// run.
 fn is_of_row(plan: &SelectPlan, filter: &Filter) -> bool {
-    filter.subject.columns().iter().all(|&index| plan.table.columns[index].kind != ColumnKind::Static)
+    filter.is_pure()
+        && filter.subject.columns().iter().all(|&index| plan.table.columns[index].kind != ColumnKind::Static)
 }

@@ -57,6 +57,17 @@ pub enum PartitionHead {
     RegularRows(u64),
 }
 
+impl PartitionHead {
+    /// Whether so few rows are wanted that most partitions begin and end their part in one block.
+    pub fn is_short(self) -> bool {
+        const SHORT_ROWS: u64 = 16;
+        match self {
+            Self::OneRow => true,
+            Self::RegularRows(rows) => rows <= SHORT_ROWS,
+        }
+    }
+}
+
 /// A page of the result.
 #[derive(Debug, Default)]
 pub struct ResultPage {
@@ -315,13 +326,19 @@ impl<'p> SelectRun<'p> {
         Ok(ResultPage { rows: self.out, row_count: self.row_count, paging_state })
     }
 
-    /// Records that everything before a row was read, so that the next page begins with that row.
-    pub fn passed_up_to(&mut self, partition_key: &[u8], position: &[u8]) {
+    /// Records that everything before a row was read, so that the next page begins with that row. Other flows than
+    /// [`Flow::Continue`]: the page has ended before.
+    pub fn passed_up_to(&mut self, partition_key: &[u8], position: &[u8]) -> Result<Flow> {
         if self.partition.key.as_deref() != Some(partition_key) {
+            let flow = self.end_partition()?;
+            if flow != Flow::Continue {
+                return Ok(flow);
+            }
             self.partition = PartitionState { key: Some(partition_key.into()), ..PartitionState::default() };
         }
         self.last = Some((partition_key.to_vec(), position.to_vec()));
         self.resumes_at_last = true;
+        Ok(Flow::Continue)
     }
 
     /// The columns of rows that are read, if each has one cell.

@@ -20,7 +20,7 @@ use super::reading::merge_range;
 use super::round::{Agreement, Verdict, agree};
 use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::paxos::operation::Operation;
-use crate::coordinator::prepared_read::{PreparedRead, mark_passed};
+use crate::coordinator::prepared_read::{PreparedRead, end_early};
 use crate::coordinator::{Outcome, OwnedRequest};
 use crate::shard::context::ShardContext;
 
@@ -178,8 +178,8 @@ fn page_of(
         };
         let Some(left) = left else { continue };
         let may_end = is_paged && !run.has_open_group() && plan.result_order.is_empty();
-        if may_end && mark_passed(&mut run, &left) {
-            return run.page(true).map(Some);
+        if may_end && let Some(more) = end_early(&mut run, &left)? {
+            return run.page(more).map(Some);
         }
         return Ok(None);
     }

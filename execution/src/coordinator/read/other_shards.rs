@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::{LocalBoxFuture, try_join_all};
+use helenus_engine::key::PARTITION_END;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::row_filters::RowFilters;
@@ -71,13 +72,20 @@ impl<'r> SpreadRead<'r> {
     pub async fn of_shard(&self, run: &mut SelectRun<'_>, range: KeyRange, owner: usize) -> Result<RangeEnd> {
         let request = self.batch_request(run, &range, run.wanted_rows().min(BLOCK_ROWS));
         let mut batch = self.fetch(owner, request).await?;
+        let mut skip = Vec::new();
         while let Some(row) = batch.first() {
-            if let Some(end) = end_after(run.row(&row.source()?)?) {
+            let flow = run.row(&row.source()?)?;
+            if let Some(end) = end_after(flow) {
                 return Ok(end);
+            }
+            skip.clear();
+            if flow == Flow::SkipPartition {
+                skip.extend_from_slice(prefix(row.key).unwrap_or_default());
             }
             batch.take_first();
         }
-        Ok(match batch.resume {
+        let rest = batch.resume.map(|bound| behind_skipped(bound, &skip, range.reversed));
+        Ok(match rest {
             None => RangeEnd::Complete,
             Some(bound) if range.reversed => RangeEnd::BudgetSpent(KeyRange { end: bound, ..range }),
             Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range }),
@@ -85,55 +93,74 @@ impl<'r> SpreadRead<'r> {
     }
 
     /// Merges the rows of all shards in the order of their keys. When one of them must be asked, so are the others that will be soon.
-    pub async fn of_all_shards(&self, run: &mut SelectRun<'_>, range: KeyRange) -> Result<RangeEnd> {
+    /// `turns` grows with the turns of shards that were needed.
+    pub async fn of_all_shards(
+        &self,
+        run: &mut SelectRun<'_>,
+        range: KeyRange,
+        turns: &mut usize,
+    ) -> Result<RangeEnd> {
         let shards = self.context.node.shard_count();
         let mut sources: Vec<ShardRows> = (0..shards).map(|_| ShardRows::before(&range)).collect();
         let mut rounds = 0;
         let mut skip = Vec::new();
         loop {
-            if !sources.iter_mut().all(ShardRows::is_ready) {
-                if rounds == ROUNDS_MAX {
-                    let Some(start) = sources.iter().filter_map(ShardRows::next_key).min() else {
-                        unreachable!("a shard that has stopped says where to go on")
-                    };
-                    return Ok(RangeEnd::BudgetSpent(KeyRange { start: start.to_vec(), ..range }));
+            for source in &mut sources {
+                source.advance();
+            }
+            let next = sources
+                .iter_mut()
+                .filter(|source| source.next_key().is_some())
+                .min_by(|a, b| a.next_key().cmp(&b.next_key()));
+            let Some(source) = next else { return Ok(RangeEnd::Complete) };
+            if let Some(row) = source.batch.first() {
+                if skip.is_empty() || !row.key.starts_with(&skip) {
+                    let flow = run.row(&row.source()?)?;
+                    if let Some(end) = end_after(flow) {
+                        return Ok(end);
+                    }
+                    if flow == Flow::SkipPartition {
+                        skip.clear();
+                        skip.extend_from_slice(prefix(row.key).unwrap_or(row.key));
+                    }
                 }
-                rounds += 1;
-                let rows = share_of(run.wanted_rows(), shards);
-                let reads: Vec<_> = sources
-                    .iter_mut()
-                    .enumerate()
-                    .filter_map(|(shard, source)| {
-                        let start = source.next_start(rows)?.to_vec();
-                        let request = self.batch_request(run, &KeyRange { start, ..range.clone() }, rows);
-                        Some(async move {
-                            source.ahead = Some(self.fetch(shard, request).await?);
-                            Ok::<_, RequestError>(())
-                        })
-                    })
-                    .collect();
-                try_join_all(reads).await?;
+                source.batch.take_first();
                 continue;
             }
-            let first = sources
-                .iter_mut()
-                .filter(|source| !source.batch.is_empty())
-                .min_by(|a, b| a.next_key().cmp(&b.next_key()));
-            let Some(source) = first else { return Ok(RangeEnd::Complete) };
-            let Some(row) = source.batch.first() else { return Ok(RangeEnd::Complete) };
-            if skip.is_empty() || !row.key.starts_with(&skip) {
-                let flow = run.row(&row.source()?)?;
-                if let Some(end) = end_after(flow) {
-                    return Ok(end);
-                }
-                if flow == Flow::SkipPartition {
-                    skip.clear();
-                    skip.extend_from_slice(prefix(row.key).unwrap_or(row.key));
-                }
+            // Its shard was asked in every round, so this is behind the start of the range.
+            if rounds == ROUNDS_MAX {
+                let Some(start) = source.batch.resume.take() else {
+                    unreachable!("a source with a lower bound has a row, or says where to go on")
+                };
+                let start = behind_skipped(start, &skip, false);
+                return Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }));
             }
-            source.batch.take_first();
+            rounds += 1;
+            let rows = share_of(run.wanted_rows(), shards);
+            let reads: Vec<_> = sources
+                .iter_mut()
+                .enumerate()
+                .filter_map(|(shard, source)| {
+                    let start = behind_skipped(source.next_start(rows)?.to_vec(), &skip, false);
+                    let request = self.batch_request(run, &KeyRange { start, ..range.clone() }, rows);
+                    Some(async move {
+                        source.ahead = Some(self.fetch(shard, request).await?);
+                        Ok::<_, RequestError>(())
+                    })
+                })
+                .collect();
+            *turns += reads.len();
+            try_join_all(reads).await?;
         }
     }
+}
+
+/// A bound of unread rows. If it lies in a partition of which no more rows are wanted, it is behind that.
+fn behind_skipped(bound: Vec<u8>, skip: &[u8], reversed: bool) -> Vec<u8> {
+    if skip.is_empty() || !bound.starts_with(skip) {
+        return bound;
+    }
+    [skip, if reversed { &[] } else { PARTITION_END }].concat()
 }
 
 /// The rows of one shard, in the order of their keys.
@@ -149,14 +176,13 @@ impl ShardRows {
         Self { batch: RowBatch::before(range.start.clone()), ahead: None }
     }
 
-    /// Moves on to what was read ahead, if the batch is empty. False if rows must be read before the next one is known.
-    fn is_ready(&mut self) -> bool {
+    /// Moves on to what was read ahead, if the batch is empty.
+    fn advance(&mut self) {
         if self.batch.is_empty()
             && let Some(ahead) = self.ahead.take()
         {
             self.batch = ahead;
         }
-        !self.batch.is_empty() || self.batch.resume.is_none()
     }
 
     /// Where reading goes on, if there are more rows and few are left.

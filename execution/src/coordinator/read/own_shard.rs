@@ -26,11 +26,12 @@ pub async fn read_local_cold(
     now_seconds: u32,
 ) -> Result<RangeEnd> {
     let mut cold = context.shard.cold_read();
+    let mut budget = turn_budget(context);
     loop {
         let mut rest = range.clone();
         let attempt = context.shard.attempt(|| {
             let reversed = range.reversed;
-            read_local(context, plan, run, &range, now_seconds, |passed| {
+            read_local(context, plan, run, &range, now_seconds, &mut budget, |passed| {
                 let bound = if reversed { &mut rest.end } else { &mut rest.start };
                 bound.clear();
                 match passed {
@@ -57,7 +58,16 @@ pub async fn read_local_cold(
         if range.start >= range.end {
             return Ok(RangeEnd::Complete);
         }
+        // What the attempt has done behind the last row is done again.
+        if budget.bytes == 0 || budget.tombstones == 0 {
+            return Ok(RangeEnd::BudgetSpent(range));
+        }
     }
+}
+
+/// The work of one turn.
+pub fn turn_budget(context: &ShardContext) -> Budget {
+    Budget { bytes: TURN_BYTES, tombstones: context.node.config.max_page_tombstones as u64 }
 }
 
 /// The row or partition that the run has consumed last.
@@ -68,15 +78,18 @@ pub enum Passed<'a> {
     Partition(&'a [u8]),
 }
 
-/// Reads a range of this shard and reports to `note` what the run has consumed.
+/// Reads a range of this shard and reports to `note` what the run has consumed. `budget`: the work of the turn, of
+/// which what is left at the last row stays.
 pub fn read_local(
     context: &ShardContext,
     plan: &SelectPlan,
     run: &mut SelectRun<'_>,
     range: &KeyRange,
     now_seconds: u32,
+    budget: &mut Budget,
     mut note: impl FnMut(Passed<'_>),
 ) -> Result<RangeEnd> {
+    let whole = *budget;
     let table = plan.table.engine_id();
     if key::is_one_key(&range.start, &range.end) {
         let row = RowRequest { table, key: &range.start, columns: run.simple_columns(), now_seconds };
@@ -92,9 +105,10 @@ pub fn read_local(
         end: &range.end,
         reversed: range.reversed,
         now_seconds,
-        budget: Budget { bytes: TURN_BYTES, tombstones: context.node.config.max_page_tombstones as u64 },
+        budget: whole,
     };
-    let mut scan = match (run.partition_head(), run.simple_columns()) {
+    let head = run.partition_head().filter(|head| head.is_short());
+    let mut scan = match (head, run.simple_columns()) {
         (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,
@@ -103,13 +117,17 @@ pub fn read_local(
         let flow = match scan.next()? {
             Step::Row(view) => {
                 let flow = run.row(&source_row(&view))?;
-                note(match flow {
+                let passed = match flow {
                     Flow::SkipPartition => match prefix(view.key) {
                         Some(prefix) => Passed::Partition(prefix),
                         None => Passed::Row(view.key),
                     },
                     _ => Passed::Row(view.key),
-                });
+                };
+                note(passed);
+                let used = scan.used();
+                budget.bytes = whole.bytes.saturating_sub(used.bytes);
+                budget.tombstones = whole.tombstones.saturating_sub(used.tombstones);
                 flow
             }
             Step::Exhausted => {

@@ -127,6 +127,33 @@ pub enum FilterTest {
     ContainsKey(Term),
 }
 
+impl Filter {
+    /// Whether the filter compares with the same values each time that these are computed for a request.
+    pub fn is_pure(&self) -> bool {
+        let is_tuple_pure = |tuple: &TupleTerm| match tuple {
+            TupleTerm::Terms(terms) => terms.iter().all(Term::is_pure),
+            TupleTerm::Tuple(term) => term.is_pure(),
+        };
+        let is_test_pure = match &self.test {
+            FilterTest::Compare(_, term) | FilterTest::Contains(term) | FilterTest::ContainsKey(term) => {
+                term.is_pure()
+            }
+            FilterTest::In(Values::One(term) | Values::List(term))
+            | FilterTest::InTuples(TupleValues::List(term)) => term.is_pure(),
+            FilterTest::In(Values::Many(terms)) => terms.iter().all(Term::is_pure),
+            FilterTest::CompareTuple(_, tuple) | FilterTest::InTuples(TupleValues::One(tuple)) => {
+                is_tuple_pure(tuple)
+            }
+            FilterTest::InTuples(TupleValues::Many(tuples)) => tuples.iter().all(is_tuple_pure),
+        };
+        let is_key_pure = match &self.subject {
+            FilterSubject::Element { key, .. } => key.is_pure(),
+            FilterSubject::Column(_) | FilterSubject::Columns(_) => true,
+        };
+        is_test_pure && is_key_pure
+    }
+}
+
 impl FilterSubject {
     /// The columns that the filter reads.
     pub fn columns(&self) -> &[usize] {
