@@ -3,6 +3,7 @@
 //! [`helenus_ring::metadata`] defines the agreed state and how it changes. [`raft`] replicates it, [`applying`] installs it on a
 //! node, [`mod@propose`] proposes changes to it. [`membership`] lets members join and leave.
 
+mod address_book;
 pub(crate) mod applying;
 pub(crate) mod departure;
 pub mod disk_watch;

@@ -5,8 +5,8 @@
 //! in between leaves engine tables that the catalog does not name: those that the next entry creates, which may hold
 //! writes already, and those that are stored as dropped.
 
+use crate::cluster::address_book::AddressBook;
 use crate::cluster::liveness::LivenessMonitor;
-use crate::cluster::raft::MetadataLog;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
@@ -37,6 +37,7 @@ pub enum SchemaNotice {
 /// Installs a state. `store` makes it durable. Runs on the first shard, one at a time.
 pub async fn take_over(
     context: &Rc<ShardContext>,
+    addresses: &AddressBook,
     old: &ClusterState,
     new: &ClusterState,
     notice: SchemaNotice,
@@ -51,7 +52,7 @@ pub async fn take_over(
     presume_alive(context, old, new);
     install(context, new).await?;
     context.node.applied.send_replace(new.topology.version);
-    remember_addresses(context, old, new);
+    remember_addresses(addresses, old, new);
     LivenessMonitor::of(context).wake();
     let own = context.node.host_id;
     if old.topology.members.contains_key(&own) && new.topology.removed.contains(&own) {
@@ -77,11 +78,10 @@ fn presume_alive(context: &ShardContext, old: &ClusterState, new: &ClusterState)
 
 /// Remembers the addresses of members that have just left, or whose join was cancelled: the metadata log must reach
 /// them a while longer, so that they learn of it.
-fn remember_addresses(context: &ShardContext, old: &ClusterState, new: &ClusterState) {
-    let Ok(log) = MetadataLog::of(context) else { return };
+fn remember_addresses(addresses: &AddressBook, old: &ClusterState, new: &ClusterState) {
     let is_gone = |member: &&Arc<Member>| new.topology.member(&member.host_id).is_none();
     let gone = old.topology.members.values().filter(is_gone);
-    log.addresses.borrow_mut().extend(gone.map(|member| (member.host_id, member.internode_address)));
+    addresses.borrow_mut().extend(gone.map(|member| (member.host_id, member.internode_address)));
 }
 
 /// Installs a state on every shard.

@@ -24,12 +24,13 @@ use openraft::errors::{ClientWriteError, InitializeError, RaftError};
 use openraft::{ChangeMembers, Config, EmptyNode, SnapshotPolicy};
 
 use self::log_store::{LogExtent, LogStore};
-use self::network::{AddressBook, Network};
+use self::network::Network;
 use self::state_machine::{AppliedState, NodeStateMachine, Raft};
 use self::types::{Applied, LogId, MetricsReceiver};
 use super::drops::{PendingDrop, PendingDrops};
 use super::message::RaftCall;
 use super::stored::{CATALOG_FILE, Stored};
+use crate::cluster::address_book::AddressBook;
 use helenus_execution::shard::context::ShardContext;
 
 /// Interval of the leader's heartbeats, in milliseconds.
@@ -157,11 +158,11 @@ impl MetadataLog {
                 catalog.display()
             )));
         }
-        let state_machine = NodeStateMachine::new(context.clone(), stored, drops);
+        let addresses = AddressBook::default();
+        let state_machine = NodeStateMachine::new(context.clone(), stored, drops, addresses.clone());
         let drops = state_machine.drops.clone();
         drops.try_to_carry_out(context).await;
         drops.keep_trying(context);
-        let addresses = AddressBook::default();
         let network = Network { context: context.clone(), addresses: addresses.clone() };
         let applied = state_machine.applied.clone();
         let seed = context.random.borrow_mut().next_u64();

@@ -2,8 +2,6 @@
 //!
 //! Messages are JSON, as in the log: fields that a newer version adds do no harm.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,14 +22,12 @@ use serde::{Deserialize, Serialize};
 
 use super::state_machine::Raft;
 use super::types::{MetadataTypes, Snapshot, SnapshotMeta, Vote};
+use crate::cluster::address_book::AddressBook;
 use crate::cluster::message::{ClusterRequest, ClusterResponse, RaftCall};
 use helenus_execution::shard::context::ShardContext;
 
 type Types = MetadataTypes;
 type RpcError = RPCError<Types>;
-
-/// Addresses of nodes that participate in the log and are not members (yet).
-pub type AddressBook = Rc<RefCell<BTreeMap<HostId, SocketAddr>>>;
 
 /// Creates the connections to the other members.
 pub struct Network {

@@ -22,6 +22,7 @@ use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
 use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, StoredMembership};
+use crate::cluster::address_book::AddressBook;
 use crate::cluster::applying::{self, SchemaNotice};
 use crate::cluster::drops::{self, PendingDrop, PendingDrops};
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, Stored};
@@ -42,6 +43,7 @@ pub struct NodeStateMachine {
     context: Rc<ShardContext>,
     pub applied: AppliedState,
     pub drops: PendingDrops,
+    addresses: AddressBook,
     /// The content of the files. The lock is held while one is replaced.
     on_disk: Rc<tokio::sync::Mutex<Option<OnDisk>>>,
 }
@@ -81,13 +83,19 @@ fn changes_bytes_max(base_bytes: usize) -> usize {
 
 impl NodeStateMachine {
     /// `stored`, `drops`: the content of the files.
-    pub fn new(context: Rc<ShardContext>, stored: Option<Stored>, drops: Vec<PendingDrop>) -> Self {
+    pub fn new(
+        context: Rc<ShardContext>,
+        stored: Option<Stored>,
+        drops: Vec<PendingDrop>,
+        addresses: AddressBook,
+    ) -> Self {
         let applied = stored.clone().unwrap_or_else(Stored::empty);
         let on_disk = stored.map(|stored| OnDisk { stored, drops: drops.clone(), base: None });
         Self {
             context,
             applied: Rc::new(RefCell::new(applied)),
             drops: PendingDrops::new(drops),
+            addresses,
             on_disk: Rc::new(tokio::sync::Mutex::new(on_disk)),
         }
     }
@@ -132,7 +140,8 @@ impl NodeStateMachine {
         self.drops.add(dropped.map_err(|error| io::Error::other(error.to_string()))?);
         self.insist(async || {
             let store = self.store(&new, form);
-            applying::take_over(&self.context, &old.state, &new.state, notice.clone(), store).await
+            applying::take_over(&self.context, &self.addresses, &old.state, &new.state, notice.clone(), store)
+                .await
         })
         .await?;
         // There is no await between the publication of the version and this: a task that waits for the version reads this state.
