@@ -257,6 +257,31 @@ def test_filters_leave_out_the_same_rows_on_every_shard(node, mixed_rows, page_r
         assert in_any_order(distinct) == in_any_order([(k,) for k, (s, _) in mixed_rows.items() if s == 3])
 
 
+def test_a_filter_gets_past_many_rows_that_one_shard_leaves_out(node):
+    """A match on one shard stays unread while the other one reads much more than a page's work without a match."""
+    with driver_session(node) as session:
+        session.execute("CREATE TABLE sparse (k int, c int, v int, b blob, PRIMARY KEY (k, c))")
+        insert = session.prepare("INSERT INTO k.sparse (k, c, v, b) VALUES (?, ?, ?, ?)")
+        for k in range(40):
+            futures = [session.execute_async(insert, (k, c, int(c == 0 and k % 13 == 0), bytes(20_000))) for c in range(50)]
+            for future in futures:
+                future.result()
+        matching = "FROM k.sparse WHERE v = 1 ALLOW FILTERING"
+        for page_rows in (2, 5000):
+            rows = [(row.k, row.c) for rows, _ in pages(session, "SELECT k, c " + matching, page_rows) for row in rows]
+            assert sorted(rows) == [(0, 0), (13, 0), (26, 0), (39, 0)]
+        assert session.execute("SELECT count(*) " + matching).one().count == 4
+
+
+def test_distinct_names_each_partition_once_though_a_column_was_dropped(node):
+    with driver_session(node) as session:
+        session.execute("CREATE TABLE narrowed (k int, c int, v int, x int, PRIMARY KEY (k, c))")
+        fill(node, "narrowed", [(k, c) for k in range(30) for c in range(1200)])
+        session.execute("ALTER TABLE narrowed DROP x")
+        distinct = [row.k for rows, _ in pages(session, "SELECT DISTINCT k FROM k.narrowed", 10) for row in rows]
+        assert sorted(distinct) == list(range(30))
+
+
 def paging_state_of(answer):
     """Out of a RESULT of rows: flags, number of columns, then the state."""
     kind, flags, _, length = struct.unpack(">iiii", answer.body[:16])

@@ -80,7 +80,7 @@ impl<'r> SpreadRead<'r> {
             }
             skip.clear();
             if flow == Flow::SkipPartition {
-                skip.extend_from_slice(prefix(row.key).unwrap_or_default());
+                skip.extend_from_slice(partition_of(row.key)?);
             }
             batch.take_first();
         }
@@ -121,7 +121,7 @@ impl<'r> SpreadRead<'r> {
                     }
                     if flow == Flow::SkipPartition {
                         skip.clear();
-                        skip.extend_from_slice(prefix(row.key).unwrap_or(row.key));
+                        skip.extend_from_slice(partition_of(row.key)?);
                     }
                 }
                 source.batch.take_first();
@@ -153,6 +153,12 @@ impl<'r> SpreadRead<'r> {
             try_join_all(reads).await?;
         }
     }
+}
+
+/// The partition prefix of the key of a row that a shard has sent.
+fn partition_of(key: &[u8]) -> Result<&[u8]> {
+    prefix(key)
+        .ok_or_else(|| RequestError::Server("a row of a shard has a key without a partition".to_owned()))
 }
 
 /// A bound of unread rows. If it lies in a partition of which no more rows are wanted, it is behind that.
