@@ -2,7 +2,7 @@
 //!
 //! Data that is being streamed to new replicas: while ranges change hands, every member truncates twice. Data that a
 //! source has read before it truncated was requested before the second truncation, and the member that requested it
-//! discards it then ([`crate::streaming::receiver`]).
+//! discards it then (`receiver.rs` of the streaming in the crate of the node).
 //!
 //! Each node takes a snapshot of its part first (setting `auto_snapshot`). If that fails on any of its shards, the node truncates
 //! nothing. What is written between the snapshot and the truncation gets into the snapshot too.
