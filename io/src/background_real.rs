@@ -3,6 +3,9 @@
 //! Each thread has a current-thread runtime of its own (for timers) and a disk whose calls block that thread. Each
 //! kind of job has its own queue and its own threads. A thread runs one job at a time to its end. When the last handle is
 //! dropped, the threads finish their queued jobs and stop.
+//!
+//! The threads have a lower priority than those of shards ([`super::priority`]).
+
 #![allow(clippy::disallowed_methods, reason = "this is the one place that starts background threads")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +20,7 @@ use tokio::sync::oneshot;
 use super::background::{Background, BackgroundError, Job, JobContext, JobKind, JobOutput};
 use super::clock_real::RealClock;
 use super::disk_real::DirectDisk;
+use super::priority::{FLUSH_NICENESS, LOW_NICENESS, lower_priority};
 
 struct Task {
     job: Job,
@@ -35,20 +39,23 @@ impl BackgroundPool {
     /// Starts `threads` threads (at least one) for each kind of job, and one for short ones.
     pub fn start(threads: usize) -> io::Result<Self> {
         Ok(Self {
-            soon: start_threads("flush", threads)?,
-            short: start_threads("compaction", 1)?,
-            long: start_threads("background", threads)?,
+            soon: start_threads("flush", threads, FLUSH_NICENESS)?,
+            short: start_threads("compaction", 1, LOW_NICENESS)?,
+            long: start_threads("background", threads, LOW_NICENESS)?,
         })
     }
 }
 
-fn start_threads(name: &str, threads: usize) -> io::Result<Sender<Task>> {
+fn start_threads(name: &str, threads: usize, niceness: i32) -> io::Result<Sender<Task>> {
     let (queue, tasks) = channel();
     let tasks = Arc::new(Mutex::new(tasks));
     for number in 0..threads.max(1) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let tasks = Arc::clone(&tasks);
-        thread::Builder::new().name(format!("{name}-{number}")).spawn(move || run_tasks(&runtime, &tasks))?;
+        thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
+            lower_priority(niceness);
+            run_tasks(&runtime, &tasks);
+        })?;
     }
     Ok(queue)
 }
@@ -102,6 +109,25 @@ mod tests {
                 Box::pin(async move { thread::current().id() != here })
             }));
         assert_eq!(elsewhere, Ok(true));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_background_threads_are_nicer_to_others() {
+        let own = || rustix::process::getpriority_process(None).unwrap();
+        let before = own();
+        let pool = BackgroundPool::start(1).unwrap();
+        let of = |kind| {
+            let found = run_in_background(&pool, kind, |_context| {
+                Box::pin(async { rustix::process::getpriority_process(None).unwrap() })
+            });
+            futures::executor::block_on(found).unwrap()
+        };
+        // The system knows no niceness above 19.
+        assert_eq!(of(JobKind::Soon), (before + FLUSH_NICENESS).min(19));
+        assert_eq!(of(JobKind::Short), (before + LOW_NICENESS).min(19));
+        assert_eq!(of(JobKind::Long), (before + LOW_NICENESS).min(19));
+        assert_eq!(own(), before);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use super::disk::{
     CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom, RENAME, SYNC,
     WRITE,
 };
+use super::priority::{LOW_NICENESS, lower_priority};
 use super::read_pool::ReadPool;
 
 /// The blocking calls themselves, shared by both variants.
@@ -216,9 +217,14 @@ struct IoThread {
 }
 
 impl IoThread {
-    fn start(name: &str, reads: ReadPool) -> io::Result<Self> {
+    fn start(name: &str, reads: ReadPool, niceness: Option<i32>) -> io::Result<Self> {
         let (calls, queue) = channel();
-        thread::Builder::new().name(name.to_owned()).spawn(move || run_calls(&queue))?;
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            if let Some(niceness) = niceness {
+                lower_priority(niceness);
+            }
+            run_calls(&queue);
+        })?;
         Ok(Self { calls, reads })
     }
 }
@@ -250,7 +256,8 @@ impl Executor for IoThread {
     }
 
     fn beside(&self, name: &str) -> io::Result<Self> {
-        Self::start(name, self.reads.clone())
+        // What waits for nothing here is what no request waits for.
+        Self::start(name, self.reads.clone(), Some(LOW_NICENESS))
     }
 }
 
@@ -282,7 +289,7 @@ pub struct ThreadedDisk {
 impl ThreadedDisk {
     /// Starts the I/O thread under the given name (shown in `top -H`).
     pub fn start(name: &str, reads: ReadPool) -> io::Result<Self> {
-        Ok(Self { executor: IoThread::start(name, reads)? })
+        Ok(Self { executor: IoThread::start(name, reads, None)? })
     }
 }
 

@@ -16,6 +16,7 @@ mod disk_simulated;
 mod environment;
 pub mod invariant;
 mod part_read;
+mod priority;
 mod random;
 mod random_real;
 mod read_pool;
