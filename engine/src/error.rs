@@ -59,6 +59,9 @@ pub enum EngineError {
     Refusing(String),
     #[error("the memtable budget is spent and flushing fails: {0}")]
     FlushFailed(String),
+    /// Nothing was changed. The same will succeed when compactions have caught up.
+    #[error("compactions are behind: {files} files of a table wait for them")]
+    Backlog { files: usize },
     /// Nothing was changed. The same will succeed when there is room again.
     #[error("the disk is full: {0}")]
     NoRoom(String),

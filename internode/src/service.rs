@@ -79,7 +79,7 @@ impl From<EngineError> for Failure {
         match error {
             EngineError::UnknownTable(id) => Self::UnknownTable { table_id: u128::from_be_bytes(id.0) },
             EngineError::Mutation(error) => Self::Malformed(error.to_string()),
-            EngineError::NoRoom(_) => Self::Overloaded(error.to_string()),
+            EngineError::NoRoom(_) | EngineError::Backlog { .. } => Self::Overloaded(error.to_string()),
             error => Self::Internal(error.to_string()),
         }
     }

@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use helenus_admin::reports::TableReport;
-use helenus_engine::shard::CompactionStatistics;
+use helenus_engine::shard::{CompactionStatistics, WriteWaits};
 use helenus_internode::metrics::Counter;
 
 use crate::metrics::{Histogram, ShardMetrics};
@@ -30,6 +30,10 @@ pub struct EngineGauges {
     pub refused_writes: u64,
     /// Counts since the start.
     pub compactions: CompactionStatistics,
+    /// How long writes waited since the start.
+    pub write_waits: WriteWaits,
+    /// The largest backlog of a table on a shard, in files.
+    pub compaction_backlog_files: u64,
     /// Tables that the schema does not name.
     pub unknown_tables: u64,
     pub tables: Vec<TableReport>,
@@ -267,6 +271,7 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         text.family(name, "counter", help);
         text.sample(name, &[], counter(&engine.compactions));
     }
+    text.write_waits(engine);
     text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
     text.sample("helenus_unknown_tables", &[], engine.unknown_tables);
     for (name, help, gauge) in TABLE_GAUGES {
@@ -295,6 +300,23 @@ impl Exposition {
         }
         let closing = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.0, "{closing} {value}");
+    }
+
+    fn write_waits(&mut self, engine: &EngineGauges) {
+        let waits = &engine.write_waits;
+        let name = "helenus_write_wait_seconds_total";
+        self.family(name, "counter", "Time that writes were held up, summed over them.");
+        for (reason, waited) in
+            [("memory", waits.memory), ("compaction", waits.slowed), ("compaction_stop", waits.stopped)]
+        {
+            self.sample(name, &[("reason", &reason)], waited.as_secs_f64());
+        }
+        let name = "helenus_writes_refused_for_backlog_total";
+        self.family(name, "counter", "Writes that were refused because compactions were far behind.");
+        self.sample(name, &[], waits.refused);
+        let name = "helenus_compaction_backlog_files";
+        self.family(name, "gauge", "The most files of a table that overlap and wait for compaction.");
+        self.sample(name, &[], engine.compaction_backlog_files);
     }
 
     fn histogram(&mut self, name: &str, shard: usize, histogram: &Histogram) {
@@ -391,6 +413,12 @@ mod tests {
             disk: Some(disk),
             refused_writes: 11,
             compactions,
+            write_waits: WriteWaits {
+                slowed: Duration::from_millis(2500),
+                refused: 3,
+                ..WriteWaits::default()
+            },
+            compaction_backlog_files: 50,
             unknown_tables: 1,
             tables: vec![table],
         };
@@ -403,6 +431,9 @@ mod tests {
         assert!(text.contains("helenus_writes_refused_for_room_total 11\n"), "{text}");
         assert!(text.contains("helenus_compactions_failed_total 3\n"), "{text}");
         assert!(text.contains("helenus_compaction_seconds_total 1.5\n"), "{text}");
+        assert!(text.contains("helenus_write_wait_seconds_total{reason=\"compaction\"} 2.5\n"), "{text}");
+        assert!(text.contains("helenus_writes_refused_for_backlog_total 3\n"), "{text}");
+        assert!(text.contains("helenus_compaction_backlog_files 50\n"), "{text}");
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
     }

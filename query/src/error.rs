@@ -113,6 +113,7 @@ impl From<EngineError> for RequestError {
             | EngineError::MutationTooLarge { bytes, limit } => {
                 Self::Invalid(format!("Rejected an oversized mutation ({bytes}/{limit})"))
             }
+            EngineError::Backlog { .. } => Self::Overloaded(error.to_string()),
             EngineError::NoRoom(reason) => Self::NoRoom(format!("The disk of this node is full: {reason}")),
             EngineError::DamagedFile { .. }
             | EngineError::Table(TableError::Damaged { .. } | TableError::Disk(_)) => {

@@ -18,7 +18,7 @@ use helenus_admin::reports::{
     CompactionsReport, FailedCompaction, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport,
     StreamingReport, TableReport, UnknownTableReport,
 };
-use helenus_engine::shard::{CompactionReport, CompactionStatistics};
+use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
 use helenus_observe::{Admin, AdminError, ReplayRequest, RestoreRequest, SnapshotOperation};
@@ -225,6 +225,8 @@ struct ShardGauges {
     log_lacks_room: bool,
     unarchived_log_segments: u64,
     compactions: CompactionStatistics,
+    write_waits: WriteWaits,
+    backlog_files: u64,
 }
 
 fn failed(error: &RequestError) -> AdminError {
@@ -259,6 +261,8 @@ impl Admin for NodeAdmin {
                             log_lacks_room: shard.log_lacks_room(),
                             unarchived_log_segments: shard.unarchived_log_segments() as u64,
                             compactions: shard.compaction_statistics(),
+                            write_waits: shard.write_waits(),
+                            backlog_files: shard.compaction_backlog() as u64,
                         })
                     })
                 })
@@ -279,6 +283,8 @@ impl Admin for NodeAdmin {
                 }),
                 refused_writes: reserve.refused_writes(),
                 compactions: shards.iter().map(|shard| shard.compactions).sum(),
+                write_waits: shards.iter().map(|shard| shard.write_waits).sum(),
+                compaction_backlog_files: shards.iter().map(|shard| shard.backlog_files).max().unwrap_or(0),
                 unknown_tables: unknown.len() as u64,
                 tables: self.reports(None).await.unwrap_or_default(),
             };

@@ -38,10 +38,23 @@ fn of_level<'a>(tables: &[&'a TableSummary], level: u32) -> Vec<&'a TableSummary
 }
 
 impl Leveled {
-    /// The highest overfull level passes one table on to the next level. If no level is overfull, level 0 is merged into level 1.
+    /// The highest overfull level passes one table on to the next level, unless level 0 has fallen far behind. If no level is overfull,
+    /// level 0 is merged into level 1.
     ///
     /// `all`: the tables that take part and those that are busy. No output may overlap a busy table of its level.
     pub(crate) fn choose(&self, tables: &[&TableSummary], all: &[TableSummary]) -> Option<Choice> {
+        let mut level_0 = of_level(tables, 0);
+        // First of all: the levels above would take long, and reads look at all tables of level 0 meanwhile.
+        if level_0.len() > MAX_LEVEL_0_INPUTS
+            && let Some(bucket) = self.within_level_0.choose_bucket(&level_0)
+        {
+            let inputs = bucket.iter().take(self.within_level_0.max_threshold);
+            return Some(Choice::Merge(Merge {
+                inputs: inputs.map(|table| table.generation).collect(),
+                output_level: 0,
+                split: Split::Never,
+            }));
+        }
         let highest = tables.iter().map(|table| table.level).max()?;
         for level in (1..=highest.min(MAX_LEVEL - 1)).rev() {
             let mut of_level = of_level(tables, level);
@@ -56,17 +69,6 @@ impl Leveled {
                 }
             }
         }
-        let mut level_0 = of_level(tables, 0);
-        if level_0.len() > MAX_LEVEL_0_INPUTS
-            && let Some(bucket) = self.within_level_0.choose_bucket(&level_0)
-        {
-            let inputs = bucket.iter().take(self.within_level_0.max_threshold);
-            return Some(Choice::Merge(Merge {
-                inputs: inputs.map(|table| table.generation).collect(),
-                output_level: 0,
-                split: Split::Never,
-            }));
-        }
         level_0.sort_by_key(|table| table.generation);
         level_0.truncate(MAX_LEVEL_0_INPUTS);
         if level_0.len() >= LEVEL_0_THRESHOLD {
@@ -76,6 +78,12 @@ impl Leveled {
             return self.merge_overwritten(tables, &level_0, all);
         }
         None
+    }
+
+    /// The tables of level 0, when there are enough of them. On the other levels tables do not overlap.
+    pub(crate) fn due<'a>(tables: &[&'a TableSummary]) -> Vec<&'a TableSummary> {
+        let level_0 = of_level(tables, 0);
+        if level_0.len() >= LEVEL_0_THRESHOLD { level_0 } else { Vec::new() }
     }
 
     /// The lowest level, from 1 on, that has room for all these tables.
@@ -171,5 +179,16 @@ mod tests {
         assert_eq!(merged(&tables), (vec![10, 50], 2));
         tables.remove(11);
         assert_eq!(choose(&tables), Some(Choice::Move { input: 10, level: 2 }));
+    }
+
+    #[test]
+    fn a_level_0_that_is_far_behind_comes_before_overfull_levels() {
+        let mut tables: Vec<_> = (0..11).map(|index| table(10 + index, 1, [index as u8 * 2; 2])).collect();
+        tables.extend((100..132).map(|generation| table(generation, 0, [0, 30])));
+        assert_eq!(choose(&tables), Some(Choice::Move { input: 10, level: 2 }));
+        tables.push(table(132, 0, [0, 30]));
+        let (inputs, level) = merged(&tables);
+        assert_eq!((inputs.len(), level), (32, 0));
+        assert!(inputs.iter().all(|generation| *generation >= 100), "{inputs:?}");
     }
 }

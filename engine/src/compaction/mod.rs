@@ -1,6 +1,7 @@
 //! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`]), what it may purge
 //! ([`purging`]), and its rate ([`rate_limiter`]).
 
+mod backlog;
 mod choice;
 mod dropped;
 mod dropped_columns;

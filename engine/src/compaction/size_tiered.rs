@@ -51,6 +51,12 @@ impl SizeTiered {
             .map(|bucket| bucket.tables)
     }
 
+    /// The tables of all buckets with enough tables.
+    pub(crate) fn due<'a>(&self, tables: &[&'a TableSummary]) -> Vec<&'a TableSummary> {
+        let buckets = self.buckets(tables).into_iter().map(|bucket| bucket.tables);
+        buckets.filter(|tables| tables.len() >= self.min_threshold).flatten().collect()
+    }
+
     fn buckets<'a>(&self, tables: &[&'a TableSummary]) -> Vec<Bucket<'a>> {
         let mut sorted = tables.to_vec();
         sorted.sort_by_key(|table| (table.size_bytes, table.generation));

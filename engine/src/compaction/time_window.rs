@@ -40,12 +40,29 @@ impl TimeWindow {
         timestamp.div_euclid(seconds.saturating_mul(self.size).saturating_mul(self.ticks_per_second).max(1))
     }
 
-    /// Chooses by size in the newest window, and in older windows whenever there is more than one table.
-    pub(crate) fn choose(&self, tables: &[&TableSummary]) -> Option<Merge> {
+    /// The tables of each window that wait for a merge.
+    pub(crate) fn due<'a>(&self, tables: &[&'a TableSummary]) -> Vec<Vec<&'a TableSummary>> {
+        let windows = self.windows(tables);
+        let newest = windows.keys().next_back().copied();
+        let due = windows.into_iter().map(|(window, tables)| match tables.len() {
+            _ if Some(window) == newest => self.within.due(&tables),
+            0 | 1 => Vec::new(),
+            _ => tables,
+        });
+        due.collect()
+    }
+
+    fn windows<'a>(&self, tables: &[&'a TableSummary]) -> BTreeMap<i64, Vec<&'a TableSummary>> {
         let mut windows: BTreeMap<i64, Vec<&TableSummary>> = BTreeMap::new();
         for &table in tables {
             windows.entry(self.window_of(table.max_timestamp)).or_default().push(table);
         }
+        windows
+    }
+
+    /// Chooses by size in the newest window, and in older windows whenever there is more than one table.
+    pub(crate) fn choose(&self, tables: &[&TableSummary]) -> Option<Merge> {
+        let windows = self.windows(tables);
         let newest = *windows.keys().next_back()?;
         windows.iter().rev().find_map(|(&window, tables)| {
             if window == newest {

@@ -132,6 +132,22 @@ impl Unified {
         Some(Merge { split: self.split(&inputs), output_level: 0, inputs: generations(&inputs) })
     }
 
+    /// The tables of all places where a compaction is due.
+    pub(crate) fn due_tables<'a>(
+        &self,
+        tables: &[&'a TableSummary],
+        flush_bytes: u64,
+    ) -> Vec<&'a TableSummary> {
+        let mut due = Vec::new();
+        for level in self.levels(tables, flush_bytes) {
+            let threshold = self.threshold(level.number);
+            let sections = sections(&level.tables).into_iter().filter(|section| section.len() >= threshold);
+            let indexes: Section = sections.flatten().collect();
+            due.extend(indexes.into_iter().filter_map(|index| level.tables.get(index).copied()));
+        }
+        due
+    }
+
     /// The first place of a level where the most tables overlap, if their number reaches the threshold.
     fn due(&self, level: &Level<'_>) -> Option<Due> {
         let sections = sections(&level.tables);

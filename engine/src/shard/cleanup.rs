@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::compact::Busy;
+use super::compact::{Busy, Rewrite};
 use super::running_compactions::CompactionKind;
 use super::state::Shard;
 use crate::compaction::{DroppedRanges, Merge, Split};
@@ -71,7 +71,8 @@ impl Shard {
                 output_level: file.place.level,
                 split: Split::Never,
             };
-            self.rewrite(&table, &merge, busy, dropped.clone(), CompactionKind::Cleanup).await?;
+            let purpose = Rewrite { dropped: dropped.clone(), ..Rewrite::of(CompactionKind::Cleanup) };
+            self.rewrite(&table, &merge, busy, purpose).await?;
             outcome.rewritten_files += 1;
         }
         Ok(outcome)

@@ -1,9 +1,11 @@
 //! Compaction in the shard: choosing inputs, running the task in the background, installing the result.
 //!
 //! One compaction runs at a time, and the tables take turns. While that is a large one, small ones of other tables run beside it, one at a
-//! time. All share one rate. A compaction that fails is tried again after a pause that grows ([`super::compaction_failures`]); other tables,
-//! and other files of the table, go on meanwhile.
+//! time. A table that is so far behind that writers will be slowed ([`super::write_pressure`]) comes first; and it never waits for the end
+//! of a large compaction: it gets relief, a merge of a few of its files, also beside a large compaction of its own. All share one rate. A compaction that fails is tried again after a pause that grows ([`super::compaction_failures`]); other tables, and other
+//! files of the table, go on meanwhile.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use super::files::{discard_output, entry_of, give_name};
 use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
+use super::write_pressure::Change;
 use crate::compaction::{
     Choice, Compacted, CompactionProgress, CompactionTask, DroppedRanges, Merge, OldPartitions, Output,
     OutputNames, Purging, Situation, Split,
@@ -31,10 +34,8 @@ use crate::table::{ROW_BYTES_MAX, TableError, TableReader};
 /// The longest time between two looks at all tables. Data expires, and tombstones pass their grace period, without any flush.
 const LOOK_PAUSE: Duration = Duration::from_mins(1);
 
-/// Bytes of inputs, before compression, from which on a compaction is a large one: it takes several seconds.
-const LARGE_BYTES: u64 = 256 << 20;
-/// Bytes of inputs up to which one is small.
-const SMALL_BYTES: u64 = 64 << 20;
+/// A large compaction has at least this many times the bytes of a small one.
+const LARGE_TO_SMALL: u64 = 4;
 
 /// The two tasks that compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,14 +80,27 @@ fn raw_bytes(files: &[Rc<LiveFile>]) -> u64 {
     files.iter().map(|file| file.reader.statistics().raw_bytes).sum()
 }
 
-impl TableState {
-    /// Whether a choice is small, and no other compaction of the table is under way.
-    fn is_small(&self, choice: &Choice) -> bool {
-        let files = self.files.borrow();
-        let is_input = |file: &&Rc<LiveFile>| choice.inputs().contains(&file.place.generation);
-        let inputs: Vec<Rc<LiveFile>> = files.iter().filter(is_input).cloned().collect();
-        raw_bytes(&inputs) <= SMALL_BYTES && files.iter().all(|file| !file.is_busy.get())
+/// What files are rewritten for.
+pub(super) struct Rewrite {
+    pub kind: CompactionKind,
+    /// Partitions that are left out.
+    pub dropped: DroppedRanges,
+    /// The threads for it. `None`: as its size asks for.
+    pub job: Option<JobKind>,
+}
+
+impl Rewrite {
+    pub fn of(kind: CompactionKind) -> Self {
+        Self { kind, dropped: DroppedRanges::default(), job: None }
     }
+}
+
+/// A compaction that may begin.
+struct Next {
+    table: Rc<TableState>,
+    choice: Choice,
+    /// The threads for it. `None`: as its size asks for.
+    job: Option<JobKind>,
 }
 
 impl Shard {
@@ -104,7 +118,7 @@ impl Shard {
             table.options.borrow().compaction.choose_all(&tables)
         });
         match merge {
-            Some(merge) => self.run_compaction(&table, Choice::Merge(merge)).await,
+            Some(merge) => self.run_compaction(&table, Choice::Merge(merge), None).await,
             None => Ok(()),
         }
     }
@@ -116,10 +130,11 @@ impl Shard {
         let mut without_room: BTreeSet<TableId> = BTreeSet::new();
         loop {
             self.check_open()?;
-            if lane == Lane::Small && !self.running_compactions.has_large(LARGE_BYTES) {
+            if lane == Lane::Small && !self.running_compactions.has_large(self.options.large_compaction_bytes)
+            {
                 return Ok(LOOK_PAUSE);
             }
-            let Some((table, choice)) = self.choose_next(lane, last, &without_room) else {
+            let Some(Next { table, choice, job }) = self.choose_next(lane, last, &without_room) else {
                 // Another one may have had room.
                 if lane == Lane::All {
                     self.compaction_lacks_room.set(!without_room.is_empty());
@@ -127,40 +142,80 @@ impl Shard {
                 return Ok(self.pause_to_next_look());
             };
             last = Some(table.id);
-            table.is_compacting.set(true);
-            let outcome = self.run_compaction(&table, choice.clone()).await;
-            table.is_compacting.set(false);
+            table.merging.borrow_mut().extend(choice.inputs());
+            let outcome = self.run_compaction(&table, choice.clone(), job).await;
+            table.merging.borrow_mut().retain(|generation| !choice.inputs().contains(generation));
             // A shard that has stopped needs no retries.
             self.check_open()?;
+            table.lacks_room.set(matches!(outcome, Err(EngineError::NoRoom(_))));
             if let Err(EngineError::NoRoom(reason)) = outcome {
                 tracing::debug!(table = %table.id, reason, "a compaction waits for room on the disk");
                 without_room.insert(table.id);
             } else {
                 self.note_outcome(&table, &choice, outcome);
             }
+            self.look_at_backlog(&table, Change::Other);
         }
     }
 
     /// The choice of the first table after `last` that has one, then of those before it: no table waits for the end of another's work.
-    /// The tables that have found no room on the disk are left out.
+    /// Tables that will slow writers come before all. The tables that have found no room on the disk are left out.
     fn choose_next(
         &self,
         lane: Lane,
         last: Option<TableId>,
         without_room: &BTreeSet<TableId>,
-    ) -> Option<(Rc<TableState>, Choice)> {
+    ) -> Option<Next> {
         let mut tables = self.all_tables();
         if let Some(last) = last {
             let next = tables.partition_point(|table| table.id <= last);
             tables.rotate_left(next);
         }
-        let mut ready = tables
-            .into_iter()
-            .filter(|table| !table.is_compacting.get() && !without_room.contains(&table.id));
+        tables.sort_by_key(|table| Reverse(self.urgency(table)));
+        let is_free = |table: &TableState| match lane {
+            Lane::All => table.merging.borrow().is_empty(),
+            Lane::Small => true,
+        };
+        let mut ready =
+            tables.into_iter().filter(|table| is_free(table) && !without_room.contains(&table.id));
         ready.find_map(|table| {
             let choice = self.choice_of(&table)?;
-            (lane == Lane::All || table.is_small(&choice)).then_some((table, choice))
+            if let Some(relief) = self.relief(&table, &choice) {
+                return Some(Next { table, choice: Choice::Merge(relief), job: Some(JobKind::Short) });
+            }
+            let may_run = lane == Lane::All || self.is_small(&table, &choice);
+            may_run.then_some(Next { table, choice, job: None })
         })
+    }
+
+    /// How many files a table has beyond those from which on it is urgent; `None`: it is not.
+    fn urgency(&self, table: &TableState) -> Option<usize> {
+        table.backlog_files().checked_sub(self.options.backlog.urgent_files())
+    }
+
+    /// The part of a choice that an urgent table gets while a large compaction is under way.
+    fn relief(&self, table: &TableState, choice: &Choice) -> Option<Merge> {
+        let large_bytes = self.options.large_compaction_bytes;
+        let Choice::Merge(merge) = choice else { return None };
+        if self.urgency(table).is_none() || !self.running_compactions.has_large(large_bytes) {
+            return None;
+        }
+        self.with_situation(table, |situation| {
+            table.options.borrow().compaction.relief(merge, situation.tables, large_bytes)
+        })
+    }
+
+    /// Whether a choice is small enough to run beside a large compaction, and no other compaction of the table is under way.
+    fn is_small(&self, table: &TableState, choice: &Choice) -> bool {
+        let files = table.files.borrow();
+        let is_input = |file: &&Rc<LiveFile>| choice.inputs().contains(&file.place.generation);
+        let inputs: Vec<Rc<LiveFile>> = files.iter().filter(is_input).cloned().collect();
+        raw_bytes(&inputs) <= self.small_bytes() && files.iter().all(|file| !file.is_busy.get())
+    }
+
+    /// Bytes of inputs, before compression, up to which a compaction is a small one.
+    fn small_bytes(&self) -> u64 {
+        self.options.large_compaction_bytes / LARGE_TO_SMALL
     }
 
     /// The present choice of the strategy of a table. `None` also while the table waits after a failure.
@@ -216,7 +271,7 @@ impl Shard {
                 table.options.borrow().compaction.choose_expired(&situation)
             });
             if let Some(choice) = chosen {
-                let outcome = self.run_compaction(&table, choice.clone()).await;
+                let outcome = self.run_compaction(&table, choice.clone(), None).await;
                 self.check_open()?;
                 self.note_outcome(&table, &choice, outcome);
             }
@@ -253,7 +308,12 @@ impl Shard {
         tracing::error!(table = %table.id, %error, left_alone = which, "a compaction has failed");
     }
 
-    async fn run_compaction(&self, table: &TableState, choice: Choice) -> Result<(), EngineError> {
+    async fn run_compaction(
+        &self,
+        table: &TableState,
+        choice: Choice,
+        job: Option<JobKind>,
+    ) -> Result<(), EngineError> {
         let is_input = |file: &&Rc<LiveFile>| choice.inputs().contains(&file.place.generation);
         let busy = Busy::new(table.files.borrow().iter().filter(is_input).cloned().collect());
         invariant!(
@@ -262,7 +322,8 @@ impl Shard {
         );
         match choice {
             Choice::Merge(merge) => {
-                self.rewrite(table, &merge, busy, DroppedRanges::default(), CompactionKind::Compaction).await
+                let purpose = Rewrite { job, ..Rewrite::of(CompactionKind::Compaction) };
+                self.rewrite(table, &merge, busy, purpose).await
             }
             Choice::Drop { .. } => self.drop_files(table, busy).await,
             Choice::Move { level, .. } => self.move_file(table, &busy, level).await,
@@ -301,15 +362,15 @@ impl Shard {
         Ok(())
     }
 
-    /// Merges the chosen files, without the dropped ranges, into one or more. The caller has marked them busy.
+    /// Merges the chosen files, without what is left out, into one or more. The caller has marked them busy.
     pub(super) async fn rewrite(
         &self,
         table: &TableState,
         merge: &Merge,
         busy: Busy,
-        dropped: DroppedRanges,
-        kind: CompactionKind,
+        purpose: Rewrite,
     ) -> Result<(), EngineError> {
+        let Rewrite { kind, dropped, job } = purpose;
         let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let room = self.room_for_compaction(input_bytes).await?;
         let directory = self.directories.choose(&self.environment).await;
@@ -320,10 +381,11 @@ impl Shard {
         task.dropped = dropped;
         task.room = Some(room);
         let progress = Arc::clone(&task.progress);
-        let job = if progress.total_bytes() <= SMALL_BYTES { JobKind::Short } else { JobKind::Long };
+        let is_small = progress.total_bytes() <= self.small_bytes();
+        let job = job.unwrap_or(if is_small { JobKind::Short } else { JobKind::Long });
         let begun = self.environment.clock.monotonic();
         let listed =
-            self.running_compactions.list(RunningCompaction { table: table.id, kind, progress, begun });
+            self.running_compactions.list(RunningCompaction { table: table.id, kind, progress, job, begun });
         // If this is a large one, small ones may begin.
         self.signals.want_compaction();
         let built = run_in_background(&*self.environment.background, job, move |context| {
@@ -516,6 +578,7 @@ impl Shard {
             };
             table.add_file(file);
         }
+        self.look_at_backlog(table, Change::Other);
         drop(manifest);
         self.retire_files(gone.iter());
         for id in named {

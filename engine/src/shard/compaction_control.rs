@@ -1,11 +1,12 @@
 //! What operators do about compactions at run time: see what is under way, stop it, keep a table from being compacted, change the
 //! rate, bring files to the present format. None of it outlives the process.
 
-use super::compact::Busy;
+use super::compact::{Busy, Rewrite};
 use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
 use super::table_state::LiveFile;
-use crate::compaction::{DroppedRanges, Merge, Split};
+use super::write_pressure::Change;
+use crate::compaction::{Merge, Split};
 use crate::error::EngineError;
 use crate::mutation::TableId;
 
@@ -25,7 +26,9 @@ impl Shard {
 
     /// Whether the strategy of a table chooses compactions. True after each start.
     pub fn set_auto_compaction(&self, id: TableId, is_enabled: bool) -> Result<(), EngineError> {
-        self.table(id)?.is_auto_compacted.set(is_enabled);
+        let table = self.table(id)?;
+        table.is_auto_compacted.set(is_enabled);
+        self.look_at_backlog(&table, Change::Other);
         self.signals.want_compaction();
         Ok(())
     }
@@ -65,7 +68,7 @@ impl Shard {
             let merge =
                 Merge { inputs: vec![generation], output_level: file.place.level, split: Split::Never };
             let busy = Busy::new(vec![file]);
-            self.rewrite(&table, &merge, busy, DroppedRanges::default(), CompactionKind::Upgrade).await?;
+            self.rewrite(&table, &merge, busy, Rewrite::of(CompactionKind::Upgrade)).await?;
             rewritten += 1;
         }
         Ok(rewritten)

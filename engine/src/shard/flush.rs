@@ -16,6 +16,7 @@ use super::edit::Edited;
 use super::files::{discard_output, entry_of, give_name};
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
+use super::write_pressure::Change;
 use crate::compaction::{KeySample, RateLimiter};
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
@@ -211,6 +212,7 @@ impl Shard {
         if let Some(Flushed { place, reader, sample }) = flushed {
             table.note_flush(reader.file_bytes());
             table.add_file(LiveFile::new(place, reader, Some(sample)));
+            self.look_at_backlog(table, Change::Flush);
         }
         self.release_memtables(table, 1);
         drop(manifest);

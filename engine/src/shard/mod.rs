@@ -19,6 +19,7 @@
 //! * After a broken invariant ([`crate::BrokenInvariant`]) the shard refuses all further reads as well.
 
 mod attachment;
+mod backlog;
 mod backup;
 mod check;
 mod cleanup;
@@ -61,6 +62,7 @@ mod tests;
 mod truncate;
 mod versions;
 mod write;
+mod write_pressure;
 
 pub use self::attachment::Attachment;
 pub use self::check::DirectoryReport;
@@ -80,4 +82,5 @@ pub use self::running_compactions::{CompactionKind, RunningCompaction};
 pub use self::snapshot::SnapshotEntry;
 pub use self::state::Shard;
 pub use self::write::Load;
+pub use self::write_pressure::{BacklogLimits, WriteWaits};
 pub use crate::manifest::ManifestError;

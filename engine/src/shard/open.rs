@@ -36,6 +36,7 @@ use super::running_compactions::RunningCompactions;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use super::tasks::{keep_compacting, keep_flushing, keep_looking_at_files};
+use super::write_pressure::WritePressure;
 use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
 use crate::compaction::RateLimiter;
 use crate::error::{DiskFailures, EngineError};
@@ -227,6 +228,7 @@ impl Recovery {
             flush_hurries: Arc::default(),
             compaction_counters: CompactionCounters::default(),
             running_compactions: RunningCompactions::default(),
+            write_pressure: WritePressure::default(),
             compaction_limiter,
             watch: Watch::default(),
             failure: RefCell::default(),

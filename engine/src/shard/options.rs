@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::attachment::Attachment;
 use super::quarantine::Quarantine;
+use super::write_pressure::BacklogLimits;
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::{CompactionOptions, DroppedColumns};
 use crate::io::{DiskReserve, ReserveSize};
@@ -34,6 +35,11 @@ pub struct ShardOptions {
     pub block_cache_bytes: usize,
     /// The rate limit of compaction. `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
+    /// Bytes of inputs, before compression, from which on a compaction is a large one: it takes several seconds, and small ones run beside
+    /// it. Those are at most a quarter as large.
+    pub large_compaction_bytes: u64,
+    /// When writes are slowed because compactions are behind.
+    pub backlog: BacklogLimits,
     /// Whether files of flushes are linked into `backups`, for tables that have [`TableOptions::backup_notes`].
     pub keeps_backups: bool,
     /// The room on the disk. All shards of a node on the same disk share one.
@@ -58,6 +64,8 @@ impl ShardOptions {
             commit_log_bytes_max: 1 << 30,
             block_cache_bytes: 64 << 20,
             compaction_bytes_per_second: Some(64 << 20),
+            large_compaction_bytes: 256 << 20,
+            backlog: BacklogLimits::default(),
             keeps_backups: false,
             reserve: DiskReserve::new(ReserveSize::AtMostATenth(reserve)),
         }

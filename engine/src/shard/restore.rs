@@ -16,6 +16,7 @@ use super::remains::list;
 use super::snapshot::SnapshotEntry;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
+use super::write_pressure::Change;
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::manifest::{FileId, ManifestFile};
@@ -153,6 +154,7 @@ impl Shard {
             restored.bytes += reader.file_bytes();
             table.add_file(LiveFile::new(place, reader, None));
         }
+        self.look_at_backlog(table, Change::Other);
         Ok(Some(restored))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::compaction::CompactionProgress;
+use crate::io::JobKind;
 use crate::mutation::TableId;
 
 /// The purpose of a compaction.
@@ -26,6 +27,8 @@ pub struct RunningCompaction {
     pub table: TableId,
     pub kind: CompactionKind,
     pub progress: Arc<CompactionProgress>,
+    /// The threads that it has, or waits for.
+    pub job: JobKind,
     /// On the monotonic clock.
     pub begun: Duration,
 }
@@ -61,8 +64,11 @@ impl RunningCompactions {
         self.by_number.borrow().values().cloned().collect()
     }
 
-    /// Whether a compaction of at least this many bytes is under way.
+    /// Whether a compaction of at least this many bytes has the threads for long work, or waits for them.
     pub fn has_large(&self, bytes: u64) -> bool {
-        self.by_number.borrow().values().any(|running| running.progress.total_bytes() >= bytes)
+        let is_large = |running: &RunningCompaction| {
+            running.job == JobKind::Long && running.progress.total_bytes() >= bytes
+        };
+        self.by_number.borrow().values().any(is_large)
     }
 }

@@ -8,6 +8,7 @@ use super::leftovers::{DirectoryState, DroppedTable};
 use super::options::TableOptions;
 use super::state::Shard;
 use super::table_state::TableState;
+use super::write_pressure::Change;
 use crate::error::EngineError;
 use crate::manifest::{Manifest, ManifestTable};
 use crate::mutation::TableId;
@@ -80,6 +81,7 @@ impl Shard {
         for (id, options) in tables {
             let table = self.table(*id)?;
             table.configure(options.clone());
+            self.look_at_backlog(&table, Change::Other);
             self.place_recovered_backups(&table).await;
         }
         self.signals.want_compaction();
@@ -107,7 +109,9 @@ impl Shard {
 
     /// Changes the options of a table.
     pub fn alter_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
-        self.table(id)?.configure(options);
+        let table = self.table(id)?;
+        table.configure(options);
+        self.look_at_backlog(&table, Change::Other);
         self.signals.want_compaction();
         Ok(())
     }
@@ -128,6 +132,7 @@ impl Shard {
             self.release_memtables(&table, usize::MAX);
             self.retire_files(table.files.take().iter());
         }
+        self.sum_up_backlogs();
         self.discard_log();
         self.leftovers.forget_files(id);
         let is_removed = discard_table_directories(&self.environment, &self.directories, id).await;

@@ -19,6 +19,7 @@ use super::leftovers::Leftovers;
 use super::options::{ShardOptions, TableStatistics};
 use super::running_compactions::RunningCompactions;
 use super::table_state::{LiveFile, TableState};
+use super::write_pressure::WritePressure;
 use crate::commit_log::CommitLog;
 use crate::compaction::RateLimiter;
 use crate::error::{DiskFailure, DiskFailures, EngineError};
@@ -54,6 +55,7 @@ pub struct Shard {
     pub(super) flush_hurries: Arc<AtomicBool>,
     pub(super) compaction_counters: CompactionCounters,
     pub(super) running_compactions: RunningCompactions,
+    pub(super) write_pressure: WritePressure,
     /// The rate of all compactions together.
     pub(super) compaction_limiter: RateLimiter,
     /// Stops the shard when an invariant is broken.
@@ -175,6 +177,7 @@ impl Shard {
             bytes += table.active.take().read(Memtable::size_bytes);
         }
         self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
+        self.write_pressure.note_released(bytes);
         self.signals.space.notify_waiters();
     }
 }

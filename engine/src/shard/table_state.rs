@@ -1,6 +1,7 @@
 //! The state of one table in a shard: the active memtable, frozen memtables, and files.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::damaged_file::DamagedFile;
 use super::directories::Directories;
 use super::names::{file_name, temporary_name};
 use super::options::{ShardOptions, TableOptions, TableStatistics};
+use super::write_pressure::Backlog;
 use crate::commit_log::LogPosition;
 use crate::compaction::{KeySample, TableSummary};
 use crate::invariant::{BrokenInvariant, broken};
@@ -80,8 +82,12 @@ pub(super) struct TableState {
     pub damaged: RefCell<Vec<DamagedFile>>,
     /// How often files came into the table from a snapshot.
     pub restores: Cell<u64>,
-    /// Whether a task runs a compaction that the strategy has chosen.
-    pub is_compacting: Cell<bool>,
+    /// The files of compactions under way that the strategy has chosen, by generation.
+    pub merging: RefCell<BTreeSet<u64>>,
+    /// Whether the last compaction that the strategy chose found no room on the disk.
+    pub lacks_room: Cell<bool>,
+    /// How far compaction is behind. `None`: the table is not compacted now.
+    pub backlog: Cell<Option<Backlog>>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
 }
@@ -119,7 +125,9 @@ impl TableState {
             files: RefCell::default(),
             damaged: RefCell::default(),
             restores: Cell::new(0),
-            is_compacting: Cell::new(false),
+            merging: RefCell::default(),
+            lacks_room: Cell::new(false),
+            backlog: Cell::new(None),
             flushing: Mutex::new(()),
         }
     }

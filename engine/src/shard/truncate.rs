@@ -12,6 +12,7 @@ use super::names::file_name;
 use super::remains::list;
 use super::state::Shard;
 use super::table_state::TableState;
+use super::write_pressure::Change;
 use crate::commit_log::LogPosition;
 use crate::error::EngineError;
 use crate::invariant::broken;
@@ -109,6 +110,7 @@ impl Shard {
         self.release_memtables(table, memtables);
         let files = table.files.take();
         let damaged = table.damaged.take();
+        self.look_at_backlog(table, Change::Other);
         drop(manifest);
         self.discard_log();
         self.retire_files(files.iter());

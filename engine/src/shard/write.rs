@@ -1,6 +1,7 @@
 //! Writing: commit log, then memtable, in one critical section.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::state::Shard;
 use crate::commit_log::{CommitLogError, LogPosition};
@@ -102,15 +103,30 @@ impl Shard {
         async move { on_disk.await.map_err(EngineError::from) }
     }
 
-    /// Back-pressure: waits while the memtable budget is used up or the log has too many unwritten bytes. An error means that waiting
-    /// longer would not help. [`EngineError::NoRoom`]: the disk is full; the same will succeed when it has room again.
+    /// Back-pressure: waits while the memtable budget is used up, compactions are behind ([`super::write_pressure`]), or the log has too
+    /// many unwritten bytes. An error means that waiting longer would not help, or [`EngineError::Backlog`]: it has waited for compactions
+    /// for too long. [`EngineError::NoRoom`]: the disk is full; the same will succeed when it has room again.
     pub async fn admit(&self) -> Result<(), EngineError> {
+        self.admit_within(Some(self.options.backlog.wait_max)).await
+    }
+
+    /// As [`Shard::admit`], for rows of a long transfer, of which none is refused because compactions are behind: nobody waits for a single one.
+    pub async fn admit_transfer(&self) -> Result<(), EngineError> {
+        self.admit_within(None).await
+    }
+
+    /// `wait_max`: the longest wait for compactions.
+    async fn admit_within(&self, wait_max: Option<Duration>) -> Result<(), EngineError> {
         self.watch.check()?;
         if self.options.reserve.is_reached() {
             return Err(self.refuse_write(&self.options.reserve.reason()));
         }
         if self.memtable_bytes.get() > self.options.memtable_bytes_max {
             self.wait_for_memory(self.options.memtable_bytes_max, WhenFull::Fail).await?;
+        }
+        if self.write_pressure.is_on() {
+            // It is rare, and need not make every admission larger.
+            Box::pin(self.wait_for_compactions(wait_max)).await?;
         }
         match self.log.admit().await {
             Ok(()) => Ok(()),
@@ -147,7 +163,10 @@ impl Shard {
             }
             let space = self.signals.space.notified();
             self.signals.flush_wanted.notify_one();
+            let begun = self.environment.clock.monotonic();
             space.await;
+            let waited = self.environment.clock.monotonic().saturating_sub(begun);
+            self.write_pressure.note(|waits| waits.memory += waited);
         }
         Ok(())
     }

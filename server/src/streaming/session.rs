@@ -328,7 +328,7 @@ async fn apply(
         if turn_bytes > TURN_BYTES {
             turn_bytes = 0;
             tokio::task::yield_now().await;
-            context.shard.admit().await.map_err(|error| here(&error))?;
+            context.shard.admit_transfer().await.map_err(|error| here(&error))?;
         }
         if context.replication().hints.is_truncated(&table, asked_micros) {
             return Err(TransferError::Truncated(table));

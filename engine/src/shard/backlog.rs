@@ -1,0 +1,128 @@
+//! The account of how far the compactions of a shard's tables are behind, and the writes that wait for them ([`super::write_pressure`]).
+//!
+//! Invariant: a write that waits is woken by what it waits for: files that go, the end of the shard.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::future::select;
+
+use super::state::Shard;
+use super::table_state::TableState;
+use super::write_pressure::{Backlog, Change, FIRST_RATE, SLOW_PAUSE_MAX, WriteWaits};
+use crate::error::EngineError;
+
+/// The resolution of timers.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause without a look at the shard: a broken invariant wakes nobody.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl TableState {
+    /// The most files that one read may have to look at, of those that wait for compaction. 0 if the table is not compacted.
+    pub(super) fn backlog_files(&self) -> usize {
+        self.backlog.get().map_or(0, |backlog| backlog.files)
+    }
+}
+
+impl Shard {
+    /// How long writes have waited, and why.
+    pub fn write_waits(&self) -> WriteWaits {
+        self.write_pressure.waits.get()
+    }
+
+    /// The most files that one read may have to look at, of those that wait for compaction.
+    pub fn compaction_backlog(&self) -> usize {
+        self.tables.borrow().values().map(|table| table.backlog_files()).max().unwrap_or(0)
+    }
+
+    /// Takes note of how far the compaction of a table is behind: after each change of its files, or of what keeps it from being compacted.
+    pub(super) fn look_at_backlog(&self, table: &TableState, change: Change) {
+        let before = table.backlog.get();
+        let slow_files = self.options.backlog.slow_files;
+        let present = self.files_due(table).map(|files| Backlog::after(before, files, change, slow_files));
+        table.backlog.set(present);
+        if present.unwrap_or_default() != before.unwrap_or_default() {
+            self.sum_up_backlogs();
+        }
+    }
+
+    /// Takes note of the largest backlog of all tables.
+    pub(super) fn sum_up_backlogs(&self) {
+        let counted = |backlog: Option<Backlog>| backlog.map_or(0, Backlog::counted);
+        let most = self.tables.borrow().values().map(|table| counted(table.backlog.get())).max().unwrap_or(0);
+        let pressure = &self.write_pressure;
+        let before = pressure.files.replace(most);
+        let is_on = most >= self.options.backlog.slow_files;
+        if is_on && !pressure.is_on.replace(is_on) {
+            pressure.counted_bytes.set(self.written_bytes());
+            let files = self.compaction_backlog();
+            tracing::info!(files, "compactions are behind; writes to this shard are slowed");
+        }
+        pressure.is_on.set(is_on);
+        if most < before {
+            self.signals.space.notify_waiters();
+        }
+    }
+
+    /// The files of a table that wait for compaction. `None`: it is not compacted now.
+    fn files_due(&self, table: &TableState) -> Option<usize> {
+        let now = self.environment.clock.monotonic();
+        let options = table.options.borrow();
+        let is_compacted = table.is_configured.get()
+            && table.is_auto_compacted.get()
+            && options.compaction.enabled
+            && !table.lacks_room.get()
+            && table.failure.borrow().as_ref().is_none_or(|failure| !failure.waits(now));
+        if !is_compacted {
+            return None;
+        }
+        let summaries = table.summaries(self.environment.clock.now_seconds(), options.gc_grace_seconds, now);
+        let merging = table.merging.borrow();
+        let counted: Vec<_> =
+            summaries.iter().filter(|file| !file.is_busy || merging.contains(&file.generation)).collect();
+        Some(options.compaction.backlog(&counted, table.flush_bytes.get()))
+    }
+
+    /// Growth of memtables since the shard was opened.
+    fn written_bytes(&self) -> u64 {
+        self.write_pressure.released_bytes.get() + self.memtable_bytes.get() as u64
+    }
+
+    /// Waits as the backlog of compactions asks for. `wait_max`: the longest wait of a write that has to stop; `None`: there is none.
+    #[cold]
+    pub(super) async fn wait_for_compactions(&self, wait_max: Option<Duration>) -> Result<(), EngineError> {
+        let (clock, pressure, limits) = (&self.environment.clock, &self.write_pressure, self.options.backlog);
+        let begun = clock.monotonic();
+        let first_rate = self.compaction_limiter.bytes_per_second().unwrap_or(FIRST_RATE);
+        while pressure.is_on.get() {
+            self.check_open()?;
+            let now = clock.monotonic();
+            let waited = now.saturating_sub(begun);
+            let files = pressure.files.get();
+            let is_stopped = files >= limits.stop_files;
+            let pause = if is_stopped {
+                let left = wait_max.map_or(LONGEST_PAUSE, |wait_max| wait_max.saturating_sub(waited));
+                if left.is_zero() {
+                    pressure.note(|waits| waits.refused += 1);
+                    return Err(EngineError::Backlog { files: self.compaction_backlog() });
+                }
+                left
+            } else {
+                let pause = pressure.pause(now, self.written_bytes(), limits.rate(files, first_rate));
+                let left = SLOW_PAUSE_MAX.saturating_sub(waited);
+                if pause < LEAST_PAUSE || left.is_zero() {
+                    return Ok(());
+                }
+                pause.min(left)
+            };
+            // Woken without a pause, too: nothing is awaited between the look and the wait.
+            select(pin!(self.signals.space.notified()), clock.sleep(pause.min(LONGEST_PAUSE))).await;
+            let paused = clock.monotonic().saturating_sub(now);
+            pressure.note(|waits| {
+                let reason = if is_stopped { &mut waits.stopped } else { &mut waits.slowed };
+                *reason += paused;
+            });
+        }
+        Ok(())
+    }
+}
