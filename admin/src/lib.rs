@@ -84,6 +84,16 @@ enum AdminCommand {
         #[command(flatten)]
         scope: TableScope,
     },
+    /// Rewrites each file of the tables without what deletions in other files shadow.
+    Garbagecollect {
+        /// ROW: what deletions of partitions, ranges and rows shadow; CELL: also deleted elements and cells, and those that were overwritten.
+        #[arg(short = 'g', long, default_value = "ROW", value_parser = ["ROW", "CELL"], ignore_case = true)]
+        granularity: String,
+        /// A keyspace; all without one.
+        keyspace: Option<String>,
+        /// Tables of it; all without one.
+        tables: Vec<String>,
+    },
     /// Stops accepting requests and flushes everything, before a stop.
     Drain,
     /// Keeps the present files under a name.
@@ -305,6 +315,12 @@ impl AdminCommand {
                 parameters.extend(all.then(|| ("all", "true".to_owned())));
                 (Method::POST, "/admin/upgradesstables", parameters)
             }
+            Self::Garbagecollect { granularity, keyspace, tables } => {
+                let mut parameters = keyspace_parameter(keyspace.as_ref());
+                parameters.extend((!tables.is_empty()).then(|| ("tables", tables.join(","))));
+                parameters.push(("granularity", granularity.to_uppercase()));
+                (Method::POST, "/admin/garbagecollect", parameters)
+            }
             Self::Drain => (Method::POST, "/admin/drain", Vec::new()),
             Self::Snapshot { name, tables, table, cluster, keyspaces } => {
                 let list = |names: &[String]| (!names.is_empty()).then(|| names.join(","));
@@ -424,6 +440,7 @@ impl AdminCommand {
             | Self::Enableautocompaction(_)
             | Self::Disableautocompaction(_)
             | Self::Upgradesstables { .. }
+            | Self::Garbagecollect { .. }
             | Self::Clearsnapshot { .. }
             | Self::Decommission { .. }
             | Self::Removenode { .. }
@@ -536,6 +553,11 @@ mod tests {
         assert_eq!(
             call(&["upgradesstables", "-a", "ks"]),
             "POST /admin/upgradesstables?keyspace=ks&all=true"
+        );
+        assert_eq!(call(&["garbagecollect"]), "POST /admin/garbagecollect?granularity=ROW");
+        assert_eq!(
+            call(&["garbagecollect", "-g", "cell", "ks", "t", "u"]),
+            "POST /admin/garbagecollect?keyspace=ks&tables=t%2Cu&granularity=CELL"
         );
         assert_eq!(call(&["drain"]), "POST /admin/drain");
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");

@@ -488,7 +488,7 @@ impl CellFilter {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -504,12 +504,12 @@ mod tests {
         ]
     }
 
-    fn deletion() -> impl Strategy<Value = Deletion> {
+    pub(crate) fn deletion() -> impl Strategy<Value = Deletion> {
         (0..5_i64, 0..4_u32)
             .prop_map(|(timestamp, local_deletion_time)| Deletion { timestamp, local_deletion_time })
     }
 
-    fn row() -> impl Strategy<Value = Vec<u8>> {
+    pub(crate) fn row() -> impl Strategy<Value = Vec<u8>> {
         let liveness = proptest::option::of((0..6_i64, proptest::option::of((0..4_u32, 0..4_u32))));
         let cell = (0..3_u32, 0..3_usize, 0..6_i64, kind(), 0..3_usize);
         (

@@ -10,6 +10,7 @@ use helenus_admin::reports::{
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
     TableReport, UnknownTableReport,
 };
+use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -115,6 +116,14 @@ pub trait Admin: Send + Sync {
         keyspace: Option<String>,
         table: Option<String>,
         all: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Rewrites files without what other files shadow; resolves when that is done. No `tables`: all of the keyspace.
+    fn collect_garbage(
+        &self,
+        keyspace: Option<String>,
+        tables: Vec<String>,
+        granularity: Granularity,
     ) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// A name for a snapshot, which no other one of this node has.

@@ -47,6 +47,7 @@ enum Route {
     EnableAutoCompaction,
     DisableAutoCompaction,
     UpgradeFiles,
+    CollectGarbage,
     Snapshot,
     Restore,
     Import,
@@ -84,6 +85,7 @@ impl Route {
             "/admin/enableautocompaction" => Self::EnableAutoCompaction,
             "/admin/disableautocompaction" => Self::DisableAutoCompaction,
             "/admin/upgradesstables" => Self::UpgradeFiles,
+            "/admin/garbagecollect" => Self::CollectGarbage,
             "/admin/snapshot" => Self::Snapshot,
             "/admin/restore" => Self::Restore,
             "/admin/import" => Self::Import,
@@ -142,6 +144,7 @@ impl Route {
             Self::RemoveNode | Self::AbortJoin => &["host_id"],
             Self::SetCompactionThroughput => &["mebibytes_per_second"],
             Self::UpgradeFiles => &["keyspace", "table", "all"],
+            Self::CollectGarbage => &["keyspace", "tables", "granularity"],
             Self::Flush
             | Self::Compact
             | Self::Verify
@@ -262,6 +265,11 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             let (keyspace, table) = parameters.scope()?;
             let all = parameters.flag("all")?;
             operate(uri, admin.upgrade_files(keyspace, table, all)).await?
+        }
+        Route::CollectGarbage => {
+            let (keyspace, tables) = parameters.tables()?;
+            let granularity = parameters.granularity()?;
+            operate(uri, admin.collect_garbage(keyspace, tables, granularity)).await?
         }
         Route::Snapshot => {
             let tables = parameters.selection()?;

@@ -13,6 +13,7 @@ use helenus_admin::reports::{
     CompactionsReport, NodeReport, ReplayReport, ReplayedTable, RestoredTable, RingReport, SnapshotReport,
     StreamingReport, TableReport, TokenReport, UnknownTableReport,
 };
+use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -121,6 +122,16 @@ impl Admin for Node {
         all: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(self.note_call(&format!("upgrade {all}"), keyspace.as_deref(), table.as_deref())).boxed()
+    }
+
+    fn collect_garbage(
+        &self,
+        keyspace: Option<String>,
+        tables: Vec<String>,
+        granularity: Granularity,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        let call = format!("garbage {granularity:?} {}", tables.join(" "));
+        ready(self.note_call(&call, keyspace.as_deref(), None)).boxed()
     }
 
     fn restore(&self, request: RestoreRequest) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
@@ -436,6 +447,8 @@ async fn compactions_are_shown_and_changed() {
         "/admin/disableautocompaction?keyspace=shop&table=orders",
         "/admin/enableautocompaction",
         "/admin/upgradesstables?all=true",
+        "/admin/garbagecollect",
+        "/admin/garbagecollect?keyspace=shop&tables=orders%2Citems&granularity=cell",
     ] {
         assert_eq!(ask(&server, "POST", path).await.status, 200, "{path}");
     }
@@ -447,6 +460,8 @@ async fn compactions_are_shown_and_changed() {
         "auto false shop.orders",
         "auto true *.*",
         "upgrade true *.*",
+        "garbage Row  *.*",
+        "garbage Cell orders items shop.*",
     ];
     assert_eq!(*node.calls.lock().unwrap(), expected);
     for rate in
@@ -454,6 +469,10 @@ async fn compactions_are_shown_and_changed() {
     {
         let refused = ask(&server, "POST", &format!("/admin/setcompactionthroughput{rate}")).await;
         assert_eq!(refused.status, 400, "{rate}");
+    }
+    for parameters in ["tables=orders", "keyspace=shop&tables=orders,", "granularity=file"] {
+        let refused = ask(&server, "POST", &format!("/admin/garbagecollect?{parameters}")).await;
+        assert_eq!(refused.status, 400, "{parameters}");
     }
 }
 

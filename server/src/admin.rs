@@ -18,6 +18,7 @@ use helenus_admin::reports::{
     CompactionsReport, FailedCompaction, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport,
     StreamingReport, TableReport, UnknownTableReport,
 };
+use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
@@ -358,6 +359,15 @@ impl Admin for NodeAdmin {
         all: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
         self.upgrade(keyspace, table, all).boxed()
+    }
+
+    fn collect_garbage(
+        &self,
+        keyspace: Option<String>,
+        tables: Vec<String>,
+        granularity: Granularity,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.collect(keyspace, tables, granularity).boxed()
     }
 
     fn new_snapshot_name(&self) -> BoxFuture<'_, Result<String, AdminError>> {

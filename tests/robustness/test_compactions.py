@@ -1,4 +1,4 @@
-"""Compactions under an operator's hand, through `helenus admin`: seen, stopped, slowed down, forbidden, files upgraded."""
+"""Compactions under an operator's hand, through `helenus admin`: seen, stopped, slowed, forbidden; files rewritten."""
 
 import json
 import subprocess
@@ -97,3 +97,38 @@ def test_files_are_rewritten_when_an_operator_wants_it(node_with_table):
     ]:
         with pytest.raises(NodeError):
             node.administer(action, **parameters)
+
+
+def test_what_deletions_shadow_is_freed_when_an_operator_wants_it(node_with_table):
+    node, session = node_with_table
+    session.execute("CREATE TABLE k.u (p int PRIMARY KEY, v blob)")
+    admin(node, "disableautocompaction", "k")
+    write_files(node, session, 2)
+    for number in range(50):
+        session.execute(f"DELETE FROM k.t WHERE p = {number}")
+    rows = lambda: sorted((row.p, row.v) for row in session.execute("SELECT p, v FROM k.t"))  # noqa: E731
+    report = lambda: next(table for table in node.report("tablestats")["tables"] if table["table"] == "t")  # noqa: E731
+    before, bytes_before = rows(), report()["disk_bytes"]
+    # The deletions are still in memory, and the second file has written over the first.
+    admin(node, "garbagecollect", "k", "t", "u")
+    after_rows = report()
+    assert after_rows["disk_bytes"] < bytes_before * 0.7, (after_rows, bytes_before)
+    assert after_rows["tombstones"] >= 50, "the deletions stay"
+    admin(node, "garbagecollect", "-g", "cell", "k")
+    assert report()["disk_bytes"] < after_rows["disk_bytes"] * 0.7, (report(), after_rows)
+    assert rows() == before and len(before) == 50
+    # It is seen, and can be stopped.
+    write_files(node, session, 2)
+    session.execute("DELETE FROM k.t WHERE p = 1")
+    node.administer("setcompactionthroughput", mebibytes_per_second=1)
+    command = [program(), "admin", "--url", f"http://{node.http_address}", "garbagecollect", "-g", "CELL", "k", "t"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as collecting:
+        [*running] = until("it is under way", lambda: node.report("compactionstats")["compactions"])
+        assert running[0]["kind"] == "Remove deleted data", running
+        admin(node, "stop", "k", "t")
+        _, complaint = collecting.communicate(timeout=DEADLINE_SECONDS)
+    assert collecting.returncode == 1 and "the compaction was stopped" in complaint, complaint
+    assert len(rows()) == 99
+    for parameters in [{"tables": "t"}, {"keyspace": "k", "tables": "t,nowhere"}, {"granularity": "file"}]:
+        with pytest.raises(NodeError):
+            node.administer("garbagecollect", **parameters)

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::choice::Split;
 use super::dropped::DroppedRanges;
 use super::dropped_columns::DroppedColumns;
+use super::garbage::{Garbage, GarbageSources};
 use super::outputs::{Compacted, OutputNames, Outputs};
 use super::progress::CompactionProgress;
 use super::purging::{Once, Purging};
@@ -25,11 +26,19 @@ use crate::table::{RangeTombstoneCursor, TableCursor, TableError, TableOptions, 
 const ROWS_PER_TURN: u32 = 128;
 const BYTES_PER_TURN: u64 = 64 << 10;
 
+/// What a rewrite leaves out besides what every compaction does. The default: nothing.
+#[derive(Default)]
+pub(crate) struct LeftOut {
+    /// Partitions that the shard has lost.
+    pub tokens: DroppedRanges,
+    /// What these files shadow.
+    pub garbage: GarbageSources,
+}
+
 /// A compaction, independent of the shard's thread.
 pub(crate) struct CompactionTask {
     pub inputs: Vec<Arc<TableReader>>,
-    /// Partitions that the shard has lost. They are left out.
-    pub dropped: DroppedRanges,
+    pub left_out: LeftOut,
     pub dropped_columns: DroppedColumns,
     pub purging: Purging,
     pub outputs: OutputNames,
@@ -47,6 +56,7 @@ pub(crate) struct CompactionTask {
 struct Merge {
     inputs: Vec<Arc<TableReader>>,
     dropped: DroppedRanges,
+    garbage: Garbage,
     dropped_columns: DroppedColumns,
     purging: Purging,
     outputs: Outputs,
@@ -85,7 +95,8 @@ impl CompactionTask {
             purpose: Purpose::Keep,
             next_range_tombstone: vec![0; self.inputs.len()],
             inputs: self.inputs,
-            dropped: self.dropped,
+            dropped: self.left_out.tokens,
+            garbage: self.left_out.garbage.open(),
             dropped_columns: self.dropped_columns,
             purging,
             outputs: Outputs::new(self.outputs, self.split, self.file_options, self.row_bytes_max),
@@ -210,6 +221,8 @@ impl Merge {
     }
 
     async fn write_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {
+        let row = if self.garbage.is_empty() { Some(row) } else { self.garbage.rest(key, row)? };
+        let Some(row) = row else { return Ok(()) };
         if !self.dropped_columns.touch(row) {
             return self.outputs.write_row(key, row, &self.context).await;
         }

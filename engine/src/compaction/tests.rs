@@ -40,7 +40,7 @@ async fn write(disk: &SimulatedDisk, generation: u64, rows: &[(i64, std::ops::Ra
 fn task(inputs: Vec<Arc<TableReader>>, split: Split) -> CompactionTask {
     CompactionTask {
         inputs,
-        dropped: DroppedRanges::default(),
+        left_out: LeftOut::default(),
         dropped_columns: DroppedColumns::default(),
         purging: Purging {
             purge: None,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::compact::{Busy, Rewrite};
 use super::running_compactions::CompactionKind;
 use super::state::Shard;
-use crate::compaction::{DroppedRanges, Merge, Split};
+use crate::compaction::{DroppedRanges, LeftOut, Merge, Split};
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::io::{JobKind, run_in_background};
@@ -71,7 +71,8 @@ impl Shard {
                 output_level: file.place.level,
                 split: Split::Never,
             };
-            let purpose = Rewrite { dropped: dropped.clone(), ..Rewrite::of(CompactionKind::Cleanup) };
+            let left_out = LeftOut { tokens: dropped.clone(), ..LeftOut::default() };
+            let purpose = Rewrite { left_out, ..Rewrite::of(CompactionKind::Cleanup) };
             self.rewrite(&table, &merge, busy, purpose).await?;
             outcome.rewritten_files += 1;
         }

@@ -20,7 +20,7 @@ use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use super::write_pressure::Change;
 use crate::compaction::{
-    Choice, Compacted, CompactionProgress, CompactionTask, DroppedRanges, Merge, OldPartitions, Output,
+    Choice, Compacted, CompactionProgress, CompactionTask, LeftOut, Merge, OldPartitions, Output,
     OutputNames, Purging, Situation, Split,
 };
 use crate::error::EngineError;
@@ -83,15 +83,14 @@ fn raw_bytes(files: &[Rc<LiveFile>]) -> u64 {
 /// What files are rewritten for.
 pub(super) struct Rewrite {
     pub kind: CompactionKind,
-    /// Partitions that are left out.
-    pub dropped: DroppedRanges,
+    pub left_out: LeftOut,
     /// The threads for it. `None`: as its size asks for.
     pub job: Option<JobKind>,
 }
 
 impl Rewrite {
     pub fn of(kind: CompactionKind) -> Self {
-        Self { kind, dropped: DroppedRanges::default(), job: None }
+        Self { kind, left_out: LeftOut::default(), job: None }
     }
 }
 
@@ -370,7 +369,7 @@ impl Shard {
         busy: Busy,
         purpose: Rewrite,
     ) -> Result<(), EngineError> {
-        let Rewrite { kind, dropped, job } = purpose;
+        let Rewrite { kind, left_out, job } = purpose;
         let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let room = self.room_for_compaction(input_bytes).await?;
         let directory = self.directories.choose(&self.environment).await;
@@ -378,7 +377,7 @@ impl Shard {
         let names = reserved.iter().map(|id| (id.generation, table.temporary_path(*id))).collect();
         let restores = table.restores.get();
         let mut task = self.compaction_task(table, merge, &busy.files, names);
-        task.dropped = dropped;
+        task.left_out = left_out;
         task.room = Some(room);
         let progress = Arc::clone(&task.progress);
         let is_small = progress.total_bytes() <= self.small_bytes();
@@ -470,7 +469,7 @@ impl Shard {
         let others = files.iter().filter(|file| !merge.inputs.contains(&file.place.generation));
         CompactionTask {
             inputs: inputs.iter().map(|file| Arc::clone(&file.reader)).collect(),
-            dropped: DroppedRanges::default(),
+            left_out: LeftOut::default(),
             dropped_columns: options.dropped_columns.clone(),
             purging: Purging {
                 purge,

@@ -1,12 +1,15 @@
 //! What operators do about compactions at run time: see what is under way, stop it, keep a table from being compacted, change the
-//! rate, bring files to the present format. None of it outlives the process.
+//! rate, bring files to the present format, free what deletions keep from readers. None of it outlives the process.
+
+use std::rc::Rc;
+use std::sync::Arc;
 
 use super::compact::{Busy, Rewrite};
 use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
-use super::table_state::LiveFile;
+use super::table_state::{LiveFile, TableState, droppable_ratio};
 use super::write_pressure::Change;
-use crate::compaction::{Merge, Split};
+use crate::compaction::{GarbageSources, Granularity, LeftOut, Merge, Split};
 use crate::error::EngineError;
 use crate::mutation::TableId;
 
@@ -51,26 +54,67 @@ impl Shard {
     pub async fn upgrade_files(&self, id: TableId, all: bool) -> Result<usize, EngineError> {
         self.check_open()?;
         let table = self.table(id)?;
-        let is_wanted =
-            |file: &LiveFile| !file.is_busy.get() && (all || !file.reader.is_of_present_version());
-        let files: Vec<_> = table
-            .files
-            .borrow()
-            .iter()
-            .filter(|file| is_wanted(file))
-            .map(|file| file.place.generation)
-            .collect();
+        let files = table.files.borrow().clone();
+        let wanted = files.iter().filter(|file| all || !file.reader.is_of_present_version());
+        let rewrite = |_: &Rc<LiveFile>| Some(LeftOut::default());
+        self.rewrite_each(&table, generations(wanted), CompactionKind::Upgrade, rewrite).await
+    }
+
+    /// Flushes a table, and rewrites each of its files without what other files shadow. Returns the number of files that were rewritten: a
+    /// file of which nothing can go stays as it is, and so does one that a compaction is reading. The oldest come first: what
+    /// shadowed them may be purged when its own file is rewritten.
+    pub async fn collect_garbage(&self, id: TableId, granularity: Granularity) -> Result<usize, EngineError> {
+        self.flush(id).await?;
+        let table = self.table(id)?;
+        let mut files = table.files.borrow().clone();
+        files.sort_by_key(|file| (file.reader.statistics().max_timestamp, file.place.generation));
+        let left_out = |file: &Rc<LiveFile>| {
+            let files = table.files.borrow();
+            // What is wrong with a file is found out by those who verify it.
+            let others = files
+                .iter()
+                .filter(|other| !Rc::ptr_eq(other, file) && other.damage.borrow().is_none())
+                .map(|other| Arc::clone(&other.reader));
+            let garbage = GarbageSources::of(&file.reader, others, granularity);
+            let can_shrink = !garbage.is_empty() || self.has_own_garbage(&table, file);
+            (can_shrink && file.damage.borrow().is_none()).then(|| LeftOut { garbage, ..LeftOut::default() })
+        };
+        let generations = generations(files.iter());
+        self.rewrite_each(&table, generations, CompactionKind::GarbageCollection, left_out).await
+    }
+
+    /// Whether any rewrite of the file may leave something out.
+    fn has_own_garbage(&self, table: &TableState, file: &LiveFile) -> bool {
+        let options = table.options.borrow();
+        let deleted_before = self.environment.clock.now_seconds().saturating_sub(options.gc_grace_seconds);
+        !options.dropped_columns.is_empty() || droppable_ratio(file.reader.statistics(), deleted_before) > 0.0
+    }
+
+    /// Rewrites files of a table one after the other, without what `left_out` says when their turn comes; `None`: the file stays as it is.
+    /// Files that have gone by then, or that a compaction is reading, are passed over.
+    async fn rewrite_each(
+        &self,
+        table: &TableState,
+        generations: Vec<u64>,
+        kind: CompactionKind,
+        left_out: impl Fn(&Rc<LiveFile>) -> Option<LeftOut>,
+    ) -> Result<usize, EngineError> {
         let mut rewritten = 0;
-        for generation in files {
-            // The file may have gone or been chosen meanwhile.
+        for generation in generations {
+            self.check_open()?;
             let found = table.files.borrow().iter().find(|file| file.place.generation == generation).cloned();
             let Some(file) = found.filter(|file| !file.is_busy.get()) else { continue };
+            let Some(left_out) = left_out(&file) else { continue };
             let merge =
                 Merge { inputs: vec![generation], output_level: file.place.level, split: Split::Never };
-            let busy = Busy::new(vec![file]);
-            self.rewrite(&table, &merge, busy, Rewrite::of(CompactionKind::Upgrade)).await?;
+            let purpose = Rewrite { left_out, ..Rewrite::of(kind) };
+            self.rewrite(table, &merge, Busy::new(vec![file]), purpose).await?;
             rewritten += 1;
         }
         Ok(rewritten)
     }
+}
+
+fn generations<'a>(files: impl Iterator<Item = &'a Rc<LiveFile>>) -> Vec<u64> {
+    files.map(|file| file.place.generation).collect()
 }

@@ -19,6 +19,8 @@ pub enum CompactionKind {
     Cleanup,
     /// A file is rewritten in the present format.
     Upgrade,
+    /// A file is rewritten without what other files shadow.
+    GarbageCollection,
 }
 
 /// A compaction that is under way.

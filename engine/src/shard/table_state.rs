@@ -349,7 +349,7 @@ fn purgeable_from_seconds(statistics: &FileStatistics, gc_grace_seconds: u32) ->
 
 /// The estimated share of deletions and expiring cells that are past their grace period. It assumes that their times are
 /// distributed evenly between the first and the last.
-fn droppable_ratio(statistics: &FileStatistics, deleted_before_seconds: u32) -> f64 {
+pub(super) fn droppable_ratio(statistics: &FileStatistics, deleted_before_seconds: u32) -> f64 {
     let (Some(first), Some(last)) = (statistics.min_deletion_time, statistics.max_deletion_time) else {
         return 0.0;
     };

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cql_lite::frame::Consistency;
 use cql_lite::types::time::parse_write_time;
+use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
@@ -59,6 +60,31 @@ impl Parameters {
             return Err(ParameterError("parameter 'table' needs parameter 'keyspace'".to_owned()));
         }
         Ok((keyspace, table))
+    }
+
+    /// Keyspace, and any number of tables of it.
+    pub(super) fn tables(&mut self) -> Result<(Option<String>, Vec<String>), ParameterError> {
+        let (keyspace, tables) = (self.take("keyspace"), self.take("tables"));
+        if keyspace.is_none() && tables.is_some() {
+            return Err(ParameterError("parameter 'tables' needs parameter 'keyspace'".to_owned()));
+        }
+        let tables: Vec<String> =
+            tables.iter().flat_map(|names| names.split(',')).map(str::to_owned).collect();
+        if tables.iter().any(String::is_empty) {
+            return Err(ParameterError("parameter 'tables' has an empty name".to_owned()));
+        }
+        Ok((keyspace, tables))
+    }
+
+    /// ROW when it is not given.
+    pub(super) fn granularity(&mut self) -> Result<Granularity, ParameterError> {
+        match self.take("granularity").map(|name| name.to_uppercase()).as_deref() {
+            None | Some("ROW") => Ok(Granularity::Row),
+            Some("CELL") => Ok(Granularity::Cell),
+            Some(other) => {
+                Err(ParameterError(format!("parameter 'granularity' is '{other}', not ROW or CELL")))
+            }
+        }
     }
 
     /// `true` or `false`; `false` when it is not given.

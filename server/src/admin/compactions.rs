@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use helenus_admin::reports::{CompactionsReport, RunningCompactionReport};
 use helenus_engine::TableId;
+use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionKind, RunningCompaction};
 use helenus_observe::AdminError;
 use helenus_query::error::Result;
@@ -24,6 +25,7 @@ fn kind_name(kind: CompactionKind) -> &'static str {
         CompactionKind::Compaction => "Compaction",
         CompactionKind::Cleanup => "Cleanup",
         CompactionKind::Upgrade => "Upgrade sstables",
+        CompactionKind::GarbageCollection => "Remove deleted data",
     }
 }
 
@@ -144,6 +146,29 @@ impl NodeAdmin {
         self.for_each_table(targets, move |context, id| {
             Box::pin(async move {
                 context.shard.upgrade_files(id, all).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn collect(
+        &self,
+        keyspace: Option<String>,
+        tables: Vec<String>,
+        granularity: Granularity,
+    ) -> Result<(), AdminError> {
+        // All names are checked before anything is rewritten.
+        let mut targets = Vec::new();
+        for table in &tables {
+            targets.extend(self.targets(keyspace.as_deref(), Some(table)).await?);
+        }
+        if tables.is_empty() {
+            targets = self.targets(keyspace.as_deref(), None).await?;
+        }
+        self.for_each_table(targets, move |context, id| {
+            Box::pin(async move {
+                context.shard.collect_garbage(id, granularity).await?;
                 Ok(())
             })
         })
