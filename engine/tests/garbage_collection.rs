@@ -355,3 +355,38 @@ fn flushes_compactions_truncations_and_restores_may_come_in_between() {
         });
     }
 }
+
+#[test]
+fn what_a_compaction_under_way_may_purge_shadows_nothing() {
+    let disk = SimulatedDisk::new(1);
+    let clock = Rc::new(ManualClock::new(START_MICROS));
+    run_local(async {
+        let options = ShardOptions { compaction_bytes_per_second: Some(1), ..small_options() };
+        let shard = open(&disk, &clock, options).await;
+        // A deletion that may be purged, among so many rows that the compaction does not end.
+        let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+        let mut content = RowBuilder::new();
+        content.set_deletion(Deletion { timestamp: 20, local_deletion_time: 1 });
+        builder.row(&[2, 1], &mut content);
+        apply(&shard, &builder.build());
+        for token in 2..200 {
+            apply(&shard, &put(token, 0, 1, &value(token, 0)));
+        }
+        let mut compaction = std::pin::pin!(shard.compact(TABLE));
+        while shard.running_compactions().is_empty() {
+            assert!(futures::poll!(compaction.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        // An older deletion that came later, and its grace period is not over.
+        apply(&shard, &delete_row(1, 0, 5));
+        shard.flush(TABLE).await.unwrap();
+        shard.set_compaction_rate(None);
+        shard.collect_garbage(TABLE, Granularity::Cell).await.unwrap();
+        assert!(!shard.running_compactions().is_empty(), "the compaction waits for its rate");
+        while_time_passes(&clock, compaction).await.unwrap();
+        // What it deletes comes last.
+        apply(&shard, &put(1, 0, 3, b"late"));
+        let rows = read_all(&shard, EVERYTHING, false, NOW).unwrap();
+        assert_eq!(rows.len(), 198, "the deleted row is not back");
+    });
+}

@@ -12,7 +12,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use helenus_engine::io::{Clock, ManualClock, SimulatedDisk, SplitMix64};
 use helenus_engine::shard::BacklogLimits;
-use helenus_engine::{EngineError, Mutation, Shard, ShardOptions};
+use helenus_engine::table::TableError;
+use helenus_engine::{
+    Cell, CellKind, EngineError, Mutation, MutationBuilder, RowBuilder, Shard, ShardOptions,
+};
 
 use support::{
     EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, put, read_all, run_local,
@@ -187,19 +190,29 @@ fn a_transfer_waits_as_long_as_it_takes_and_ends_with_the_shard() {
     run_local(async {
         let shard = open(&disk, &clock, options(Some(1))).await;
         write_files(&shard, LIMITS.stop_files).await;
-        let mut transfer = std::pin::pin!(shard.admit_transfer());
+        let long = Duration::from_secs(1_000_000);
+        let mut transfer = std::pin::pin!(shard.admit_transfer(long));
         let refused = while_time_passes(&clock, shard.admit()).await;
         assert!(matches!(refused, Err(EngineError::Backlog { .. })), "{refused:?}");
         assert!(futures::poll!(transfer.as_mut()).is_pending());
         clock.advance(2 * LIMITS.wait_max);
         assert!(futures::poll!(transfer.as_mut()).is_pending());
-        let mut other = std::pin::pin!(shard.admit_transfer());
+        let mut other = std::pin::pin!(shard.admit_transfer(long));
         assert!(futures::poll!(other.as_mut()).is_pending());
         shard.set_compaction_rate(None);
         while_time_passes(&clock, transfer).await.unwrap();
         shard.set_compaction_rate(Some(1));
         write_files(&shard, LIMITS.stop_files).await;
-        let mut last = std::pin::pin!(shard.admit_transfer());
+        // One that looks now and then whether it is still wanted is not counted as refused.
+        let refused = shard.write_waits().refused;
+        let looked = while_time_passes(&clock, shard.admit_transfer(Duration::from_secs(1))).await;
+        assert!(matches!(looked, Err(EngineError::Backlog { .. })), "{looked:?}");
+        assert_eq!(shard.write_waits().refused, refused);
+        // Hints do not wait, nor do a transaction's later steps.
+        assert!(shard.admit_internal().now_or_never().unwrap().is_ok());
+        assert!(shard.admit_essential().now_or_never().unwrap().is_ok());
+        assert!(shard.keep_pace_with_compactions().now_or_never().is_none());
+        let mut last = std::pin::pin!(shard.admit_transfer(long));
         assert!(futures::poll!(last.as_mut()).is_pending());
         shard.close().await.unwrap();
         // Time need not pass.
@@ -242,6 +255,67 @@ fn a_compaction_that_takes_hours_stops_no_writes() {
         assert!(is_busy(&shard), "the large compaction is under way from the first write to the last one");
         // Its own files count.
         assert!(most < LIMITS.stop_files, "{most}");
+        assert_eq!(shard.write_waits().stopped, Duration::ZERO);
+    });
+}
+
+#[test]
+fn an_operators_compaction_that_is_given_up_stops_no_write() {
+    let disk = SimulatedDisk::new(1);
+    let clock = Rc::new(ManualClock::new(START_MICROS));
+    run_local(async {
+        let shard = open(&disk, &clock, options(Some(1))).await;
+        shard.set_auto_compaction(TABLE, false).unwrap();
+        write_files(&shard, 5 * LIMITS.stop_files).await;
+        let mut compaction = std::pin::pin!(shard.compact(TABLE));
+        while shard.running_compactions().is_empty() {
+            assert!(futures::poll!(compaction.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        shard.set_auto_compaction(TABLE, true).unwrap();
+        // Its files do not count as long as it reads them.
+        write_files(&shard, 1).await;
+        assert!(shard.stop_compactions(Some(TABLE)) > 0);
+        let stopped = while_time_passes(&clock, compaction).await;
+        assert!(matches!(stopped, Err(EngineError::Table(TableError::Stopped))), "{stopped:?}");
+        write_files(&shard, 1).await;
+        assert!(shard.compaction_backlog() > 5 * LIMITS.stop_files);
+        assert!(shard.counted_backlog() < LIMITS.stop_files, "{}", shard.counted_backlog());
+        while_time_passes(&clock, shard.admit()).await.unwrap();
+        assert_eq!(shard.write_waits().stopped, Duration::ZERO);
+    });
+}
+
+#[test]
+fn the_table_that_holds_up_writes_is_compacted_before_one_with_more_files() {
+    let disk = SimulatedDisk::new(1);
+    let clock = Rc::new(ManualClock::new(START_MICROS));
+    run_local(async {
+        let mut options = options(Some(10_000));
+        options.large_compaction_bytes = 60_000;
+        let shard = open(&disk, &clock, options).await;
+        shard.set_auto_compaction(TABLE, false).unwrap();
+        for file in 0..100 {
+            for token in 0..20 {
+                apply(&shard, &noise(token, file, 1 + token * 100 + i64::from(file)));
+            }
+            shard.flush(TABLE).await.unwrap();
+        }
+        shard.set_auto_compaction(TABLE, true).unwrap();
+        for round in 0..100 {
+            while_time_passes(&clock, shard.admit()).await.unwrap();
+            let mut mutation = MutationBuilder::new(OTHER_TABLE, 1, b"key").unwrap();
+            let mut row = RowBuilder::new();
+            row.cell(Cell { column: 1, path: &[], timestamp: round, kind: CellKind::Live, value: b"x" });
+            mutation.row(&[2, 1], &mut row);
+            apply(&shard, &mutation.build());
+            shard.flush(OTHER_TABLE).await.unwrap();
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            clock.advance(Duration::from_millis(500));
+        }
+        assert!(files(&shard) > 30, "there is work for the other table all the time: {}", files(&shard));
         assert_eq!(shard.write_waits().stopped, Duration::ZERO);
     });
 }

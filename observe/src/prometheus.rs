@@ -34,6 +34,8 @@ pub struct EngineGauges {
     pub write_waits: WriteWaits,
     /// The largest backlog of a table on a shard, in files.
     pub compaction_backlog_files: u64,
+    /// Of them those that count against writes.
+    pub counted_backlog_files: u64,
     /// Tables that the schema does not name.
     pub unknown_tables: u64,
     pub tables: Vec<TableReport>,
@@ -317,6 +319,13 @@ impl Exposition {
         let name = "helenus_compaction_backlog_files";
         self.family(name, "gauge", "The most files of a table that overlap and wait for compaction.");
         self.sample(name, &[], engine.compaction_backlog_files);
+        let name = "helenus_compaction_backlog_counted_files";
+        self.family(
+            name,
+            "gauge",
+            "The most files of a table that hold up writes because they wait for compaction.",
+        );
+        self.sample(name, &[], engine.counted_backlog_files);
     }
 
     fn histogram(&mut self, name: &str, shard: usize, histogram: &Histogram) {
@@ -419,6 +428,7 @@ mod tests {
                 ..WriteWaits::default()
             },
             compaction_backlog_files: 50,
+            counted_backlog_files: 48,
             unknown_tables: 1,
             tables: vec![table],
         };
@@ -434,6 +444,7 @@ mod tests {
         assert!(text.contains("helenus_write_wait_seconds_total{reason=\"compaction\"} 2.5\n"), "{text}");
         assert!(text.contains("helenus_writes_refused_for_backlog_total 3\n"), "{text}");
         assert!(text.contains("helenus_compaction_backlog_files 50\n"), "{text}");
+        assert!(text.contains("helenus_compaction_backlog_counted_files 48\n"), "{text}");
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
     }

@@ -228,6 +228,7 @@ struct ShardGauges {
     compactions: CompactionStatistics,
     write_waits: WriteWaits,
     backlog_files: u64,
+    counted_backlog_files: u64,
 }
 
 fn failed(error: &RequestError) -> AdminError {
@@ -264,6 +265,7 @@ impl Admin for NodeAdmin {
                             compactions: shard.compaction_statistics(),
                             write_waits: shard.write_waits(),
                             backlog_files: shard.compaction_backlog() as u64,
+                            counted_backlog_files: shard.counted_backlog() as u64,
                         })
                     })
                 })
@@ -286,6 +288,11 @@ impl Admin for NodeAdmin {
                 compactions: shards.iter().map(|shard| shard.compactions).sum(),
                 write_waits: shards.iter().map(|shard| shard.write_waits).sum(),
                 compaction_backlog_files: shards.iter().map(|shard| shard.backlog_files).max().unwrap_or(0),
+                counted_backlog_files: shards
+                    .iter()
+                    .map(|shard| shard.counted_backlog_files)
+                    .max()
+                    .unwrap_or(0),
                 unknown_tables: unknown.len() as u64,
                 tables: self.reports(None).await.unwrap_or_default(),
             };

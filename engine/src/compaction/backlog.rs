@@ -4,37 +4,60 @@
 //! Invariant: a part of a merge that is taken as relief has files that all overlap at one token. So there are fewer at that token
 //! afterwards, and relief comes to an end.
 
-use super::choice::{Merge, TableSummary};
+use super::choice::{Choice, Merge, Split, TableSummary};
 use super::leveled::Leveled;
-use super::overlap::{Section, sections};
+use super::overlap::{Section, most_overlapping, sections};
 use super::strategy::{CompactionOptions, Strategy};
 
-/// The files that relief merges at least, whatever their size: with fewer it would write the same rows too often.
+/// The files that relief merges at least: with fewer it would write the same rows too often.
 const RELIEF_INPUTS_MIN: usize = 4;
+/// How often its bytes may be exceeded for them. With larger files it would be a large compaction itself, and new files would wait for it.
+const RELIEF_EXCESS_MAX: u64 = 4;
 
 impl CompactionOptions {
-    /// A merge that is worth while beside a large compaction, which may take hours: of the files of `merge` the smallest ones, up to this
-    /// size. `None`: none of them overlap, or the merge ends on a level where tables must not.
-    pub(crate) fn relief(&self, merge: &Merge, tables: &[TableSummary], bytes_max: u64) -> Option<Merge> {
-        if merge.output_level > 0 {
-            return None;
-        }
-        let inputs: Vec<_> = tables.iter().filter(|table| merge.inputs.contains(&table.generation)).collect();
+    /// A merge that is worth while beside a large compaction, which may take hours: of the files of a merge that the strategy chooses the
+    /// smallest ones, up to this size. `None`: none of them overlap, or they are too large.
+    ///
+    /// `choice`: that of the strategy for `tables`. Where level 0 would be merged into level 1, or cannot be because that is under way, the
+    /// files of level 0 are merged among themselves.
+    pub(crate) fn relief(
+        &self,
+        choice: Option<&Choice>,
+        tables: &[TableSummary],
+        bytes_max: u64,
+    ) -> Option<Merge> {
+        let merge = match choice {
+            Some(Choice::Merge(merge)) if merge.output_level == 0 => Some(merge),
+            Some(Choice::Drop { .. } | Choice::Move { .. }) => return None,
+            Some(Choice::Merge(_)) | None => None,
+        };
+        let inputs: Vec<_> = match (merge, &self.strategy) {
+            (Some(merge), _) => {
+                tables.iter().filter(|table| merge.inputs.contains(&table.generation)).collect()
+            }
+            (None, Strategy::Leveled(_)) => {
+                tables.iter().filter(|table| table.level == 0 && !table.is_busy).collect()
+            }
+            (None, _) => return None,
+        };
         let most = sections(&inputs).into_iter().max_by_key(Section::len)?;
         let mut chosen: Vec<_> = most.into_iter().filter_map(|index| inputs.get(index).copied()).collect();
         chosen.sort_by_key(|table| (table.size_bytes, table.generation));
-        let sizes = chosen.iter().scan(0_u64, |bytes, table| {
-            *bytes = bytes.saturating_add(table.size_bytes);
-            Some(*bytes)
+        let mut bytes = 0_u64;
+        let fitting = chosen.iter().enumerate().take_while(|(index, table)| {
+            bytes = bytes.saturating_add(table.size_bytes);
+            let is_needed = *index < RELIEF_INPUTS_MIN && bytes <= RELIEF_EXCESS_MAX * bytes_max;
+            bytes <= bytes_max || is_needed
         });
-        let fitting = sizes.take_while(|bytes| *bytes <= bytes_max).count();
-        chosen.truncate(fitting.max(RELIEF_INPUTS_MIN));
-        if chosen.len() < 2 {
+        let fitting = fitting.count();
+        if fitting < RELIEF_INPUTS_MIN.min(chosen.len()).max(2) {
             return None;
         }
-        let split = match &self.strategy {
-            Strategy::Unified(strategy) => strategy.split(&chosen),
-            _ => merge.split.clone(),
+        chosen.truncate(fitting);
+        let split = match (&self.strategy, merge) {
+            (Strategy::Unified(strategy), _) => strategy.split(&chosen),
+            (_, Some(merge)) => merge.split.clone(),
+            (_, None) => Split::Never,
         };
         Some(Merge { inputs: chosen.iter().map(|table| table.generation).collect(), output_level: 0, split })
     }
@@ -51,7 +74,7 @@ impl CompactionOptions {
             Strategy::Leveled(_) => vec![Leveled::due(tables)],
             Strategy::Unified(strategy) => vec![strategy.due_tables(tables, flush_bytes)],
         };
-        due.iter().flat_map(|group| sections(group)).map(|section| section.len()).max().unwrap_or(0)
+        due.iter().map(|group| most_overlapping(group)).max().unwrap_or(0)
     }
 }
 
@@ -121,17 +144,19 @@ mod tests {
     fn relief_takes_the_smallest_files_that_overlap() {
         let mut tables: Vec<_> = (0..40).map(|number| table(number, 100 - number, 0, 0)).collect();
         let merge = Merge { inputs: (0..40).collect(), output_level: 0, split: Split::Never };
+        let chosen = Choice::Merge(merge.clone());
         let options = CompactionOptions::default();
-        let relief = |merge: &Merge, tables: &[TableSummary], mib: u64| {
-            options.relief(merge, tables, mib << 20).map(|relief| relief.inputs)
+        let relief = |choice: &Choice, tables: &[TableSummary], mib: u64| {
+            options.relief(Some(choice), tables, mib << 20).map(|relief| relief.inputs)
         };
-        assert_eq!(relief(&merge, &tables, 61 + 62 + 63 + 64 + 65), Some(vec![39, 38, 37, 36, 35]));
+        assert_eq!(relief(&chosen, &tables, 61 + 62 + 63 + 64 + 65), Some(vec![39, 38, 37, 36, 35]));
         assert_eq!(
-            relief(&merge, &tables, 10),
+            relief(&chosen, &tables, 63),
             Some(vec![39, 38, 37, 36]),
             "fewer would be written too often"
         );
-        assert_eq!(relief(&merge, &tables, 10_000).map(|inputs| inputs.len()), Some(40));
+        assert_eq!(relief(&chosen, &tables, 10), None, "small files of all tables would wait for it");
+        assert_eq!(relief(&chosen, &tables, 10_000).map(|inputs| inputs.len()), Some(40));
         // The smallest ones lie elsewhere: to merge them would leave as many files at each token.
         for (place, table) in (0..).zip(&mut tables[30..]) {
             (table.first_key, table.last_key) = (vec![0xF0 + place], vec![0xF0 + place]);
@@ -139,9 +164,28 @@ mod tests {
         for table in &mut tables[..30] {
             table.last_key = vec![0xE0];
         }
-        assert_eq!(relief(&merge, &tables, 10), Some(vec![29, 28, 27, 26]));
-        assert_eq!(relief(&merge, &tables[30..], 10), None);
-        let upwards = Merge { output_level: 1, ..merge };
-        assert_eq!(relief(&upwards, &tables, 10), None);
+        assert_eq!(relief(&chosen, &tables, 73), Some(vec![29, 28, 27, 26]));
+        assert_eq!(relief(&chosen, &tables[30..], 10), None);
+        let upwards = Choice::Merge(Merge { output_level: 1, ..merge });
+        assert_eq!(relief(&upwards, &tables, 73), None);
+        assert_eq!(options.relief(None, &tables, 73 << 20), None);
+    }
+
+    #[test]
+    fn files_of_level_0_are_merged_among_themselves_where_level_1_would_take_long() {
+        let options = CompactionOptions {
+            strategy: Strategy::Leveled(Leveled::default()),
+            ..CompactionOptions::default()
+        };
+        let mut tables: Vec<_> = (0..6).map(|number| table(number, 1, 0, 0)).collect();
+        tables[0].is_busy = true;
+        tables.push(table(7, 160, 1, 0));
+        let merge = Merge { inputs: vec![1, 2, 3, 4, 5, 7], output_level: 1, split: Split::Never };
+        for choice in [Some(Choice::Merge(merge)), None] {
+            let relief = options.relief(choice.as_ref(), &tables, 10 << 20).unwrap();
+            assert_eq!((relief.inputs, relief.output_level), (vec![1, 2, 3, 4, 5], 0));
+        }
+        let moved = Choice::Move { input: 7, level: 2 };
+        assert_eq!(options.relief(Some(&moved), &tables, 10 << 20), None, "it takes no time");
     }
 }

@@ -94,6 +94,22 @@ pub(crate) fn sections(tables: &[&TableSummary]) -> Vec<Section> {
     sections
 }
 
+/// The most tables that have a point in common.
+pub(crate) fn most_overlapping(tables: &[&TableSummary]) -> usize {
+    let mut first_keys: Vec<&[u8]> = tables.iter().map(|table| table.first_key.as_slice()).collect();
+    let mut last_keys: Vec<&[u8]> = tables.iter().map(|table| table.last_key.as_slice()).collect();
+    first_keys.sort_unstable();
+    last_keys.sort_unstable();
+    let (mut most, mut ended) = (0, 0);
+    for (begun, first_key) in first_keys.iter().enumerate() {
+        while last_keys.get(ended).is_some_and(|last_key| last_key < first_key) {
+            ended += 1;
+        }
+        most = most.max(begun + 1 - ended);
+    }
+    most
+}
+
 /// Neighbouring sections that are compacted together: those of at least `threshold` tables, with what is included around them.
 pub(crate) fn buckets(
     sections: &[Section],
@@ -155,6 +171,21 @@ mod tests {
         assert_eq!(sections_of(&[(0, 3), (2, 7), (6, 9), (1, 8)]), [vec![0, 1, 3], vec![1, 2, 3]]);
         assert_eq!(sections_of(&[(5, 6), (0, 3)]), [vec![1], vec![0]]);
         assert!(sections_of(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_most_that_overlap_are_the_largest_section() {
+        for ranges in [
+            &[(0, 3), (2, 7), (6, 9), (1, 8)][..],
+            &[(5, 6), (0, 3)],
+            &[(0, 9), (0, 9), (9, 9), (3, 4)],
+            &[(7, 7)],
+            &[],
+        ] {
+            let largest = sections_of(ranges).iter().map(Vec::len).max().unwrap_or(0);
+            let tables = tables(ranges);
+            assert_eq!(most_overlapping(&tables.iter().collect::<Vec<_>>()), largest, "{ranges:?}");
+        }
     }
 
     #[test]

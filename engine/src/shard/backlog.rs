@@ -11,11 +11,22 @@ use super::state::Shard;
 use super::table_state::TableState;
 use super::write_pressure::{Backlog, Change, FIRST_RATE, SLOW_PAUSE_MAX, WriteWaits};
 use crate::error::EngineError;
+use crate::mutation::TableId;
 
 /// The resolution of timers.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// Writes may be slowed and not slowed many times a minute.
+const WARNING_PERIOD: Duration = Duration::from_mins(1);
 /// The longest pause without a look at the shard: a broken invariant wakes nobody.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a write waits for compactions where it has to stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PaceWait {
+    pub longest: Duration,
+    /// Whether it counts as a refused write after that.
+    pub is_counted: bool,
+}
 
 impl TableState {
     /// The most files that one read may have to look at, of those that wait for compaction. 0 if the table is not compacted.
@@ -28,6 +39,11 @@ impl Shard {
     /// How long writes have waited, and why.
     pub fn write_waits(&self) -> WriteWaits {
         self.write_pressure.waits.get()
+    }
+
+    /// The part of [`Shard::compaction_backlog`] that counts against writes, of the table that holds them up most.
+    pub fn counted_backlog(&self) -> usize {
+        self.write_pressure.files.get()
     }
 
     /// The most files that one read may have to look at, of those that wait for compaction.
@@ -49,14 +65,19 @@ impl Shard {
     /// Takes note of the largest backlog of all tables.
     pub(super) fn sum_up_backlogs(&self) {
         let counted = |backlog: Option<Backlog>| backlog.map_or(0, Backlog::counted);
-        let most = self.tables.borrow().values().map(|table| counted(table.backlog.get())).max().unwrap_or(0);
+        let (most, table) = self
+            .tables
+            .borrow()
+            .values()
+            .map(|table| (counted(table.backlog.get()), Some(table.id)))
+            .max()
+            .unwrap_or_default();
         let pressure = &self.write_pressure;
         let before = pressure.files.replace(most);
         let is_on = most >= self.options.backlog.slow_files;
         if is_on && !pressure.is_on.replace(is_on) {
             pressure.counted_bytes.set(self.written_bytes());
-            let files = self.compaction_backlog();
-            tracing::info!(files, "compactions are behind; writes to this shard are slowed");
+            self.warn_of_backlog(table);
         }
         pressure.is_on.set(is_on);
         if most < before {
@@ -64,16 +85,22 @@ impl Shard {
         }
     }
 
+    fn warn_of_backlog(&self, table: Option<TableId>) {
+        let now = self.environment.clock.monotonic();
+        let is_due = |warned: Duration| now.saturating_sub(warned) >= WARNING_PERIOD;
+        let pressure = &self.write_pressure;
+        if let Some(table) = table.filter(|_| pressure.warned.get().is_none_or(is_due)) {
+            pressure.warned.set(Some(now));
+            let files = self.compaction_backlog();
+            tracing::warn!(%table, files, "compactions of a table are behind; writes to its shard are slowed");
+        }
+    }
+
     /// The files of a table that wait for compaction. `None`: it is not compacted now.
     fn files_due(&self, table: &TableState) -> Option<usize> {
         let now = self.environment.clock.monotonic();
         let options = table.options.borrow();
-        let is_compacted = table.is_configured.get()
-            && table.is_auto_compacted.get()
-            && options.compaction.enabled
-            && !table.lacks_room.get()
-            && table.failure.borrow().as_ref().is_none_or(|failure| !failure.waits(now));
-        if !is_compacted {
+        if !self.is_compacted(table) || !options.compaction.enabled || table.lacks_room.get() {
             return None;
         }
         let summaries = table.summaries(self.environment.clock.now_seconds(), options.gc_grace_seconds, now);
@@ -88,9 +115,9 @@ impl Shard {
         self.write_pressure.released_bytes.get() + self.memtable_bytes.get() as u64
     }
 
-    /// Waits as the backlog of compactions asks for. `wait_max`: the longest wait of a write that has to stop; `None`: there is none.
+    /// Waits as the backlog of compactions asks for.
     #[cold]
-    pub(super) async fn wait_for_compactions(&self, wait_max: Option<Duration>) -> Result<(), EngineError> {
+    pub(super) async fn wait_for_compactions(&self, wait: PaceWait) -> Result<(), EngineError> {
         let (clock, pressure, limits) = (&self.environment.clock, &self.write_pressure, self.options.backlog);
         let begun = clock.monotonic();
         let first_rate = self.compaction_limiter.bytes_per_second().unwrap_or(FIRST_RATE);
@@ -101,10 +128,10 @@ impl Shard {
             let files = pressure.files.get();
             let is_stopped = files >= limits.stop_files;
             let pause = if is_stopped {
-                let left = wait_max.map_or(LONGEST_PAUSE, |wait_max| wait_max.saturating_sub(waited));
+                let left = wait.longest.saturating_sub(waited);
                 if left.is_zero() {
-                    pressure.note(|waits| waits.refused += 1);
-                    return Err(EngineError::Backlog { files: self.compaction_backlog() });
+                    pressure.note(|waits| waits.refused += u64::from(wait.is_counted));
+                    return Err(EngineError::Backlog { files });
                 }
                 left
             } else {

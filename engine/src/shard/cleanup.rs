@@ -10,6 +10,8 @@ use std::sync::Arc;
 use super::compact::{Busy, Rewrite};
 use super::running_compactions::CompactionKind;
 use super::state::Shard;
+use super::table_state::{LiveFile, TableState};
+use super::write_pressure::Change;
 use crate::compaction::{DroppedRanges, LeftOut, Merge, Split};
 use crate::error::EngineError;
 use crate::invariant::broken;
@@ -51,8 +53,22 @@ impl Shard {
         let (busy, idle): (Vec<_>, Vec<_>) =
             table.files.borrow().iter().cloned().partition(|file| file.is_busy.get());
         outcome.busy_files = busy.len();
+        let cleaned = self.drop_in_files(&table, idle, dropped).await;
+        self.look_at_backlog(&table, Change::Other);
+        outcome.rewritten_files = cleaned?;
+        Ok(outcome)
+    }
+
+    /// Returns the number of files that were rewritten.
+    async fn drop_in_files(
+        &self,
+        table: &TableState,
+        files: Vec<Rc<LiveFile>>,
+        dropped: DroppedRanges,
+    ) -> Result<usize, EngineError> {
+        let mut rewritten = 0;
         // All files are marked busy now: none of them may be merged with newer data while it waits.
-        let taken: Vec<Busy> = idle.into_iter().map(|file| Busy::new(vec![file])).collect();
+        let taken: Vec<Busy> = files.into_iter().map(|file| Busy::new(vec![file])).collect();
         for busy in taken {
             let [file] = busy.files.as_slice() else {
                 return Err(broken!("a file that is cleaned up is taken alone").into());
@@ -73,9 +89,9 @@ impl Shard {
             };
             let left_out = LeftOut { tokens: dropped.clone(), ..LeftOut::default() };
             let purpose = Rewrite { left_out, ..Rewrite::of(CompactionKind::Cleanup) };
-            self.rewrite(&table, &merge, busy, purpose).await?;
-            outcome.rewritten_files += 1;
+            self.rewrite(table, &merge, busy, purpose).await?;
+            rewritten += 1;
         }
-        Ok(outcome)
+        Ok(rewritten)
     }
 }

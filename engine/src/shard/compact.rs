@@ -1,9 +1,10 @@
 //! Compaction in the shard: choosing inputs, running the task in the background, installing the result.
 //!
-//! One compaction runs at a time, and the tables take turns. While that is a large one, small ones of other tables run beside it, one at a
-//! time. A table that is so far behind that writers will be slowed ([`super::write_pressure`]) comes first; and it never waits for the end
-//! of a large compaction: it gets relief, a merge of a few of its files, also beside a large compaction of its own. All share one rate. A compaction that fails is tried again after a pause that grows ([`super::compaction_failures`]); other tables, and other
-//! files of the table, go on meanwhile.
+//! One compaction runs at a time, and the tables take turns. While that is a large one, or files are examined, small ones of other tables run
+//! beside it, one at a time. A table that is so far behind that writers will be slowed ([`super::write_pressure`]) comes first, the one that
+//! holds them up most before all; and it does not wait for the end of long work: it gets relief, a merge of a few of its small files, also beside a
+//! large compaction of its own. All share one rate. A compaction that fails is tried again after a pause that grows
+//! ([`super::compaction_failures`]); other tables, and other files of the table, go on meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -116,10 +117,10 @@ impl Shard {
             }
             table.options.borrow().compaction.choose_all(&tables)
         });
-        match merge {
-            Some(merge) => self.run_compaction(&table, Choice::Merge(merge), None).await,
-            None => Ok(()),
-        }
+        let Some(merge) = merge else { return Ok(()) };
+        let outcome = self.run_compaction(&table, Choice::Merge(merge), None).await;
+        self.look_at_backlog(&table, Change::Other);
+        outcome
     }
 
     /// Runs compactions as long as the strategy of any table chooses one. Returns the time until which there is nothing to do, unless
@@ -129,8 +130,7 @@ impl Shard {
         let mut without_room: BTreeSet<TableId> = BTreeSet::new();
         loop {
             self.check_open()?;
-            if lane == Lane::Small && !self.running_compactions.has_large(self.options.large_compaction_bytes)
-            {
+            if lane == Lane::Small && !self.has_long_work() {
                 return Ok(LOOK_PAUSE);
             }
             let Some(Next { table, choice, job }) = self.choose_next(lane, last, &without_room) else {
@@ -146,14 +146,18 @@ impl Shard {
             table.merging.borrow_mut().retain(|generation| !choice.inputs().contains(generation));
             // A shard that has stopped needs no retries.
             self.check_open()?;
-            table.lacks_room.set(matches!(outcome, Err(EngineError::NoRoom(_))));
             if let Err(EngineError::NoRoom(reason)) = outcome {
                 tracing::debug!(table = %table.id, reason, "a compaction waits for room on the disk");
+                table.lacks_room.set(true);
                 without_room.insert(table.id);
             } else {
                 self.note_outcome(&table, &choice, outcome);
             }
             self.look_at_backlog(&table, Change::Other);
+            if lane == Lane::Small {
+                // Writes may be stopped, so no flush says that the table can be chosen again.
+                self.signals.want_compaction();
+            }
         }
     }
 
@@ -178,30 +182,40 @@ impl Shard {
         let mut ready =
             tables.into_iter().filter(|table| is_free(table) && !without_room.contains(&table.id));
         ready.find_map(|table| {
-            let choice = self.choice_of(&table)?;
-            if let Some(relief) = self.relief(&table, &choice) {
+            if !self.is_compacted(&table) {
+                return None;
+            }
+            let choice = self.choice_of(&table);
+            if let Some(relief) = self.relief(&table, choice.as_ref()) {
                 return Some(Next { table, choice: Choice::Merge(relief), job: Some(JobKind::Short) });
             }
+            let choice = choice?;
             let may_run = lane == Lane::All || self.is_small(&table, &choice);
             may_run.then_some(Next { table, choice, job: None })
         })
     }
 
-    /// How many files a table has beyond those from which on it is urgent; `None`: it is not.
-    fn urgency(&self, table: &TableState) -> Option<usize> {
-        table.backlog_files().checked_sub(self.options.backlog.urgent_files())
+    /// How much a table holds up writes, then how many files reads look at; `None`: it is not urgent.
+    fn urgency(&self, table: &TableState) -> Option<(usize, usize)> {
+        let backlog = table.backlog.get()?;
+        (backlog.files >= self.options.backlog.urgent_files()).then(|| (backlog.counted(), backlog.files))
     }
 
     /// The part of a choice that an urgent table gets while a large compaction is under way.
-    fn relief(&self, table: &TableState, choice: &Choice) -> Option<Merge> {
-        let large_bytes = self.options.large_compaction_bytes;
-        let Choice::Merge(merge) = choice else { return None };
-        if self.urgency(table).is_none() || !self.running_compactions.has_large(large_bytes) {
+    fn relief(&self, table: &TableState, choice: Option<&Choice>) -> Option<Merge> {
+        if self.urgency(table).is_none() || !self.has_long_work() {
             return None;
         }
+        let bytes_max = self.options.large_compaction_bytes;
         self.with_situation(table, |situation| {
-            table.options.borrow().compaction.relief(merge, situation.tables, large_bytes)
+            table.options.borrow().compaction.relief(choice, situation.tables, bytes_max)
         })
+    }
+
+    /// Whether what needs the threads for long work may have to wait for hours.
+    fn has_long_work(&self) -> bool {
+        let is_examined = self.examination.progress.borrow().is_running;
+        is_examined || self.running_compactions.has_large(self.options.large_compaction_bytes)
     }
 
     /// Whether a choice is small enough to run beside a large compaction, and no other compaction of the table is under way.
@@ -219,14 +233,16 @@ impl Shard {
 
     /// The present choice of the strategy of a table. `None` also while the table waits after a failure.
     pub(super) fn choice_of(&self, table: &TableState) -> Option<Choice> {
+        let choose = |situation: Situation<'_>| table.options.borrow().compaction.choose(&situation);
+        if self.is_compacted(table) { self.with_situation(table, choose) } else { None }
+    }
+
+    /// Whether the strategy of a table may choose compactions now.
+    pub(super) fn is_compacted(&self, table: &TableState) -> bool {
         let now = self.environment.clock.monotonic();
-        if !table.is_configured.get()
-            || !table.is_auto_compacted.get()
-            || table.failure.borrow().as_ref().is_some_and(|it| it.waits(now))
-        {
-            return None;
-        }
-        self.with_situation(table, |situation| table.options.borrow().compaction.choose(&situation))
+        table.is_configured.get()
+            && table.is_auto_compacted.get()
+            && table.failure.borrow().as_ref().is_none_or(|failure| !failure.waits(now))
     }
 
     fn with_situation<T>(&self, table: &TableState, choose: impl FnOnce(Situation<'_>) -> T) -> T {
@@ -372,6 +388,9 @@ impl Shard {
         let Rewrite { kind, left_out, job } = purpose;
         let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let room = self.room_for_compaction(input_bytes).await?;
+        if table.lacks_room.replace(false) {
+            self.look_at_backlog(table, Change::Other);
+        }
         let directory = self.directories.choose(&self.environment).await;
         let reserved = self.reserve_outputs(merge, &busy.files, directory);
         let names = reserved.iter().map(|id| (id.generation, table.temporary_path(*id))).collect();

@@ -74,6 +74,8 @@ impl Shard {
             let others = files
                 .iter()
                 .filter(|other| !Rc::ptr_eq(other, file) && other.damage.borrow().is_none())
+                // A compaction under way may have decided already that its deletions shadow nothing any more.
+                .filter(|other| !other.is_busy.get())
                 .map(|other| Arc::clone(&other.reader));
             let garbage = GarbageSources::of(&file.reader, others, granularity);
             let can_shrink = !garbage.is_empty() || self.has_own_garbage(&table, file);
@@ -108,7 +110,9 @@ impl Shard {
             let merge =
                 Merge { inputs: vec![generation], output_level: file.place.level, split: Split::Never };
             let purpose = Rewrite { left_out, ..Rewrite::of(kind) };
-            self.rewrite(table, &merge, Busy::new(vec![file]), purpose).await?;
+            let outcome = self.rewrite(table, &merge, Busy::new(vec![file]), purpose).await;
+            self.look_at_backlog(table, Change::Other);
+            outcome?;
             rewritten += 1;
         }
         Ok(rewritten)

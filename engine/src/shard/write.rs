@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::backlog::PaceWait;
 use super::state::Shard;
 use crate::commit_log::{CommitLogError, LogPosition};
 use crate::error::EngineError;
@@ -107,16 +108,38 @@ impl Shard {
     /// many unwritten bytes. An error means that waiting longer would not help, or [`EngineError::Backlog`]: it has waited for compactions
     /// for too long. [`EngineError::NoRoom`]: the disk is full; the same will succeed when it has room again.
     pub async fn admit(&self) -> Result<(), EngineError> {
-        self.admit_within(Some(self.options.backlog.wait_max)).await
+        self.admit_within(self.wait_of_write()).await
     }
 
-    /// As [`Shard::admit`], for rows of a long transfer, of which none is refused because compactions are behind: nobody waits for a single one.
-    pub async fn admit_transfer(&self) -> Result<(), EngineError> {
-        self.admit_within(None).await
+    /// As [`Shard::admit`], for rows of a long transfer, which waits for compactions as long as it takes and is not counted as refused.
+    /// [`EngineError::Backlog`]: it has waited for `look_period`, and may look whether it is still wanted.
+    pub async fn admit_transfer(&self, look_period: Duration) -> Result<(), EngineError> {
+        self.admit_within(PaceWait { longest: look_period, is_counted: false }).await
     }
 
-    /// `wait_max`: the longest wait for compactions.
-    async fn admit_within(&self, wait_max: Option<Duration>) -> Result<(), EngineError> {
+    /// As [`Shard::admit`], for what the node writes for itself (hints, the batch log): writes to other tables must not lose their
+    /// hints because compactions of one table are behind.
+    pub async fn admit_internal(&self) -> Result<(), EngineError> {
+        self.admit_into_memory().await?;
+        self.admit_into_log().await
+    }
+
+    /// Waits as the backlog of compactions asks for, and no more. [`EngineError::Backlog`]: it has waited for too long.
+    pub async fn keep_pace_with_compactions(&self) -> Result<(), EngineError> {
+        self.wait_for_pace(self.wait_of_write()).await
+    }
+
+    fn wait_of_write(&self) -> PaceWait {
+        PaceWait { longest: self.options.backlog.wait_max, is_counted: true }
+    }
+
+    async fn admit_within(&self, wait: PaceWait) -> Result<(), EngineError> {
+        self.admit_into_memory().await?;
+        self.wait_for_pace(wait).await?;
+        self.admit_into_log().await
+    }
+
+    async fn admit_into_memory(&self) -> Result<(), EngineError> {
         self.watch.check()?;
         if self.options.reserve.is_reached() {
             return Err(self.refuse_write(&self.options.reserve.reason()));
@@ -124,10 +147,19 @@ impl Shard {
         if self.memtable_bytes.get() > self.options.memtable_bytes_max {
             self.wait_for_memory(self.options.memtable_bytes_max, WhenFull::Fail).await?;
         }
+        Ok(())
+    }
+
+    #[inline]
+    async fn wait_for_pace(&self, wait: PaceWait) -> Result<(), EngineError> {
         if self.write_pressure.is_on() {
             // It is rare, and need not make every admission larger.
-            Box::pin(self.wait_for_compactions(wait_max)).await?;
+            Box::pin(self.wait_for_compactions(wait)).await?;
         }
+        Ok(())
+    }
+
+    async fn admit_into_log(&self) -> Result<(), EngineError> {
         match self.log.admit().await {
             Ok(()) => Ok(()),
             Err(error @ CommitLogError::NoRoom(_)) => Err(self.refuse_write(&error)),

@@ -11,8 +11,9 @@
 //! operator), one that waits after a failure or after an operator has stopped a compaction, or for room on the disk. Of the files that it has
 //! when it is compacted again, those from [`BacklogLimits::slow_files`] on do not count.
 //!
-//! Invariant: what counts against writes of a table's backlog grows by flushes only. A table that is found with many files (at a start, when
-//! compaction is enabled again, after a restore or a change of the strategy) slows writes, and stops none until they have added to it.
+//! Invariant: what counts against writes of a table's backlog grows by flushes only, and by a few files with each. A table that is found
+//! with many files (at a start, when compaction is enabled again, after a restore or a change of the strategy, when a compaction that an
+//! operator asked for has been given up, when a window of time has closed) slows writes, and stops none until they have added to it.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -33,6 +34,9 @@ impl Default for BacklogLimits {
         Self { slow_files: 48, stop_files: 96, wait_max: Duration::from_secs(2) }
     }
 }
+
+/// The files that a flush may add to what counts: its own, and those of its size that waited for one more.
+const FILES_OF_FLUSH: usize = 4;
 
 /// The rate of writes at the beginning of slowing, where compactions have no limit.
 pub(super) const FIRST_RATE: u64 = 64 << 20;
@@ -65,12 +69,10 @@ impl Backlog {
 
     /// The backlog after a change. `before`: `None` if the table was not compacted. `slow_files`: those that count in any case.
     pub fn after(before: Option<Self>, files: usize, change: Change, slow_files: usize) -> Self {
-        let inherited = if let (Some(before), Change::Flush) = (before, change) {
-            before.inherited
-        } else {
-            let before = before.unwrap_or_default();
-            before.inherited.max(files.saturating_sub(before.counted().max(slow_files)))
-        };
+        let added = if before.is_some() && change == Change::Flush { FILES_OF_FLUSH } else { 0 };
+        let before = before.unwrap_or_default();
+        let counted_max = (before.counted() + added).max(slow_files);
+        let inherited = before.inherited.max(files.saturating_sub(counted_max));
         Self { files, inherited: inherited.min(files.saturating_sub(slow_files)) }
     }
 }
@@ -112,6 +114,8 @@ pub(super) struct WritePressure {
     /// When what has been written is paid for, on the monotonic clock.
     paid: Cell<Duration>,
     pub waits: Cell<WriteWaits>,
+    /// When it was last said that writes are slowed, on the monotonic clock.
+    pub warned: Cell<Option<Duration>>,
 }
 
 impl WritePressure {
@@ -194,6 +198,20 @@ mod tests {
     fn a_flush_into_a_table_that_was_not_compacted_is_held_against_nobody() {
         assert_eq!(counted(Backlog::after(None, 200, Change::Flush, SLOW)), (200, 48));
         assert_eq!(counted(Backlog::after(None, 30, Change::Flush, SLOW)), (30, 30));
+    }
+
+    #[test]
+    fn files_that_become_due_at_once_are_held_against_nobody() {
+        // An operator's compaction of 200 files begins, is given up, and a flush comes.
+        let mut backlog = Backlog::after(None, 200, Change::Other, SLOW);
+        backlog = Backlog::after(Some(backlog), 1, Change::Flush, SLOW);
+        assert_eq!(counted(backlog), (1, 1));
+        backlog = Backlog::after(Some(backlog), 201, Change::Flush, SLOW);
+        assert_eq!(counted(backlog), (201, 48));
+        backlog = Backlog::after(Some(backlog), 202, Change::Flush, SLOW);
+        assert_eq!(counted(backlog), (202, 49));
+        // The strategy merges a hundred at a time, and waits for so many.
+        assert_eq!(counted(Backlog::after(Some(Backlog::default()), 100, Change::Flush, SLOW)), (100, 48));
     }
 
     #[test]

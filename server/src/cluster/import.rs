@@ -232,7 +232,7 @@ async fn write_turn(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        context.shard.admit_transfer().await?;
+        context.shard.admit().await?;
         match write_all(context, changes.clone(), consistency, WriteType::Simple).await {
             Err(RequestError::WriteTimeout { .. } | RequestError::Overloaded(_)) if attempt < ATTEMPTS => {
                 context.clock.sleep(WRITE_RETRY_PAUSE).await;

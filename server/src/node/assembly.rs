@@ -293,7 +293,8 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
     options.commit_log_bytes_max = config.commit_log_total_bytes / shard_count;
     options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;
     options.keeps_backups = config.incremental_backups;
-    options.backlog.wait_max = Duration::from_millis(config.write_request_timeout_ms);
+    // A part of the time is left for the answer.
+    options.backlog.wait_max = Duration::from_millis(config.write_request_timeout_ms / 4 * 3);
     let archive = config.commit_log_archive_dir.as_ref();
     let archive = archive.map(|root| ArchiveOptions {
         root: root.clone(),

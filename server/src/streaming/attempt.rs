@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use helenus_engine::TableId;
+use helenus_execution::shard::context::ShardContext;
 use helenus_internode::transport::PeerError;
 use helenus_query::error::RequestError;
 use helenus_ring::HostId;
@@ -66,4 +67,12 @@ pub(super) struct Attempt {
     pub is_cancelled: AtomicBool,
     /// Rate limit of one session, in bytes per second.
     pub rate: Option<u64>,
+}
+
+impl Attempt {
+    /// An error if the attempt is given up or the node stops.
+    pub fn check(&self, context: &ShardContext) -> Result<(), TransferError> {
+        let is_given_up = self.is_cancelled.load(Ordering::Relaxed) || *context.node.stopping.borrow();
+        if is_given_up { Err(TransferError::Cancelled) } else { Ok(()) }
+    }
 }

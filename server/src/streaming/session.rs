@@ -16,7 +16,6 @@ use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,6 +37,8 @@ const CHUNK_DEADLINE: Duration = Duration::from_secs(10);
 /// Pauses before a chunk is requested again; after the last one the session fails.
 const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
+/// The time between two looks whether an attempt goes on that waits for compactions.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Bytes that are applied in one turn.
 const TURN_BYTES: usize = 32 << 10;
 
@@ -62,7 +63,7 @@ async fn run_task(
     context: &Rc<ShardContext>,
     session: &StreamSession,
     task: &StreamTask,
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     mut progress: StreamTaskProgress,
     limiter: &mut RateLimiter,
 ) -> Result<(), TransferError> {
@@ -72,7 +73,8 @@ async fn run_task(
     let load = if is_one_chunk { Load::Logged } else { Load::PastLog };
     let mut applied = Applied::new();
     let (mut earlier, mut stores_progress) = (None::<Earlier<'_>>, true);
-    while let Some(Fetched { chunk, asked_micros }) = next.take() {
+    while let Some(fetched) = next.take() {
+        let chunk = &fetched.chunk;
         let bytes = chunk.mutations.len() as u64;
         limiter.spend(bytes, &*context.clock).await;
         progress.bytes += bytes;
@@ -84,7 +86,7 @@ async fn run_task(
                 None => Ok(None),
             }
         };
-        let applying = apply_chunk(context, session, task, load, &wanted, chunk, asked_micros);
+        let applying = apply_chunk(context, session, task, attempt, load, &wanted, fetched);
         let both = future::join(applying, following);
         let (chunk_applied, fetched) = Earlier::beside(&mut earlier, both).await;
         applied.extend(chunk_applied?);
@@ -219,9 +221,7 @@ async fn fetch(
     });
     let mut pauses = RETRY_PAUSES.iter();
     loop {
-        if attempt.is_cancelled.load(Ordering::Relaxed) || *context.node.stopping.borrow() {
-            return Err(TransferError::Cancelled);
-        }
+        attempt.check(context)?;
         let asked_micros = context.clock.now_micros();
         let error = match context.ask(&session.source, session.shard, &request, CHUNK_DEADLINE).await {
             Ok(StreamResponse::StreamChunk(chunk)) => match check(&chunk, &request) {
@@ -274,11 +274,12 @@ async fn apply_chunk(
     context: &Rc<ShardContext>,
     session: &StreamSession,
     task: &StreamTask,
+    attempt: &Arc<Attempt>,
     load: Load,
     intervals: &[RangeInclusive<i64>],
-    chunk: StreamChunk,
-    asked_micros: i64,
+    fetched: Fetched,
 ) -> Result<Applied, TransferError> {
+    let Fetched { chunk, asked_micros } = fetched;
     let damaged =
         |reason: String| TransferError::Damaged { peer: session.source.host_id, table: task.table, reason };
     let mut by_owner: BTreeMap<usize, Vec<Bytes>> = BTreeMap::new();
@@ -300,9 +301,11 @@ async fn apply_chunk(
         return Err(damaged("it is cut short".to_owned()));
     }
     let jobs = by_owner.into_iter().map(|(owner, mutations)| async move {
-        let table = task.table;
+        let (table, attempt) = (task.table, Arc::clone(attempt));
         let applied = context
-            .run_on(owner, move |context| Box::pin(apply(context, table, mutations, load, asked_micros)))
+            .run_on(owner, move |context| {
+                Box::pin(apply(context, attempt, table, mutations, load, asked_micros))
+            })
             .await??;
         Ok::<_, TransferError>((owner, applied))
     });
@@ -314,9 +317,21 @@ fn holds(intervals: &[RangeInclusive<i64>], token: i64) -> bool {
     intervals.get(index).is_some_and(|interval| interval.contains(&token))
 }
 
+/// Waits as long as compactions are behind, unless the attempt is given up.
+async fn admit(context: &ShardContext, attempt: &Attempt) -> Result<(), TransferError> {
+    loop {
+        attempt.check(context)?;
+        match context.shard.admit_transfer(LOOK_PERIOD).await {
+            Err(EngineError::Backlog { .. }) => {}
+            admitted => return admitted.map_err(|error| TransferError::Here(error.to_string())),
+        }
+    }
+}
+
 /// Applies mutations. Returns the last position in the shard's commit log, if the log has all of them.
 async fn apply(
     context: Rc<ShardContext>,
+    attempt: Arc<Attempt>,
     table: TableId,
     mutations: Vec<Bytes>,
     load: Load,
@@ -328,7 +343,7 @@ async fn apply(
         if turn_bytes > TURN_BYTES {
             turn_bytes = 0;
             tokio::task::yield_now().await;
-            context.shard.admit_transfer().await.map_err(|error| here(&error))?;
+            admit(&context, &attempt).await?;
         }
         if context.replication().hints.is_truncated(&table, asked_micros) {
             return Err(TransferError::Truncated(table));

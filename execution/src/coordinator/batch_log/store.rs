@@ -74,7 +74,7 @@ fn malformed(error: &dyn std::fmt::Display) -> RequestError {
 pub async fn store_here(context: &ShardContext, position: &[u8], mutations: &[u8]) -> Result<()> {
     decode(mutations)?;
     let timestamp = context.next_timestamp();
-    context.shard.admit().await?;
+    context.shard.admit_internal().await?;
     let mut change = TABLE.change(PARTITION);
     change.put(position, timestamp, mutations);
     let written = change.apply(&context.shard)?;

@@ -78,6 +78,10 @@ pub async fn receive(context: &Rc<ShardContext>, request: PaxosRequest) -> Resul
 async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
     let wait = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     epoch::fence(&context, request.epoch, wait).await?;
+    // What was promised is carried out, however far compactions are behind.
+    if let PaxosOrder::Ask { question: Question::Prepare { is_write: true, .. }, .. } = &request.order {
+        context.shard.keep_pace_with_compactions().await.map_err(Failure::from)?;
+    }
     // Transactions were checked for room when they began. What was begun ends, and SERIAL reads go on, also on a full disk.
     context.shard.admit_essential().await.map_err(Failure::from)?;
     // The turn reads and writes. What it reads is there before it begins.

@@ -170,7 +170,7 @@ async fn write_hint(
     known: &HintTarget,
     mutation: &Mutation,
 ) -> Result<()> {
-    context.shard.admit().await?;
+    context.shard.admit_internal().await?;
     let position = position_at(context, context.next_timestamp());
     known.note_written(&position);
     write_hint_at(context, target, &position, mutation.bytes()).await
@@ -207,10 +207,13 @@ pub async fn keep(
     let _writing = known.begin_writing();
     known.bytes.set(known.bytes.get() + bytes);
     context.metrics.hints_pending_bytes.add(bytes as i64);
-    let position = position_at(context, created_micros);
-    context.shard.admit().await?;
-    known.note_written(&position);
-    let written = write_hint_at(context, target, &position, mutation).await;
+    let written = async {
+        context.shard.admit_internal().await?;
+        let position = position_at(context, created_micros);
+        known.note_written(&position);
+        write_hint_at(context, target, &position, mutation).await
+    };
+    let written = written.await;
     if written.is_err() {
         forget_bytes(context, &known, bytes);
         return written;
