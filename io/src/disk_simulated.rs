@@ -19,6 +19,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -71,6 +72,7 @@ impl SimulatedDisk {
                 corruption_random: SplitMix64::new(!seed),
                 corrupt_reads: 0,
                 overlapping_writes: 0,
+                written_bytes: 0,
                 bad_medium: None,
                 part_reads: 0,
             })),
@@ -135,6 +137,11 @@ impl SimulatedDisk {
     /// of the style [`CrashStyle::Unordered`] either write may end up on the disk.
     pub fn overlapping_writes(&self) -> u64 {
         self.state().overlapping_writes
+    }
+
+    /// The sum of the lengths of all writes so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.state().written_bytes
     }
 
     /// The sum of the lengths of all files that have a name.
@@ -386,8 +393,11 @@ impl Disk for SimulatedDisk {
             if state.names.get(path) != Some(&Entry::Directory) {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            let inside = state.names.iter().filter(|(name, _)| name.parent() == Some(path));
-            Ok(inside
+            // Names below a directory are adjacent, because paths are ordered by their components.
+            let below = (Bound::Excluded(path), Bound::Unbounded);
+            let below = state.names.range::<Path, _>(below).take_while(|(name, _)| name.starts_with(path));
+            Ok(below
+                .filter(|(name, _)| name.parent() == Some(path))
                 .filter_map(|(name, entry)| {
                     let name = name.file_name()?.to_str()?.to_owned();
                     Some(DirectoryEntry { name, is_directory: *entry == Entry::Directory })

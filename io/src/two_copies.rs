@@ -22,17 +22,26 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::disk::{Disk, DiskError};
+use super::disk::{Disk, DiskError, DiskFile};
 
 /// The place of a file that is kept in two copies.
 #[derive(Debug, Clone)]
 pub struct TwoCopies {
     directory: PathBuf,
     paths: [PathBuf; 2],
+}
+
+/// The effect of a replacement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    Both,
+    /// The disk is full: the first copy has the new contents, the second one the old ones.
+    FirstAlone,
 }
 
 /// The effect of a failed replacement.
@@ -95,6 +104,16 @@ pub struct Defect {
     reason: String,
 }
 
+impl Defect {
+    pub(super) fn new(path: &Path, reason: String) -> Self {
+        Self { path: path.to_path_buf(), is_missing: false, reason }
+    }
+
+    pub(super) fn missing(path: &Path) -> Self {
+        Self { is_missing: true, ..Self::new(path, "missing".to_owned()) }
+    }
+}
+
 impl fmt::Display for Defect {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.path.display(), self.reason)
@@ -127,8 +146,7 @@ impl<T, E: fmt::Display> Found<T, E> {
 impl TwoCopies {
     /// The file `name` of a directory.
     pub fn new(directory: &Path, name: &str) -> Self {
-        let paths = [directory.join(name), directory.join(format!("{name}.copy"))];
-        Self { directory: directory.to_path_buf(), paths }
+        Self { directory: directory.to_path_buf(), paths: copies_of(directory, name) }
     }
 
     /// The path of the first copy, which messages name.
@@ -183,15 +201,14 @@ impl TwoCopies {
             }
         };
         let defect = other.reason(number).map(|reason| Defect {
-            path: path.clone(),
             is_missing: matches!(other, Found::Missing),
-            reason,
+            ..Defect::new(path, reason)
         });
         Ok(Some(Newest { value, number, defect }))
     }
 
     /// Replaces both copies. Only one replacement of a file may run at a time.
-    pub async fn replace(&self, disk: &dyn Disk, contents: Bytes) -> Result<(), ReplaceError> {
+    pub async fn replace(&self, disk: &dyn Disk, contents: Bytes) -> Result<Replaced, ReplaceError> {
         let temporary = self.paths.clone().map(temporary);
         for path in &temporary {
             write_anew(disk, path, contents.clone()).await.map_err(ReplaceError::Unchanged)?;
@@ -202,14 +219,17 @@ impl TwoCopies {
             // On a full disk nothing was renamed.
             if error.is_full() { ReplaceError::Unchanged(error) } else { ReplaceError::Unknown(error) }
         })?;
-        match disk.rename(second_temporary, second).await {
+        let replaced = match disk.rename(second_temporary, second).await {
+            Ok(()) => Replaced::Both,
             // On a full disk nothing was renamed. The first copy is enough, and the next replacement writes both.
             Err(error) if error.is_full() => {
                 tracing::warn!(%error, "the copy of a small file is not replaced until there is room");
+                Replaced::FirstAlone
             }
-            renamed => renamed.map_err(ReplaceError::Unknown)?,
-        }
-        disk.sync_directory(&self.directory).await.map_err(ReplaceError::Unknown)
+            Err(error) => return Err(ReplaceError::Unknown(error)),
+        };
+        disk.sync_directory(&self.directory).await.map_err(ReplaceError::Unknown)?;
+        Ok(replaced)
     }
 }
 
@@ -219,7 +239,12 @@ fn temporary(path: PathBuf) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn is_absent(error: &DiskError) -> bool {
+/// The two copies of the file `name`.
+pub(super) fn copies_of(directory: &Path, name: &str) -> [PathBuf; 2] {
+    [directory.join(name), directory.join(format!("{name}.copy"))]
+}
+
+pub(super) fn is_absent(error: &DiskError) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
@@ -242,14 +267,18 @@ async fn find<T, E>(
 
 /// Writes and syncs a file. What a crash has left under its name is removed first.
 async fn write_anew(disk: &dyn Disk, path: &Path, contents: Bytes) -> Result<(), DiskError> {
-    let file = match disk.create(path).await {
+    create_anew(disk, path).await?.write_and_sync_at(0, contents).await
+}
+
+/// Creates a file. What a crash has left under its name is removed first.
+pub(super) async fn create_anew(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, DiskError> {
+    match disk.create(path).await {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             disk.remove(path).await?;
-            disk.create(path).await?
+            disk.create(path).await
         }
-        created => created?,
-    };
-    file.write_and_sync_at(0, contents).await
+        created => created,
+    }
 }
 
 #[cfg(test)]
@@ -273,7 +302,7 @@ mod tests {
         TwoCopies::new(Path::new("/"), "file")
     }
 
-    fn replace(disk: &SimulatedDisk, number: u64) -> Result<(), ReplaceError> {
+    fn replace(disk: &SimulatedDisk, number: u64) -> Result<Replaced, ReplaceError> {
         block_on(file().replace(disk, Bytes::from(number.to_string())))
     }
 
@@ -297,7 +326,8 @@ mod tests {
                 disk.restart(style, point);
                 let (number, defect) = newest(&disk);
                 match replaced {
-                    Ok(()) => {
+                    Ok(replaced) => {
+                        assert_eq!(replaced, Replaced::Both);
                         assert_eq!((number, defect), (2, None));
                         if style == CrashStyle::ALL[5] {
                             return;

@@ -174,7 +174,7 @@ impl NodeFiles {
 
     async fn write(&self, file: &TwoCopies, number: u64, contents: &[u8]) -> Result<(), FileError> {
         let replaced = file.replace(&*self.disk, sealed(number, contents)).await;
-        replaced.map_err(|error| error.into_disk_error().into())
+        replaced.map(|_| ()).map_err(|error| error.into_disk_error().into())
     }
 }
 

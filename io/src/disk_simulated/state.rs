@@ -115,6 +115,7 @@ pub(super) struct DiskState {
     pub(super) corruption_random: SplitMix64,
     pub(super) corrupt_reads: u64,
     pub(super) overlapping_writes: u64,
+    pub(super) written_bytes: u64,
     /// Files that cannot be read.
     pub(super) bad_medium: Option<BadMedium>,
     pub(super) part_reads: u64,
@@ -310,6 +311,7 @@ impl DiskState {
         overlay(&mut inode.current, offset, &write.data);
         inode.pending.push(write);
         self.overlapping_writes += u64::from(overlaps);
+        self.written_bytes += written as u64;
         Self::simple_fault(fault)
     }
 

@@ -1,0 +1,377 @@
+//! A log of records that is kept in two copies, so that the loss, the damage or the roll-back of either one loses nothing. It continues a
+//! [`TwoCopies`](super::TwoCopies) file: what changes little is appended instead of replacing all of it.
+//!
+//! The copies are `<name>` and `<name>.copy` of one directory. Both are made with their whole length, which is zeros behind the
+//! header, so that an append neither changes a length nor needs more room.
+//!
+//! ```text
+//! header := magic, 4 bytes | version u8 | number u64 | length of the file u64 | CRC32 of all these u32
+//! record := length of the contents u32, not 0 | CRC32 of that and of the contents u32 | contents
+//! log    := header | records | zeros
+//! ```
+//! Integers are little endian. Magic, version and number are the owner's.
+//!
+//! An append writes and syncs the record in the first copy, and then in the second. It has taken effect when all of that is done. So
+//! * each copy has every record that has taken effect, and the first has at most one more;
+//! * only one copy is being written at any time, so a crash tears at most one, and the other one is whole.
+//!
+//! | the copies | meaning | what is used |
+//! |---|---|---|
+//! | equal | | either |
+//! | one is whole and begins with the other | a crash came between the two; or an older copy was put back | the longer one |
+//! | one is whole, the other one torn, damaged, unreadable or missing | a crash came in a write, or the file was harmed | the whole one |
+//! | one is whole, the other one is not and has more records | the whole one is an older copy | error |
+//! | neither is whole | harm from outside | error |
+//! | their records differ | harm from outside | error |
+//!
+//! A copy that is not as it should be is reported. The owner then begins a new log before it depends on anything new.
+//!
+//! An append that fails is taken back: zeros are written where the record is and synced, in the second copy first. In that order at most
+//! one copy is torn again, and once the second has no trace of the record, nor has the first, the append has never happened. The log takes
+//! no more records then, nor after an append that was given up.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::disk::{Disk, DiskError, DiskFile};
+use super::two_copies::{Defect, ReplaceError, copies_of, create_anew, is_absent};
+
+const HEADER_BYTES: usize = 25;
+const RECORD_HEAD_BYTES: usize = 8;
+
+/// What distinguishes the logs of one owner from all other files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordLogKind {
+    pub magic: [u8; 4],
+    /// The version of the records that the program writes, and the highest that it reads.
+    pub version: u8,
+}
+
+/// The place of a log.
+#[derive(Debug, Clone)]
+pub struct RecordLogPlace {
+    kind: RecordLogKind,
+    /// The number in its header.
+    number: u64,
+    paths: [PathBuf; 2],
+}
+
+/// A log that takes records.
+pub struct RecordLog {
+    files: [Arc<dyn DiskFile>; 2],
+    /// Where the next record goes.
+    end: u64,
+    length: u64,
+    /// Both copies end in the same way, and with zeros.
+    takes_records: bool,
+}
+
+/// The records of a log.
+#[derive(Debug, Clone)]
+pub struct Records {
+    pub contents: Vec<Bytes>,
+    /// The copy that is not as it should be, if one is not.
+    pub defect: Option<Defect>,
+}
+
+/// Why the records of a log cannot be told.
+#[derive(Debug, Clone, Error)]
+pub enum RecordLogError {
+    #[error(transparent)]
+    Disk(DiskError),
+    #[error("{}: {reason}, and its copy cannot be used either", path.display())]
+    Damaged { path: PathBuf, reason: String },
+    #[error("{} has version {version}; this program knows versions up to {known}: run a newer one", path.display())]
+    Version { path: PathBuf, version: u8, known: u8 },
+    #[error("{} and {} have different records", paths[0].display(), paths[1].display())]
+    Differ { paths: [PathBuf; 2] },
+}
+
+/// A copy as it was found.
+enum Found {
+    Missing,
+    Unreadable(DiskError),
+    /// It has no header.
+    Damaged(String),
+    Read(Copy),
+}
+
+impl Found {
+    /// What is wrong with a copy that has no records to use.
+    fn defect(self, path: &Path) -> Defect {
+        match self {
+            Self::Missing => Defect::missing(path),
+            Self::Unreadable(error) => Defect::new(path, error.to_string()),
+            Self::Damaged(reason) => Defect::new(path, reason),
+            Self::Read(copy) => Defect::new(path, copy.defect.unwrap_or_default()),
+        }
+    }
+}
+
+/// A copy that has a header.
+struct Copy {
+    bytes: Bytes,
+    /// The records up to the first one that cannot be read.
+    records: Vec<Bytes>,
+    /// Where they end.
+    end: usize,
+    /// Why it is not whole.
+    defect: Option<String>,
+}
+
+impl RecordLogPlace {
+    /// The log `name` of a directory.
+    pub fn new(directory: &Path, name: &str, kind: RecordLogKind, number: u64) -> Self {
+        Self { kind, number, paths: copies_of(directory, name) }
+    }
+
+    /// The path of the first copy, which messages name.
+    pub fn path(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// Makes an empty log with room for `room_bytes` of records; without any if the disk is full. What has its names is removed. Both copies
+    /// are synced, and their names are not.
+    pub async fn create(&self, disk: &dyn Disk, room_bytes: u64) -> Result<RecordLog, DiskError> {
+        let [first, second] = &self.paths;
+        let files = [create_anew(disk, first).await?, create_anew(disk, second).await?];
+        let mut length = HEADER_BYTES as u64 + room_bytes;
+        for file in &files {
+            match file.reserve(length).await {
+                Err(error) if error.is_full() => length = HEADER_BYTES as u64,
+                reserved => reserved?,
+            }
+        }
+        for file in &files {
+            file.write_and_sync_at(0, self.header(length)).await?;
+        }
+        Ok(RecordLog { files, end: HEADER_BYTES as u64, length, takes_records: true })
+    }
+
+    fn header(&self, length: u64) -> Bytes {
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend_from_slice(&self.kind.magic);
+        header.push(self.kind.version);
+        header.extend_from_slice(&self.number.to_le_bytes());
+        header.extend_from_slice(&length.to_le_bytes());
+        header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
+        Bytes::from(header)
+    }
+
+    /// Reads both copies. `None`: neither exists. Nothing is changed on the disk: the caller begins a new log if [`Records::defect`] says so.
+    pub async fn load(&self, disk: &dyn Disk) -> Result<Option<Records>, RecordLogError> {
+        let [first, second] = &self.paths;
+        match (self.find(disk, first).await?, self.find(disk, second).await?) {
+            (Found::Missing, Found::Missing) => Ok(None),
+            (Found::Read(copy), Found::Read(other)) => self.choose(copy, other).map(Some),
+            (Found::Read(copy), other) => copy.beside(first, other.defect(second)).map(Some),
+            (other, Found::Read(copy)) => copy.beside(second, other.defect(first)).map(Some),
+            (Found::Damaged(reason), _) => Err(damaged(first, reason)),
+            (_, Found::Damaged(reason)) => Err(damaged(second, reason)),
+            (Found::Unreadable(error), _) | (_, Found::Unreadable(error)) => Err(RecordLogError::Disk(error)),
+        }
+    }
+
+    /// The records of two copies that have a header.
+    fn choose(&self, first: Copy, second: Copy) -> Result<Records, RecordLogError> {
+        let [first_path, second_path] = &self.paths;
+        let common = first.end.min(second.end);
+        if first.bytes.get(..common) != second.bytes.get(..common) {
+            return Err(RecordLogError::Differ { paths: self.paths.clone() });
+        }
+        let first_is_used = match (&first.defect, &second.defect) {
+            (None, None) => first.end >= second.end,
+            (None, Some(_)) => true,
+            (Some(_), None) => false,
+            (Some(reason), Some(_)) => return Err(damaged(first_path, reason.clone())),
+        };
+        let (used, other, other_path) =
+            if first_is_used { (first, second, second_path) } else { (second, first, first_path) };
+        let defect = match other.defect {
+            Some(reason) if other.end > used.end => return Err(damaged(other_path, reason)),
+            Some(reason) => Some(Defect::new(other_path, reason)),
+            None if other.end == used.end => None,
+            None => {
+                let (has, not) = (other.records.len(), used.records.len());
+                Some(Defect::new(other_path, format!("older than its copy: {has} records, not {not}")))
+            }
+        };
+        Ok(Records { contents: used.records, defect })
+    }
+
+    async fn find(&self, disk: &dyn Disk, path: &Path) -> Result<Found, RecordLogError> {
+        let bytes = match disk.read(path).await {
+            Ok(bytes) => bytes,
+            Err(error) if is_absent(&error) => return Ok(Found::Missing),
+            Err(error) => return Ok(Found::Unreadable(error)),
+        };
+        let Some(header) = Header::read(&bytes) else {
+            return Ok(Found::Damaged("the file ends inside its header".to_owned()));
+        };
+        if !header.is_intact || header.magic != self.kind.magic {
+            return Ok(Found::Damaged("its header is damaged".to_owned()));
+        }
+        if header.version > self.kind.version {
+            let (path, known) = (path.to_path_buf(), self.kind.version);
+            return Err(RecordLogError::Version { path, version: header.version, known });
+        }
+        if header.number != self.number {
+            return Ok(Found::Damaged(format!("it has number {}, not {}", header.number, self.number)));
+        }
+        Ok(Found::Read(Copy::read(bytes, header.length)))
+    }
+
+    /// Whether either copy has records, perhaps torn or damaged ones. A log that was being made has none.
+    pub async fn has_records(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
+        for path in &self.paths {
+            match disk.read(path).await {
+                Ok(bytes) if bytes.iter().skip(HEADER_BYTES).any(|byte| *byte != 0) => return Ok(true),
+                Err(error) if !is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes both copies. The removal is not durable.
+    pub async fn remove(&self, disk: &dyn Disk) -> Result<(), DiskError> {
+        for path in &self.paths {
+            match disk.remove(path).await {
+                Err(error) if !is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Header {
+    magic: [u8; 4],
+    version: u8,
+    number: u64,
+    length: u64,
+    /// Its checksum is right.
+    is_intact: bool,
+}
+
+impl Header {
+    /// `None`: the bytes end inside it.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (magic, rest) = bytes.split_first_chunk()?;
+        let (version, rest) = rest.split_first()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let checksum = u32::from_le_bytes(*rest.first_chunk()?);
+        let covered = bytes.get(..bytes.len() - rest.len())?;
+        Some(Self {
+            magic: *magic,
+            version: *version,
+            number: u64::from_le_bytes(*number),
+            length: u64::from_le_bytes(*length),
+            is_intact: crc32fast::hash(covered) == checksum,
+        })
+    }
+}
+
+impl Copy {
+    /// `length`: that of the file, as its header states it.
+    fn read(bytes: Bytes, length: u64) -> Self {
+        let is_cut = (bytes.len() as u64) < length;
+        let written = bytes.slice(..usize::try_from(length).map_or(bytes.len(), |end| end.min(bytes.len())));
+        let (mut records, mut end) = (Vec::new(), HEADER_BYTES);
+        let defect = loop {
+            let rest = written.get(end..).unwrap_or_default();
+            if rest.iter().all(|byte| *byte == 0) {
+                break is_cut.then(|| format!("the file was cut to {} of {length} bytes", bytes.len()));
+            }
+            match record(rest) {
+                Some(record_length) => {
+                    let next = end + RECORD_HEAD_BYTES + record_length;
+                    records.push(written.slice(end + RECORD_HEAD_BYTES..next));
+                    end = next;
+                }
+                None => break Some(format!("the record at byte {end} is damaged or torn")),
+            }
+        };
+        Self { bytes, records, end, defect }
+    }
+
+    /// What counts if the other copy, which has this defect, has no records.
+    fn beside(self, path: &Path, other: Defect) -> Result<Records, RecordLogError> {
+        match self.defect {
+            Some(reason) => Err(damaged(path, reason)),
+            None => Ok(Records { contents: self.records, defect: Some(other) }),
+        }
+    }
+}
+
+/// The length of the contents of the record that some bytes begin with; `None`: it is not there, or not whole.
+fn record(bytes: &[u8]) -> Option<usize> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (checksum, rest) = rest.split_first_chunk::<4>()?;
+    let contents = rest.get(..usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+    (!contents.is_empty() && u32::from_le_bytes(*checksum) == record_checksum(*length, contents))
+        .then_some(contents.len())
+}
+
+fn record_checksum(length: [u8; 4], contents: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&length);
+    hasher.update(contents);
+    hasher.finalize()
+}
+
+impl RecordLog {
+    /// Whether a record with contents of this length can be appended.
+    pub fn has_room(&self, contents_bytes: usize) -> bool {
+        let record_bytes = (RECORD_HEAD_BYTES + contents_bytes) as u64;
+        self.takes_records && contents_bytes > 0 && record_bytes <= self.length - self.end
+    }
+
+    /// Appends a record for which [`RecordLog::has_room`] is true. Only one append may run at a time.
+    pub async fn append(&mut self, contents: &[u8]) -> Result<(), ReplaceError> {
+        // Also if it is given up: then its parts are there, and nothing may be written over them.
+        self.takes_records = false;
+        let length = (contents.len() as u32).to_le_bytes();
+        let checksum = record_checksum(length, contents).to_le_bytes();
+        let record = Bytes::from([&length[..], &checksum, contents].concat());
+        let [first, second] = &self.files;
+        if let Err(error) = first.write_and_sync_at(self.end, record.clone()).await {
+            return Err(self.take_back(&[first], record.len(), error).await);
+        }
+        if let Err(error) = second.write_and_sync_at(self.end, record.clone()).await {
+            return Err(self.take_back(&[second, first], record.len(), error).await);
+        }
+        self.end += record.len() as u64;
+        self.takes_records = true;
+        Ok(())
+    }
+
+    /// Writes zeros over a record whose append has failed, in this order of the files.
+    async fn take_back(
+        &self,
+        files: &[&Arc<dyn DiskFile>],
+        record_bytes: usize,
+        error: DiskError,
+    ) -> ReplaceError {
+        for file in files {
+            let zeros = Bytes::from(vec![0; record_bytes]);
+            if let Err(next) = file.write_and_sync_at(self.end, zeros).await {
+                tracing::warn!(error = %next, "a record that could not be written could not be taken back either");
+                return ReplaceError::Unknown(error);
+            }
+        }
+        ReplaceError::Unchanged(error)
+    }
+}
+
+#[cold]
+fn damaged(path: &Path, reason: String) -> RecordLogError {
+    RecordLogError::Damaged { path: path.to_path_buf(), reason }
+}
