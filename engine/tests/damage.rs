@@ -402,6 +402,16 @@ fn a_directory_is_checked_without_a_change() {
             assert!(problem.contains(&path_of(generation).display().to_string()), "{problem}");
         }
         assert!(report.remarks[1].contains("0000000077-data.sst"), "{report:?}");
+        let changes = |path: &PathBuf| path.to_str().unwrap().contains("manifest.changes-");
+        let changes: Vec<PathBuf> = disk.files().into_keys().filter(changes).collect();
+        disk.set_at_rest(&changes[1], Some(b"rubbish"));
+        let report = check(&disk).await;
+        assert!(report.remarks[1].starts_with(changes[1].to_str().unwrap()), "{report:?}");
+        let kept = disk.files()[&changes[0]].clone();
+        disk.set_at_rest(&changes[0], Some(&kept[..30]));
+        let report = check(&disk).await;
+        assert!(report.problems[0].contains(changes[0].to_str().unwrap()), "{report:?}");
+        disk.set_at_rest(&changes[0], Some(&kept));
         disk.set_at_rest(&Path::new(DIRECTORY).join("manifest.copy"), None);
         let report = check(&disk).await;
         assert!(report.problems[0].contains("manifest"), "{report:?}");

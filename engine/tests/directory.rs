@@ -75,6 +75,11 @@ fn quarantined(disk: &SimulatedDisk) -> Vec<PathBuf> {
     inside.collect()
 }
 
+/// Whether a file is the manifest, its changes, or a copy of either.
+fn is_of_manifest(path: &Path) -> bool {
+    path.file_name().unwrap().to_str().unwrap().starts_with("manifest")
+}
+
 /// The files of a disk without locks.
 fn contents(disk: &SimulatedDisk) -> FileContents {
     let mut files = disk.files();
@@ -83,29 +88,52 @@ fn contents(disk: &SimulatedDisk) -> FileContents {
 }
 
 #[test]
-fn either_copy_of_the_manifest_may_be_missing_damaged_or_older() {
-    for name in ["manifest", "manifest.copy"] {
-        let path = shard_path(name);
-        let old = {
-            let disk = SimulatedDisk::new(1);
-            run_local(async { drop(open_with(&disk, options()).await) });
-            disk.files()[&path].clone()
-        };
-        let cut = filled().files()[&path][..20].to_vec();
-        for harm in [None, Some(&b""[..]), Some(b"rubbish"), Some(&cut), Some(&old)] {
+fn either_copy_of_the_manifest_and_of_its_changes_may_be_missing_damaged_or_older() {
+    let files = filled().files();
+    let older = {
+        let disk = SimulatedDisk::new(1);
+        run_local(async { drop(open_with(&disk, options()).await) });
+        disk.files()
+    };
+    let paths: Vec<&PathBuf> = files.keys().filter(|path| is_of_manifest(path)).collect();
+    assert_eq!(paths.len(), 4, "{paths:?}");
+    for path in paths {
+        let cut = files[path][..20].to_vec();
+        let old = older.get(path).map(|old| &old[..]);
+        for harm in [None, Some(&b""[..]), Some(b"rubbish"), Some(&cut), old] {
             let disk = filled();
-            disk.set_at_rest(&path, harm);
+            disk.set_at_rest(path, harm);
             for _ in 0..2 {
                 run_local(async {
                     let shard = reopen(&disk).await.unwrap();
-                    assert_eq!(row_count(&shard), ROWS, "{name}: {harm:?}");
+                    assert_eq!(row_count(&shard), ROWS, "{path:?}: {harm:?}");
                 });
                 let files = disk.files();
-                assert_eq!(files[&shard_path("manifest")], files[&shard_path("manifest.copy")], "mended");
+                let of_manifest: Vec<_> = files.iter().filter(|(path, _)| is_of_manifest(path)).collect();
+                let [whole, changes, changes_copy, copy] = of_manifest[..] else { panic!("{of_manifest:?}") };
+                assert_eq!((whole.1, changes.1), (copy.1, changes_copy.1), "mended");
             }
             assert_eq!(quarantined(&disk), Vec::<PathBuf>::new());
         }
     }
+}
+
+#[test]
+fn a_shard_without_the_changes_of_its_manifest_is_refused_and_not_touched() {
+    let disk = filled();
+    let is_changes =
+        |path: &Path| path.file_name().unwrap().to_str().unwrap().starts_with("manifest.changes");
+    let changes: Vec<PathBuf> = disk.files().into_keys().filter(|path| is_changes(path)).collect();
+    for path in &changes {
+        disk.set_at_rest(path, None);
+    }
+    let before = contents(&disk);
+    run_local(async {
+        let error = reopen(&disk).await.err().unwrap();
+        assert!(matches!(error, EngineError::Manifest(ManifestError::MissingChanges { .. })), "{error}");
+        assert!(error.to_string().contains(changes[0].to_str().unwrap()), "{error}");
+    });
+    assert_eq!(contents(&disk), before);
 }
 
 #[test]
@@ -318,58 +346,14 @@ fn records_of_a_table_that_the_manifest_does_not_know_are_no_dropped_ones() {
         shard.durable(position).await.unwrap();
     });
     disk.restart(CrashStyle::KeepAll, 0);
-    for name in ["manifest", "manifest.copy"] {
-        disk.set_at_rest(&shard_path(name), Some(&older[&shard_path(name)]));
+    for (path, contents) in older.iter().filter(|(path, _)| is_of_manifest(path)) {
+        disk.set_at_rest(path, Some(contents));
     }
     let before = contents(&disk);
     let error = run_local(async { reopen(&disk).await.err().unwrap() });
     assert!(error.to_string().contains(&OTHER_TABLE.to_string()), "{error}");
     assert!(error.to_string().contains("shard/manifest"), "{error}");
     assert_eq!(contents(&disk), before);
-}
-
-#[test]
-fn a_dropped_table_is_listed_until_its_directory_and_its_records_are_gone() {
-    let listed = |disk: &SimulatedDisk| -> usize {
-        let manifest = &disk.files()[&shard_path("manifest")];
-        let id = |table: TableId| manifest.windows(16).filter(|window| *window == table.0).count();
-        id(OTHER_TABLE)
-    };
-    let drop_with_fault = async |disk: &SimulatedDisk, point: u64| {
-        let shard = open_with(disk, options()).await;
-        shard.create_table(OTHER_TABLE, table_options()).await.unwrap();
-        write_rows(&shard, 0..10);
-        let mut builder = MutationBuilder::new(OTHER_TABLE, 1, b"key").unwrap();
-        builder.delete_partition(helenus_engine::Deletion { timestamp: 2, local_deletion_time: NOW });
-        let position = apply(&shard, &builder.build());
-        shard.durable(position).await.unwrap();
-        disk.fail_at(disk.operations() + point, Fault::Error);
-        let is_dropped = shard.drop_table(OTHER_TABLE).await.is_ok();
-        disk.clear_faults();
-        assert_eq!(shard.table_ids().len(), if is_dropped { 1 } else { 2 }, "fault at {point}");
-        is_dropped && disk.list(&table_path(OTHER_TABLE, "")).await.is_ok()
-    };
-    // The directory cannot be removed: it stays.
-    let disk = (0..20).find_map(|point| {
-        let disk = SimulatedDisk::new(1);
-        run_local(drop_with_fault(&disk, point)).then_some(disk)
-    });
-    let disk = disk.unwrap();
-    assert_eq!(listed(&disk), 1);
-    disk.restart(CrashStyle::KeepAll, 0);
-    run_local(async {
-        let shard = reopen(&disk).await.unwrap();
-        assert_eq!(shard.table_ids(), [TABLE]);
-        assert_eq!(listed(&disk), 1, "the log has a record of it");
-        assert!(disk.list(&table_path(OTHER_TABLE, "")).await.is_err());
-        // The log is released when nothing of it is needed any more.
-        for rows in [10..20, 20..30] {
-            write_rows(&shard, rows);
-            shard.flush(TABLE).await.unwrap();
-        }
-        assert_eq!(listed(&disk), 0);
-    });
-    assert_eq!(quarantined(&disk), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -388,30 +372,6 @@ fn a_table_that_is_created_again_under_its_id_is_empty() {
     });
     disk.restart(CrashStyle::LoseAll, 0);
     run_local(async { assert_eq!(row_count(&reopen(&disk).await.unwrap()), 3) });
-}
-
-#[test]
-fn many_drops_do_not_make_the_manifest_grow() {
-    let disk = SimulatedDisk::new(1);
-    run_local(async {
-        let shard = open(&disk).await;
-        write_rows(&shard, 0..3);
-        let length = |disk: &SimulatedDisk| disk.files()[&shard_path("manifest")].len();
-        let before = length(&disk);
-        for number in 0..100_u8 {
-            let id = TableId([number; 16]);
-            shard.create_table(id, table_options()).await.unwrap();
-            shard.drop_table(id).await.unwrap();
-            assert!(length(&disk) <= before + 100, "after {number} drops");
-        }
-        let ids: Vec<_> = (100..200_u8).map(|number| TableId([number; 16])).collect();
-        let tables: Vec<_> = ids.iter().map(|id| (*id, table_options())).collect();
-        shard.create_tables(&tables).await.unwrap();
-        for id in ids {
-            shard.drop_table(id).await.unwrap();
-        }
-        assert!(length(&disk) <= before + 400);
-    });
 }
 
 #[test]

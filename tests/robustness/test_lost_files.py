@@ -83,11 +83,24 @@ def refusal(data_dir):
     return said
 
 
-@pytest.mark.parametrize("name", ["node.json", "catalog", "catalog.changes", "shard-0/manifest", "shard-1/manifest"])
+def named(data_dir, name):
+    """The path of a file. `manifest.changes` stands for the changes of a shard's manifest, whose name ends with the number of the manifest."""
+    if not name.endswith("manifest.changes"):
+        return data_dir / name
+    found = [path for path in (data_dir / name).parent.glob("manifest.changes-*") if path.suffix != ".copy"]
+    assert len(found) == 1, found
+    return found[0]
+
+
+MANIFESTS = ["shard-0/manifest", "shard-1/manifest", "shard-0/manifest.changes", "shard-1/manifest.changes"]
+
+
+@pytest.mark.parametrize("name", ["node.json", "catalog", "catalog.changes", *MANIFESTS])
 @pytest.mark.parametrize("copy", ["", ".copy"])
 @pytest.mark.parametrize("harm", ["removed", "cut", "emptied"])
 def test_either_copy_of_a_file_may_be_lost(data_dir, name, copy, harm):
-    path = data_dir / (name + copy)
+    file = named(data_dir, name)
+    path = file.with_name(file.name + copy)
     whole = path.read_bytes()
     if harm == "removed":
         path.unlink()
@@ -96,20 +109,32 @@ def test_either_copy_of_a_file_may_be_lost(data_dir, name, copy, harm):
     # The offline check says so, and leaves it to a start to mend it.
     before = contents(data_dir)
     done = subprocess.run([program(), "check", str(data_dir)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0 and "remark: " in done.stdout and str(data_dir / name) in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "remark: " in done.stdout and str(file) in done.stdout, done.stdout + done.stderr
     assert contents(data_dir) == before
     with new_node(data_dir=data_dir) as node:
         check_rows(node)
         assert str(path) in node.log_path.read_text()
-        assert path.exists() and path.stat().st_size >= len(whole) // 2
+        # The changes of a manifest that is written again begin anew, under its number.
+        mended = named(data_dir, name)
+        mended = mended.with_name(mended.name + copy)
+        assert mended.exists() and mended.stat().st_size >= len(whole) // 2
     assert not (data_dir / "quarantine").exists()
 
 
-@pytest.mark.parametrize("name", ["node.json", "catalog", "shard-0/manifest", "shard-1/manifest"])
+@pytest.mark.parametrize("name", ["node.json", "catalog", *MANIFESTS])
 def test_without_both_copies_the_start_names_the_file_and_changes_nothing(data_dir, name):
+    file = named(data_dir, name)
     for copy in ("", ".copy"):
-        (data_dir / (name + copy)).unlink()
-    assert str(data_dir / name) in refusal(data_dir)
+        file.with_name(file.name + copy).unlink()
+    assert str(file) in refusal(data_dir)
+
+
+def test_with_both_copies_of_the_changes_of_a_manifest_damaged_the_start_names_them_and_changes_nothing(data_dir):
+    file = named(data_dir, "shard-0/manifest.changes")
+    for copy in ("", ".copy"):
+        path = file.with_name(file.name + copy)
+        path.write_bytes(path.read_bytes()[:100])
+    assert str(file) in refusal(data_dir)
 
 
 def test_without_a_shard_the_start_names_it_and_changes_nothing(data_dir):

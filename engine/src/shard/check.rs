@@ -15,7 +15,7 @@ use super::table_state::TableState;
 use crate::commit_log::{CommitLog, LogEnvironment};
 use crate::error::EngineError;
 use crate::io::{Environment, yield_now};
-use crate::manifest::{Loaded, Manifest, ManifestError};
+use crate::manifest::{Loaded, Manifest, ManifestError, ManifestFiles};
 use crate::mutation::MutationRef;
 use crate::shard::TableOptions;
 use crate::table::{TableError, TableReader, verify};
@@ -41,13 +41,13 @@ impl Shard {
         options: &ShardOptions,
     ) -> Result<DirectoryReport, EngineError> {
         let mut report = DirectoryReport::default();
-        let missing = ManifestError::Missing { path: Manifest::path(&options.directory) };
-        if !Manifest::exists(&environment.disk, &options.directory).await? {
+        let missing = ManifestError::Missing { path: ManifestFiles::path(&options.directory) };
+        if !ManifestFiles::exists(&*environment.disk, &options.directory).await? {
             report.problems.push(missing.to_string());
             return Ok(report);
         }
         let _lock = environment.disk.lock(&options.directory.join("lock")).await?;
-        let loaded = match Manifest::load(&environment.disk, &options.directory).await {
+        let loaded = match ManifestFiles::load(&*environment.disk, &options.directory).await {
             Ok(Some(loaded)) => loaded,
             Ok(None) => {
                 report.problems.push(missing.to_string());
@@ -58,10 +58,15 @@ impl Shard {
                 return Ok(report);
             }
         };
-        let Loaded { mut manifest, must_be_written } = loaded;
-        if must_be_written {
-            let path = Manifest::path(&options.directory);
-            report.remarks.push(format!("{}: the next start writes both copies anew", path.display()));
+        let Loaded { mut manifest, defects, is_old } = loaded;
+        for defect in defects {
+            report.remarks.push(format!("{defect}; the next start writes both copies anew"));
+        }
+        if is_old {
+            let path = ManifestFiles::path(&options.directory);
+            report
+                .remarks
+                .push(format!("{}: an older version, which the next start replaces", path.display()));
         }
         let directories = Directories::new(options, &mut manifest);
         if let Err(error) = directories.check(&environment.disk, &manifest).await {
@@ -88,9 +93,9 @@ async fn check_files(
     manifest: &Manifest,
     report: &mut DirectoryReport,
 ) {
-    for entry in &manifest.tables {
+    for (id, entry) in &manifest.tables {
         report.tables += 1;
-        let table = TableState::new(directories, entry.id, TableOptions::default(), false);
+        let table = TableState::new(directories, *id, TableOptions::default(), false);
         for file in &entry.files {
             report.files += 1;
             match check_file(environment, &table.path(file.id()), file.generation).await {

@@ -27,7 +27,7 @@ use crate::compaction::{
 use crate::error::EngineError;
 use crate::invariant::{broken, invariant};
 use crate::io::{JobKind, run_in_background};
-use crate::manifest::{FileId, ManifestFile};
+use crate::manifest::{FileId, ManifestEdit, ManifestFile};
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
 use crate::table::{ROW_BYTES_MAX, TableError, TableReader};
@@ -561,8 +561,8 @@ impl Shard {
     ) -> Result<bool, EngineError> {
         let is_input = |generation: u64| busy.files.iter().any(|file| file.place.generation == generation);
         let mut manifest = self.manifest.lock().await;
-        let mut changed = manifest.clone();
-        let entry = changed.table(table.id).filter(|entry| {
+        let mut edit = ManifestEdit::default();
+        let entry = edit.table(&manifest, table.id).filter(|entry| {
             let left = entry.files.iter().filter(|file| is_input(file.generation)).count();
             // Files of a snapshot that have come since may need deletions that the outputs do not have.
             left == busy.files.len() && table.restores.get() == restores
@@ -581,7 +581,7 @@ impl Shard {
             busy.files.iter().filter(|file| !stays(file.place.generation)).cloned().collect();
         entry.obsolete.extend(gone.iter().map(|file| file.place.id()));
         let edited = Edited { table: table.id, released_memtables: 0 };
-        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
         table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
         let mut named = Vec::new();
         for Successor { place, reader, output } in successors {

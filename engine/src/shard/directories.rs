@@ -66,7 +66,7 @@ impl Directories {
 
     /// Checks that all directories with files are there and that new ones are empty.
     pub async fn check(&self, disk: &Arc<dyn Disk>, manifest: &Manifest) -> Result<(), EngineError> {
-        let files = || manifest.tables.iter().flat_map(|table| &table.files);
+        let files = || manifest.tables.values().flat_map(|table| &table.files);
         for (number, root) in self.roots.iter().enumerate().skip(1) {
             let tables = root.join("tables");
             if files().any(|file| file.directory as usize == number) && disk.list(&tables).await.is_err() {

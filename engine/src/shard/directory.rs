@@ -10,7 +10,7 @@ use super::remains::list;
 use super::state::Shard;
 use crate::error::EngineError;
 use crate::io::{Disk, DiskError};
-use crate::manifest::{Manifest, ManifestError};
+use crate::manifest::{Manifest, ManifestError, ManifestFiles};
 
 /// The contents of a directory, as far as they belong to a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Shard {
     /// Looks at a directory, without changing it.
     pub async fn look_at(disk: &Arc<dyn Disk>, directory: &Path) -> Result<ShardDirectory, DiskError> {
         let is_used = holds_data(&**disk, directory).await?;
-        Ok(match (Manifest::exists(disk, directory).await?, is_used) {
+        Ok(match (ManifestFiles::exists(&**disk, directory).await?, is_used) {
             (false, false) => ShardDirectory::Nothing,
             (false, true) => ShardDirectory::WithoutManifest,
             (true, false) => ShardDirectory::Unused,
@@ -47,11 +47,11 @@ impl Shard {
             ShardDirectory::Nothing => {}
             ShardDirectory::Unused | ShardDirectory::Shard => return Ok(()),
             ShardDirectory::WithoutManifest => {
-                return Err(ManifestError::Missing { path: Manifest::path(directory) }.into());
+                return Err(ManifestError::Missing { path: ManifestFiles::path(directory) }.into());
             }
         }
         let manifest = Manifest { sequence: 1, ..Manifest::new() };
-        let written = manifest.replace(disk, directory).await;
+        let written = ManifestFiles::new(directory).write(&**disk, &manifest).await;
         written.map_err(|error| ManifestError::Disk(error.into_disk_error()))?;
         Ok(())
     }
@@ -78,6 +78,9 @@ async fn holds_data(disk: &dyn Disk, directory: &Path) -> Result<bool, DiskError
         if has_entries(disk, &directory.join(part)).await? {
             return Ok(true);
         }
+    }
+    if ManifestFiles::has_changes(disk, directory).await? {
+        return Ok(true);
     }
     let log = directory.join("commit-log");
     for file in list(disk, &log).await? {

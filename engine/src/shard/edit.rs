@@ -14,7 +14,7 @@ use super::table_state::TableState;
 use crate::commit_log::LogPosition;
 use crate::error::EngineError;
 use crate::io::ReplaceError;
-use crate::manifest::{FileId, Manifest, ManifestError};
+use crate::manifest::{EditError, FileId, Manifest, ManifestEdit, ManifestError, StoredManifest};
 use crate::mutation::TableId;
 
 /// Removed directories of dropped tables above which an edit makes their removal durable, so that they leave the manifest. Creating a
@@ -30,30 +30,29 @@ pub(super) struct Edited {
 }
 
 impl Shard {
-    /// Replaces the manifest by `changed`. `current` is the manifest behind the lock, which the caller holds. `edited`: a
-    /// table that exists before and after the edit.
-    pub(super) async fn replace_manifest(
+    /// Makes an edit of the manifest, which is the one behind the lock that the caller holds. `edited`: a table that exists before and
+    /// after the edit.
+    pub(super) async fn edit_manifest(
         &self,
-        current: &mut Manifest,
-        mut changed: Manifest,
+        manifest: &mut StoredManifest,
+        mut edit: ManifestEdit,
         edited: Option<Edited>,
     ) -> Result<(), EngineError> {
         self.check_open()?;
-        changed.sequence = current.sequence + 1;
-        changed.next_generation = self.next_generation.get();
-        changed.log_needed_from = self.log_needed_from(edited);
+        let log_needed_from = self.log_needed_from(edited);
         if let Some(edited) = edited {
-            self.leave_out_removed_files(&mut changed, edited.table).await;
+            self.leave_out_removed_files(manifest, &mut edit, edited.table).await;
         }
-        self.leave_out_dropped_tables(&mut changed).await;
-        match changed.replace(&self.environment.disk, &self.directory).await {
+        self.leave_out_dropped_tables(manifest, &mut edit, log_needed_from).await;
+        let change = edit.finish(manifest, self.next_generation.get(), log_needed_from);
+        match manifest.change(&*self.environment.disk, &change).await {
             Ok(()) => {
-                self.leftovers.note_edit(&changed);
-                *current = changed;
+                self.leftovers.note_edit(manifest);
                 Ok(())
             }
-            Err(ReplaceError::Unchanged(error)) => Err(ManifestError::Disk(error).into()),
-            Err(ReplaceError::Unknown(error)) => {
+            Err(EditError::Broken(error)) => Err(error.into()),
+            Err(EditError::Replace(ReplaceError::Unchanged(error))) => Err(ManifestError::Disk(error).into()),
+            Err(EditError::Replace(ReplaceError::Unknown(error))) => {
                 self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
                 self.signals.space.notify_waiters();
                 Err(ManifestError::Disk(error).into())
@@ -72,9 +71,10 @@ impl Shard {
     }
 
     /// Removes files that are gone from the list of a table's obsolete files.
-    async fn leave_out_removed_files(&self, changed: &mut Manifest, id: TableId) {
+    async fn leave_out_removed_files(&self, manifest: &Manifest, edit: &mut ManifestEdit, id: TableId) {
         let removed = self.leftovers.take_removed_files(id);
-        let (Some(removed), Ok(table), Some(entry)) = (removed, self.table(id), changed.table(id)) else {
+        let entry = edit.table(manifest, id);
+        let (Some(removed), Ok(table), Some(entry)) = (removed, self.table(id), entry) else {
             return;
         };
         for number in removed.iter().map(|file| file.directory).collect::<BTreeSet<_>>() {
@@ -87,15 +87,23 @@ impl Shard {
     }
 
     /// Removes tables from the list of dropped ones if they have left neither a directory nor a record that would be replayed.
-    async fn leave_out_dropped_tables(&self, changed: &mut Manifest) {
+    async fn leave_out_dropped_tables(
+        &self,
+        manifest: &Manifest,
+        edit: &mut ManifestEdit,
+        log_needed_from: u64,
+    ) {
         if self.leftovers.unsynced_directories() > UNSYNCED_DIRECTORIES_MAX {
             match self.directories.sync(&self.environment.disk).await {
                 Ok(()) => self.leftovers.note_directories_synced(),
                 Err(error) => tracing::warn!(%error, "the removal of dropped tables may not be durable"),
             }
         }
-        let needed_from = changed.log_needed_from;
-        changed.dropped.retain(|id| !self.leftovers.is_over(*id, needed_from));
+        for id in &manifest.dropped {
+            if self.leftovers.is_over(*id, log_needed_from) {
+                edit.forget_dropped(*id);
+            }
+        }
     }
 
     /// Removes files that the manifest lists as obsolete.

@@ -22,7 +22,7 @@ use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Compacted, KeySample, LargeRows, Merge, Output, Split};
 use crate::error::EngineError;
 use crate::io::{BackgroundError, JobKind, run_in_background, yield_now};
-use crate::manifest::{FileId, ManifestFile};
+use crate::manifest::{FileId, ManifestEdit, ManifestFile};
 use crate::mutation::TableId;
 use crate::table::{Salvaged, TableError, TableReader, TableWriter, WrittenTable, salvage, verify};
 
@@ -262,14 +262,14 @@ impl Shard {
         }
         self.keep_in_quarantine(&file.place, &file.path).await?;
         let mut manifest = self.manifest.lock().await;
-        let mut changed = manifest.clone();
+        let mut edit = ManifestEdit::default();
         // It may have been dropped or truncated meanwhile, or taken into use.
-        let named = changed.table(table.id).filter(|entry| entry.files.contains(&file.place));
+        let named = edit.table(&manifest, table.id).filter(|entry| entry.files.contains(&file.place));
         let Some(entry) = named.filter(|_| is_listed()) else { return Ok(None) };
         entry.files.retain(|it| it.generation != generation);
-        entry.obsolete.push(file.place.id());
+        entry.obsolete.insert(file.place.id());
         let edited = Edited { table: table.id, released_memtables: 0 };
-        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
         table.damaged.borrow_mut().retain(|it| it.place.generation != generation);
         drop(manifest);
         self.remove_obsolete_files(table, std::iter::once(file.place.id())).await;

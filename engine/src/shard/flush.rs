@@ -20,7 +20,7 @@ use super::write_pressure::Change;
 use crate::compaction::{KeySample, RateLimiter};
 use crate::error::EngineError;
 use crate::io::{Environment, JobContext, JobKind, run_in_background};
-use crate::manifest::{FileId, ManifestFile};
+use crate::manifest::{FileId, ManifestEdit, ManifestFile};
 use crate::memtable::{Memtable, Tail};
 use crate::mutation::TableId;
 use crate::range_tombstone::RangeTombstoneRef;
@@ -188,8 +188,8 @@ impl Shard {
         }
         let mut manifest = self.manifest.lock().await;
         let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
-        let mut changed = manifest.clone();
-        let entry = changed.table(table.id).filter(|_| is_wanted);
+        let mut edit = ManifestEdit::default();
+        let entry = edit.table(&manifest, table.id).filter(|_| is_wanted);
         let (flushed, entry) = match (built, entry) {
             (Ok(flushed), Some(entry)) => (flushed, entry),
             (built, entry) => {
@@ -202,7 +202,7 @@ impl Shard {
         entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
         entry.files.extend(flushed.iter().map(|flushed| flushed.place));
         let edited = Edited { table: table.id, released_memtables: 1 };
-        if let Err(error) = self.replace_manifest(&mut manifest, changed, Some(edited)).await {
+        if let Err(error) = self.edit_manifest(&mut manifest, edit, Some(edited)).await {
             if self.failure.borrow().is_none() {
                 discard_output(&self.environment, table, id, false).await;
                 self.discard_backup(backup.as_deref()).await;

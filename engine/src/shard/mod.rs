@@ -12,7 +12,7 @@
 //!   and synced before the manifest names them, and are removed only after it has stopped naming them and lists them as obsolete.
 //! * What the manifest does not know is never removed: a start moves it to the quarantine.
 //! * Log segments are released only when no memtable needs them. A memtable is released only when the manifest names its file.
-//! * After a failed write or sync of the log, or a replacement of the manifest with an unknown outcome, the shard refuses all
+//! * After a failed write or sync of the log, or an edit of the manifest with an unknown outcome, the shard refuses all
 //!   further writes.
 //! * A full disk is no failure. Operations for which there is no room are refused ([`EngineError::NoRoom`](crate::EngineError)) and
 //!   change nothing; they succeed when there is room again. Only a failed sync of the log, or of the manifest's directory, is final.

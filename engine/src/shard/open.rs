@@ -42,7 +42,7 @@ use crate::compaction::RateLimiter;
 use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
 use crate::io::{Disk, DiskLock, Environment};
-use crate::manifest::{FileId, Loaded, Manifest, ManifestError};
+use crate::manifest::{FileId, Loaded, Manifest, ManifestError, ManifestFiles, StoredManifest};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
@@ -51,6 +51,7 @@ struct Recovery {
     environment: Environment,
     options: ShardOptions,
     manifest: Manifest,
+    manifest_files: ManifestFiles,
     directories: Directories,
     /// The manifest as it is on the disk.
     stored: Manifest,
@@ -67,7 +68,7 @@ impl Shard {
     /// every mutation whose durability was acknowledged, and no mutation in part. Call it on a tokio `LocalSet`, where it spawns its
     /// tasks.
     pub async fn open(environment: Environment, options: ShardOptions) -> Result<Rc<Self>, EngineError> {
-        if !Manifest::exists(&environment.disk, &options.directory).await? {
+        if !ManifestFiles::exists(&*environment.disk, &options.directory).await? {
             Self::create(&environment.disk, &options.directory).await?;
         }
         Self::open_existing(environment, options).await
@@ -78,8 +79,8 @@ impl Shard {
         environment: Environment,
         options: ShardOptions,
     ) -> Result<Rc<Self>, EngineError> {
-        if !Manifest::exists(&environment.disk, &options.directory).await? {
-            return Err(ManifestError::Missing { path: Manifest::path(&options.directory) }.into());
+        if !ManifestFiles::exists(&*environment.disk, &options.directory).await? {
+            return Err(ManifestError::Missing { path: ManifestFiles::path(&options.directory) }.into());
         }
         make_directories(&environment.disk, &options.directory).await?;
         let lock = environment.disk.lock(&options.directory.join("lock")).await?;
@@ -129,19 +130,28 @@ async fn commit_log_directory(
 impl Recovery {
     /// Reads the manifest.
     async fn begin(environment: Environment, options: ShardOptions) -> Result<Self, EngineError> {
-        let loaded = Manifest::load(&environment.disk, &options.directory).await?;
-        let Some(Loaded { mut manifest, must_be_written }) = loaded else {
-            return Err(ManifestError::Missing { path: Manifest::path(&options.directory) }.into());
+        let Some(loaded) = ManifestFiles::load(&*environment.disk, &options.directory).await? else {
+            return Err(ManifestError::Missing { path: ManifestFiles::path(&options.directory) }.into());
         };
+        let must_be_written = loaded.must_be_written();
+        let Loaded { mut manifest, defects, is_old } = loaded;
+        for defect in defects.iter().filter(|_| manifest.sequence > 0) {
+            tracing::warn!(%defect, "a copy of the manifest is not as it was left; the other one is used, and both are written again");
+        }
+        if is_old {
+            tracing::info!(directory = %options.directory.display(), "the manifest is written in the present version");
+        }
         let stored = manifest.clone();
         let directories = Directories::new(&options, &mut manifest);
         directories.check(&environment.disk, &manifest).await?;
         let log_directory = commit_log_directory(&environment.disk, &options, &manifest).await?;
+        let manifest_files = ManifestFiles::new(&options.directory);
         let (tables, logged, disk_failures) = (HashMap::new(), BTreeSet::new(), DiskFailures::default());
         let mut recovery = Self {
             environment,
             options,
             manifest,
+            manifest_files,
             directories,
             stored,
             log_directory,
@@ -178,8 +188,8 @@ impl Recovery {
         let mut replay = self.open_log().await?;
         while let Some((_, record)) = replay.next().await? {
             let id = MutationRef::parse(&record).map_err(EngineError::Mutation)?.table;
-            if self.manifest.table(id).is_none() && !self.manifest.dropped.contains(&id) {
-                self.manifest.dropped.push(id);
+            if !self.manifest.tables.contains_key(&id) {
+                self.manifest.dropped.insert(id);
             }
         }
         Ok(())
@@ -200,9 +210,19 @@ impl Recovery {
         let quarantines = self.directories.quarantines(&self.options.quarantine);
         let kept = remains.clear(&*disk, &quarantines, now_millis).await?;
         self.settle(&kept, &log).await?;
-        let Self { environment, options, manifest, directories, tables, logged, disk_failures, .. } = self;
-        for entry in manifest.tables.iter().filter(|entry| !logged.contains(&entry.id)) {
-            if let Some(table) = tables.get(&entry.id) {
+        let Self {
+            environment,
+            options,
+            manifest,
+            manifest_files,
+            directories,
+            tables,
+            logged,
+            disk_failures,
+            ..
+        } = self;
+        for (id, entry) in manifest.tables.iter().filter(|(id, _)| !logged.contains(*id)) {
+            if let Some(table) = tables.get(id) {
                 table.logged_since.set(Some(entry.flushed_to));
             }
         }
@@ -221,7 +241,7 @@ impl Recovery {
             log: Rc::clone(&log),
             next_generation: Cell::new(manifest.next_generation),
             last_segment: Cell::new(0),
-            manifest: Mutex::new(manifest),
+            manifest: Mutex::new(StoredManifest::new(manifest, manifest_files)),
             memtable_bytes: Cell::new(memtable_bytes),
             measured_memtable_bytes: Cell::new(0),
             compaction_lacks_room: Cell::new(false),
@@ -266,8 +286,8 @@ impl Recovery {
     }
 
     async fn open_tables(&mut self) -> Result<(), EngineError> {
-        for entry in &mut self.manifest.tables {
-            let table = TableState::new(&self.directories, entry.id, TableOptions::default(), false);
+        for (id, entry) in &mut self.manifest.tables {
+            let table = TableState::new(&self.directories, *id, TableOptions::default(), false);
             // They hold nothing if the manifest names no files.
             for directory in &table.directories {
                 self.environment.disk.create_directory(directory).await?;
@@ -288,7 +308,7 @@ impl Recovery {
                     }
                     Err(error) if is_damage(&error) => {
                         tracing::error!(
-                            table = %entry.id, path = %path.display(), %error,
+                            table = %id, path = %path.display(), %error,
                             "a table file cannot be used; the keys that it may hold are not served"
                         );
                         table.add_damaged(*file, &path, &error);
@@ -297,14 +317,14 @@ impl Recovery {
                     Err(error) => return Err(error.into()),
                 }
             }
-            self.tables.insert(entry.id, Rc::new(table));
+            self.tables.insert(*id, Rc::new(table));
         }
         Ok(())
     }
 
     async fn replay(&mut self, replay: &mut Replay) -> Result<(), EngineError> {
         let flushed_to: HashMap<TableId, LogPosition> =
-            self.manifest.tables.iter().map(|table| (table.id, table.flushed_to)).collect();
+            self.manifest.tables.iter().map(|(id, table)| (*id, table.flushed_to)).collect();
         let mut memtable_bytes = 0;
         while let Some((position, record)) = replay.next().await? {
             let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
@@ -336,7 +356,7 @@ impl Recovery {
         if self.manifest.dropped.contains(&table) || position.segment < self.manifest.log_needed_from {
             return Ok(());
         }
-        Err(ManifestError::Older { path: Manifest::path(self.directory()), table, position }.into())
+        Err(ManifestError::Older { path: ManifestFiles::path(self.directory()), table, position }.into())
     }
 
     /// Writes all memtables to files during replay, when the log is larger than the memory for memtables.
@@ -355,7 +375,7 @@ impl Recovery {
             if built.is_some() {
                 back_up(&self.environment, &table, id, self.options.keeps_backups).await?;
             }
-            let Some(entry) = self.manifest.table(table.id) else {
+            let Some(entry) = self.manifest.tables.get_mut(&table.id) else {
                 return Err(broken!("a table that is recovered is in the manifest").into());
             };
             entry.flushed_to = flushed_to;
@@ -374,7 +394,7 @@ impl Recovery {
 
     async fn write_manifest(&mut self) -> Result<(), EngineError> {
         self.manifest.sequence += 1;
-        let written = self.manifest.replace(&self.environment.disk, self.directory()).await;
+        let written = self.manifest_files.write(&*self.environment.disk, &self.manifest).await;
         written.map_err(|error| ManifestError::Disk(error.into_disk_error()))?;
         self.stored = self.manifest.clone();
         Ok(())
@@ -383,11 +403,11 @@ impl Recovery {
     /// Brings the manifest up to date before the shard works with it. `kept`: useless paths that could not be removed.
     async fn settle(&mut self, kept: &BTreeSet<PathBuf>, log: &CommitLog) -> Result<(), EngineError> {
         let end = log.end_position();
-        for entry in &mut self.manifest.tables {
+        for (id, entry) in &mut self.manifest.tables {
             // A position behind the end of the log exists if records were flushed before the log was written, or if the log was
             // removed from outside. New records will get the positions behind the end, and must not be taken for flushed ones.
             entry.flushed_to = entry.flushed_to.min(end);
-            if let Some(table) = self.tables.get(&entry.id) {
+            if let Some(table) = self.tables.get(id) {
                 entry.obsolete.retain(|file| kept.contains(&table.path(*file)));
             }
         }

@@ -18,6 +18,7 @@ use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::io::{DirectoryEntry, Disk, DiskError};
 use crate::manifest::{FileId, Manifest, ManifestTable};
+use crate::mutation::TableId;
 
 /// The directory of all snapshots, below the directory of a shard.
 pub(super) const SNAPSHOTS: &str = "snapshots";
@@ -59,8 +60,9 @@ impl Remains {
     ) -> Result<(), DiskError> {
         for entry in list(disk, root).await? {
             let path = root.join(&entry.name);
-            let table = manifest.tables.iter().find(|table| table.id.to_string() == entry.name);
-            let is_dropped = manifest.dropped.iter().any(|id| id.to_string() == entry.name);
+            let id = TableId::parse(&entry.name);
+            let table = id.and_then(|id| manifest.tables.get(&id));
+            let is_dropped = id.is_some_and(|id| manifest.dropped.contains(&id));
             if !entry.is_directory {
                 self.unknown.push((number, path));
             } else if let Some(table) = table {

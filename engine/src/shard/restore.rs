@@ -19,7 +19,7 @@ use super::table_state::{LiveFile, TableState};
 use super::write_pressure::Change;
 use crate::error::EngineError;
 use crate::invariant::broken;
-use crate::manifest::{FileId, ManifestFile};
+use crate::manifest::{FileId, ManifestEdit, ManifestFile};
 use crate::mutation::TableId;
 use crate::table::TableReader;
 
@@ -138,14 +138,14 @@ impl Shard {
         present: &[u64],
     ) -> Result<Option<Restored>, EngineError> {
         let mut manifest = self.manifest.lock().await;
-        let mut changed = manifest.clone();
-        let entry = changed.table(table.id).ok_or(EngineError::UnknownTable(table.id))?;
+        let mut edit = ManifestEdit::default();
+        let entry = edit.table(&manifest, table.id).ok_or(EngineError::UnknownTable(table.id))?;
         if !present.iter().all(|generation| entry.files.iter().any(|file| file.generation == *generation)) {
             return Ok(None);
         }
         entry.files.extend(files.iter().map(|(place, _)| *place));
         let edited = Edited { table: table.id, released_memtables: 0 };
-        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
         // Compactions under way have decided what to purge without these files.
         table.restores.set(table.restores.get() + 1);
         let mut restored = Restored::default();

@@ -10,7 +10,7 @@ use super::state::Shard;
 use super::table_state::TableState;
 use super::write_pressure::Change;
 use crate::error::EngineError;
-use crate::manifest::{Manifest, ManifestTable};
+use crate::manifest::{Manifest, ManifestEdit, ManifestTable};
 use crate::mutation::TableId;
 
 /// A table that is being dropped. It comes back if the drop fails, or is given up.
@@ -41,18 +41,18 @@ impl Shard {
         self.create_tables(&[(id, options)]).await
     }
 
-    /// As [`Shard::create_table`] for many tables with one write of the manifest.
+    /// As [`Shard::create_table`] for many tables with one edit of the manifest.
     pub async fn create_tables(&self, tables: &[(TableId, TableOptions)]) -> Result<(), EngineError> {
         let mut manifest = self.manifest.lock().await;
         self.check_open()?;
-        let mut changed = manifest.clone();
+        let mut edit = ManifestEdit::default();
         let mut created = Vec::new();
         for (id, options) in tables {
-            if changed.table(*id).is_some() {
+            if edit.has_table(&manifest, *id) {
                 continue;
             }
             let table = TableState::new(&self.directories, *id, options.clone(), true);
-            self.forget_dropped_table(&mut changed, &table).await?;
+            self.forget_dropped_table(&manifest, &mut edit, &table).await?;
             for directory in &table.directories {
                 self.environment.disk.create_directory(directory).await?;
             }
@@ -60,17 +60,12 @@ impl Shard {
             let flushed_to = self.log.end_position();
             table.logged_since.set(Some(flushed_to));
             created.push(table);
-            changed.tables.push(ManifestTable {
-                id: *id,
-                flushed_to,
-                files: Vec::new(),
-                obsolete: Vec::new(),
-            });
+            edit.add_table(*id, ManifestTable::new(flushed_to));
         }
         if !created.is_empty() {
             self.directories.sync(&self.environment.disk).await?;
             self.leftovers.note_directories_synced();
-            self.replace_manifest(&mut manifest, changed, None).await?;
+            self.edit_manifest(&mut manifest, edit, None).await?;
             let mut present = self.tables.borrow_mut();
             for table in created {
                 self.leftovers.forget_dropped(table.id);
@@ -91,10 +86,11 @@ impl Shard {
     /// Removes what an earlier table with this id has left, so that its files are not taken for the new table's.
     async fn forget_dropped_table(
         &self,
-        changed: &mut Manifest,
+        manifest: &Manifest,
+        edit: &mut ManifestEdit,
         table: &TableState,
     ) -> Result<(), EngineError> {
-        if !changed.dropped.contains(&table.id) {
+        if !manifest.dropped.contains(&table.id) {
             return Ok(());
         }
         for directory in &table.directories {
@@ -103,7 +99,7 @@ impl Shard {
                 _ => {}
             }
         }
-        changed.dropped.retain(|dropped| *dropped != table.id);
+        edit.forget_dropped(table.id);
         Ok(())
     }
 
@@ -120,15 +116,14 @@ impl Shard {
     /// poll on, unless the drop fails.
     pub async fn drop_table(&self, id: TableId) -> Result<(), EngineError> {
         let mut manifest = self.manifest.lock().await;
-        let mut changed = manifest.clone();
-        let Some(index) = changed.tables.iter().position(|table| table.id == id) else { return Ok(()) };
-        let entry = changed.tables.remove(index);
-        changed.dropped.push(id);
+        let Some(flushed_to) = manifest.tables.get(&id).map(|table| table.flushed_to) else { return Ok(()) };
+        let mut edit = ManifestEdit::default();
+        edit.drop_table(id);
         let withheld = Withheld { shard: self, table: self.tables.borrow_mut().remove(&id) };
-        self.replace_manifest(&mut manifest, changed, None).await?;
+        self.edit_manifest(&mut manifest, edit, None).await?;
         let mut is_logged = true;
         if let Some(table) = withheld.take() {
-            is_logged = table.logged_since.get() != Some(entry.flushed_to) || !table.has_empty_memtables();
+            is_logged = table.logged_since.get() != Some(flushed_to) || !table.has_empty_memtables();
             self.release_memtables(&table, usize::MAX);
             self.retire_files(table.files.take().iter());
         }

@@ -25,7 +25,7 @@ use crate::compaction::RateLimiter;
 use crate::error::{DiskFailure, DiskFailures, EngineError};
 use crate::invariant::Watch;
 use crate::io::{DiskLock, Environment};
-use crate::manifest::Manifest;
+use crate::manifest::StoredManifest;
 use crate::memtable::Memtable;
 use crate::mutation::TableId;
 use crate::read::BufferPool;
@@ -39,8 +39,8 @@ pub struct Shard {
     pub(super) directories: Directories,
     pub(super) tables: RefCell<HashMap<TableId, Rc<TableState>>>,
     pub(super) log: Rc<CommitLog>,
-    /// Held while a change of the manifest is prepared and written.
-    pub(super) manifest: Mutex<Manifest>,
+    /// Held while an edit is prepared and made.
+    pub(super) manifest: Mutex<StoredManifest>,
     pub(super) leftovers: Leftovers,
     pub(super) next_generation: Cell<u64>,
     /// The log segment of the newest mutation.

@@ -1,5 +1,6 @@
 //! The behaviour of a shard after a broken invariant.
 
+mod dropped_tables;
 mod range_deletes;
 
 use std::path::Path;
@@ -31,12 +32,16 @@ fn write(shard: &Shard, position: u8, load: Load) -> Result<(), EngineError> {
 }
 
 async fn open(disk: &SimulatedDisk) -> Rc<Shard> {
+    open_with(disk, ShardOptions::new(Path::new("shard"))).await
+}
+
+async fn open_with(disk: &SimulatedDisk, options: ShardOptions) -> Rc<Shard> {
     let random = Rc::new(SeededRandom::new(disk.operations()));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(5_000_000));
     let background = Rc::new(InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)));
     let environment = Environment { disk, background, clock, random };
-    let shard = Shard::open(environment, ShardOptions::new(Path::new("shard"))).await.unwrap();
+    let shard = Shard::open(environment, options).await.unwrap();
     shard.create_table(TABLE, TableOptions::default()).await.unwrap();
     shard
 }

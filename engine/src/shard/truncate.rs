@@ -16,7 +16,7 @@ use super::write_pressure::Change;
 use crate::commit_log::LogPosition;
 use crate::error::EngineError;
 use crate::invariant::broken;
-use crate::manifest::Manifest;
+use crate::manifest::{ManifestEdit, StoredManifest};
 use crate::mutation::TableId;
 
 /// The contents of memtables that are removed together with the files.
@@ -93,19 +93,21 @@ impl Shard {
     /// Removes all files of a table, and what `discarded` names.
     async fn remove_rows(
         &self,
-        mut manifest: MutexGuard<'_, Manifest>,
+        mut manifest: MutexGuard<'_, StoredManifest>,
         table: &Rc<TableState>,
         discarded: Option<Discarded>,
     ) -> Result<(), EngineError> {
-        let mut changed = manifest.clone();
-        let Some(entry) = changed.table(table.id) else { return Err(EngineError::UnknownTable(table.id)) };
+        let mut edit = ManifestEdit::default();
+        let Some(entry) = edit.table(&manifest, table.id) else {
+            return Err(EngineError::UnknownTable(table.id));
+        };
         let memtables = discarded.as_ref().map_or(0, |discarded| discarded.memtables);
         if let Some(discarded) = discarded {
             entry.flushed_to = discarded.before;
         }
         entry.obsolete.extend(entry.files.drain(..).map(|file| file.id()));
         let edited = Edited { table: table.id, released_memtables: memtables };
-        self.replace_manifest(&mut manifest, changed, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
         // Only the memtables from before the position was taken: writes went on meanwhile.
         self.release_memtables(table, memtables);
         let files = table.files.take();

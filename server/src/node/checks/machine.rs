@@ -85,8 +85,11 @@ fn group_limits(root: &Path) -> Option<u64> {
 
 /// The newest of the files that each run of a node writes.
 fn newest_file(data_dir: &Path) -> Option<(i64, PathBuf)> {
-    let shards = fs::read_dir(data_dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    let manifests = shards.map(|path| path.join("manifest"));
+    let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
+    // With their changes.
+    let is_manifest = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"manifest");
+    let shards = entries(data_dir).map(|entry| entry.path());
+    let manifests = shards.flat_map(|path| entries(&path).filter(is_manifest).map(|entry| entry.path()));
     let own = ["catalog", "generation", "node.json"].map(|name| data_dir.join(name));
     let time_of = |path: PathBuf| {
         let modified = fs::metadata(&path).ok()?.modified().ok()?;
@@ -108,10 +111,18 @@ mod tests {
         }
         let data = root.path().join("data");
         fs::create_dir_all(data.join("shard-0")).unwrap();
-        fs::write(data.join("shard-0/manifest"), "").unwrap();
+        let set_time = |name: &str, seconds: u64| {
+            let file = fs::File::create(data.join(name)).unwrap();
+            file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+        };
+        set_time("catalog", 1);
+        set_time("shard-0/manifest", 3);
+        set_time("shard-0/manifest.changes-7", 4);
+        set_time("shard-0/lock", 5);
         let mut machine = Machine::read_below(root.path(), &data, 7);
-        let (_, newest) = machine.newest_file.take().unwrap();
-        assert!(newest.ends_with("shard-0/manifest"));
+        let (seconds, newest) = machine.newest_file.take().unwrap();
+        assert_eq!(seconds, 4);
+        assert!(newest.ends_with("shard-0/manifest.changes-7"));
         machine
     }
 

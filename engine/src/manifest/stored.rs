@@ -1,0 +1,285 @@
+//! The files of the manifest.
+//!
+//! | file | |
+//! |---|---|
+//! | `manifest`, `manifest.copy` | the manifest as a whole ([`TwoCopies`]). Its number is its sequence. |
+//! | `manifest.changes-<number>`, `….copy` | the changes since the manifest of that number ([`RecordLog`]), one a record |
+//!
+//! The manifest is written as a whole
+//! 1. by making the changes of its number, which are empty, and syncing the directory,
+//! 2. by replacing `manifest`,
+//! 3. by removing all other changes.
+//!
+//! So wherever a crash comes, the manifest that a start finds has its changes beside it. A change that has no room there, and the first one after
+//! each start, writes the manifest as a whole. So does every one while a full disk keeps one of the copies from being replaced.
+//!
+//! A manifest that is older than what the shard has done must not be used: it would take files in use for unknown ones. A start refuses
+//! * a manifest whose changes are missing: later changes were there, or it would have them;
+//! * changes of a higher number that has records, or is not the next one: a later manifest was there. Without records and with the next number
+//!   they are what a crash in step 1 has left.
+
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::change::{Change, ChangeError};
+use super::contents::Manifest;
+use super::error::ManifestError;
+use super::format::{self, Decoded};
+use crate::invariant::{BrokenInvariant, broken};
+use crate::io::{
+    Defect, Disk, DiskError, LoadError, RecordLog, RecordLogError, RecordLogKind, RecordLogPlace, Records,
+    ReplaceError, Replaced, TwoCopies,
+};
+
+const FILE_NAME: &str = "manifest";
+const CHANGES_PREFIX: &str = "manifest.changes-";
+const CHANGES: RecordLogKind = RecordLogKind { magic: *b"HLMC", version: 1 };
+/// The room for changes is half of what the manifest has, within these bounds: then they cost about as much as writing it as a whole.
+const CHANGES_BYTES_MIN: u64 = 16 << 10;
+const CHANGES_BYTES_MAX: u64 = 1 << 20;
+
+/// The files of a shard's manifest.
+pub(crate) struct ManifestFiles {
+    directory: PathBuf,
+    /// The changes of the manifest on the disk. `None`: the next change writes it as a whole.
+    changes: Option<RecordLog>,
+}
+
+/// What [`ManifestFiles::load`] has found.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub manifest: Manifest,
+    /// Copies that are missing, damaged or older.
+    pub defects: Vec<Defect>,
+    /// The version is old.
+    pub is_old: bool,
+}
+
+impl Loaded {
+    /// Whether the manifest must be written as a whole before anything else is.
+    pub fn must_be_written(&self) -> bool {
+        self.is_old || !self.defects.is_empty()
+    }
+}
+
+/// Why a change was not made.
+#[derive(Debug)]
+pub(crate) enum EditError {
+    Replace(ReplaceError),
+    Broken(BrokenInvariant),
+}
+
+impl From<ReplaceError> for EditError {
+    fn from(error: ReplaceError) -> Self {
+        Self::Replace(error)
+    }
+}
+
+impl ManifestFiles {
+    /// The files of the shard in `directory`.
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_path_buf(), changes: None }
+    }
+
+    /// The path that messages name.
+    pub fn path(directory: &Path) -> PathBuf {
+        directory.join(FILE_NAME)
+    }
+
+    /// Whether the directory has either copy of a manifest.
+    pub async fn exists(disk: &dyn Disk, directory: &Path) -> Result<bool, DiskError> {
+        TwoCopies::new(directory, FILE_NAME).exists(disk).await
+    }
+
+    /// Whether the directory has changes of any manifest.
+    pub async fn has_changes(disk: &dyn Disk, directory: &Path) -> Result<bool, DiskError> {
+        for number in numbers_of_changes(disk, directory).await? {
+            if changes(directory, number).has_records(disk).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads the manifest of the shard in `directory`; `None` if there is neither copy. Nothing is changed on the disk.
+    pub async fn load(disk: &dyn Disk, directory: &Path) -> Result<Option<Loaded>, ManifestError> {
+        let decode = |path: &Path, bytes: &Bytes| {
+            let decoded = format::decode(bytes, path)?;
+            Ok((decoded.manifest.sequence, decoded))
+        };
+        let whole = TwoCopies::new(directory, FILE_NAME);
+        let loaded = whole.load(disk, decode).await.map_err(|error| match error {
+            LoadError::Disk(error) => ManifestError::Disk(error),
+            LoadError::Contents(error) => error,
+            LoadError::Differ { .. } => ManifestError::Differ(error.to_string()),
+        })?;
+        let Some(newest) = loaded else { return Ok(None) };
+        let Decoded { mut manifest, has_changes } = newest.value;
+        let number = manifest.sequence;
+        let mut defects: Vec<Defect> = newest.defect.into_iter().collect();
+        if has_changes {
+            defects.extend(load_changes(disk, directory, &mut manifest).await?);
+        }
+        for other in numbers_of_changes(disk, directory).await? {
+            let place = changes(directory, other);
+            if other > manifest.sequence + 1 || (other > number && place.has_records(disk).await?) {
+                let changes = place.path().to_path_buf();
+                return Err(ManifestError::OlderThanChanges { path: Self::path(directory), changes });
+            }
+        }
+        Ok(Some(Loaded { manifest, defects, is_old: !has_changes }))
+    }
+
+    /// Makes this the manifest of the shard. Its sequence must follow that of the present one.
+    pub async fn write(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceError> {
+        // None while this goes on, and after it was given up: which manifest is on the disk is unknown then.
+        let present = self.changes.take();
+        let bytes = format::encode(manifest);
+        let room = (bytes.len() as u64 / 2).clamp(CHANGES_BYTES_MIN, CHANGES_BYTES_MAX);
+        let place = changes(&self.directory, manifest.sequence);
+        let log = match self.make_changes(disk, &place, room).await {
+            Ok(log) => log,
+            Err(error) => {
+                self.changes = present;
+                remove_changes(disk, &place).await;
+                return Err(ReplaceError::Unchanged(error));
+            }
+        };
+        let whole = TwoCopies::new(&self.directory, FILE_NAME);
+        match whole.replace(disk, Bytes::from(bytes)).await {
+            Ok(Replaced::Both) => self.changes = Some(log),
+            Ok(Replaced::FirstAlone) => {}
+            Err(error) => {
+                if matches!(error, ReplaceError::Unchanged(_)) {
+                    self.changes = present;
+                    remove_changes(disk, &place).await;
+                }
+                return Err(error);
+            }
+        }
+        self.remove_other_changes(disk, manifest.sequence).await;
+        Ok(())
+    }
+
+    async fn make_changes(
+        &self,
+        disk: &dyn Disk,
+        place: &RecordLogPlace,
+        room: u64,
+    ) -> Result<RecordLog, DiskError> {
+        let log = place.create(disk, room).await?;
+        disk.sync_directory(&self.directory).await?;
+        Ok(log)
+    }
+
+    /// Removes the changes of all manifests but that of this number. They mean nothing any more.
+    async fn remove_other_changes(&self, disk: &dyn Disk, number: u64) {
+        match numbers_of_changes(disk, &self.directory).await {
+            Ok(numbers) => {
+                for other in numbers.into_iter().filter(|other| *other != number) {
+                    remove_changes(disk, &changes(&self.directory, other)).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "earlier changes of the manifest could not be removed"),
+        }
+    }
+}
+
+/// The place of the changes of the manifest with this number.
+fn changes(directory: &Path, number: u64) -> RecordLogPlace {
+    RecordLogPlace::new(directory, &format!("{CHANGES_PREFIX}{number}"), CHANGES, number)
+}
+
+/// The numbers of the manifests that have changes in a directory, each at least once.
+async fn numbers_of_changes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, DiskError> {
+    let entries = match disk.list(directory).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed?,
+    };
+    let numbers = entries.into_iter().filter_map(|entry| {
+        let number = entry.name.strip_prefix(CHANGES_PREFIX)?;
+        number.strip_suffix(".copy").unwrap_or(number).parse().ok()
+    });
+    Ok(numbers.collect())
+}
+
+/// Nothing depends on the removal.
+async fn remove_changes(disk: &dyn Disk, place: &RecordLogPlace) {
+    if let Err(error) = place.remove(disk).await {
+        tracing::warn!(%error, "unneeded changes of the manifest could not be removed");
+    }
+}
+
+/// Applies the changes of a manifest to it. Returns what is wrong with one of their copies.
+async fn load_changes(
+    disk: &dyn Disk,
+    directory: &Path,
+    manifest: &mut Manifest,
+) -> Result<Option<Defect>, ManifestError> {
+    let place = changes(directory, manifest.sequence);
+    let path = place.path();
+    let loaded = place.load(disk).await.map_err(|error| match error {
+        RecordLogError::Disk(error) => ManifestError::Disk(error),
+        RecordLogError::Differ { .. } => ManifestError::Differ(error.to_string()),
+        RecordLogError::Version { path, version, known } => ManifestError::Version { path, version, known },
+        RecordLogError::Damaged { .. } => ManifestError::DamagedChanges { reason: error.to_string() },
+    })?;
+    let Some(Records { contents, defect }) = loaded else {
+        return Err(ManifestError::MissingChanges { path: path.to_path_buf() });
+    };
+    for record in contents {
+        let sequence = manifest.sequence + 1;
+        let applied = Change::decode(&record).map_err(ChangeError::from).and_then(|it| it.apply(manifest));
+        applied.map_err(|error| ManifestError::DamagedChange {
+            path: path.to_path_buf(),
+            sequence,
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(defect)
+}
+
+/// The manifest of an open shard, as it is on the disk.
+pub(crate) struct StoredManifest {
+    contents: Manifest,
+    files: ManifestFiles,
+}
+
+impl StoredManifest {
+    /// `contents`: as `files` have it.
+    pub fn new(contents: Manifest, files: ManifestFiles) -> Self {
+        Self { contents, files }
+    }
+
+    /// Makes a change, durably.
+    pub async fn change(&mut self, disk: &dyn Disk, change: &Change) -> Result<(), EditError> {
+        let record = change.encode();
+        let log = self.files.changes.as_mut();
+        if let Some(log) = log.filter(|log| log.has_room(record.len())) {
+            log.append(&record).await?;
+            return change.apply(&mut self.contents).map_err(|error| does_not_fit(&error));
+        }
+        let mut changed = self.contents.clone();
+        change.apply(&mut changed).map_err(|error| does_not_fit(&error))?;
+        self.files.write(disk, &changed).await?;
+        self.contents = changed;
+        Ok(())
+    }
+}
+
+#[cold]
+fn does_not_fit(error: &ChangeError) -> EditError {
+    tracing::error!(%error, "a change of the manifest was made from another manifest");
+    EditError::Broken(broken!("a change fits the manifest that it was made from"))
+}
+
+impl Deref for StoredManifest {
+    type Target = Manifest;
+
+    fn deref(&self) -> &Manifest {
+        &self.contents
+    }
+}

@@ -1,0 +1,176 @@
+//! Edits that are cut off at every call of the disk, and calls that fail. A start finds what was acknowledged, and perhaps the edit that was
+//! under way.
+
+use super::*;
+use crate::io::{CrashStyle, Fault, ReplaceError};
+
+/// Enough to begin a new manifest several times.
+const EDITS: u64 = 24;
+/// Files that a table gets in one edit, at most: a few such edits fill the changes.
+const SIZE: u64 = 400;
+
+fn edit(number: u64, manifest: &Manifest) -> Change {
+    any_edit(&mut SplitMix64::new(number * 77 + 5), manifest, SIZE).0
+}
+
+/// The manifests that the edits lead to.
+fn states() -> Vec<Manifest> {
+    let mut states = vec![Manifest { sequence: 1, ..Manifest::new() }];
+    for number in 0..EDITS {
+        let mut next = states[number as usize].clone();
+        edit(number, &next).apply(&mut next).unwrap();
+        states.push(next);
+    }
+    states
+}
+
+/// Makes edits until one fails. Returns how many were made, and the failure.
+async fn make_edits(
+    disk: &SimulatedDisk,
+    stored: &mut StoredManifest,
+    from: u64,
+) -> (u64, Option<EditError>) {
+    for number in from..EDITS {
+        let change = edit(number, stored);
+        if let Err(error) = stored.change(disk, &change).await {
+            return (number, Some(error));
+        }
+    }
+    (EDITS, None)
+}
+
+/// Reads the manifest as a start does, and makes the rest of the edits.
+fn go_on(disk: &SimulatedDisk, states: &[Manifest], made: &[u64], what: &str) {
+    let loaded = load(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let number = loaded.manifest.sequence - 1;
+    assert!(made.contains(&number), "{what}: {number} edits, not {made:?}");
+    assert!(loaded.manifest == states[number as usize], "{what}");
+    run(async {
+        let mut files = ManifestFiles::new(directory());
+        let must_be_written = loaded.must_be_written();
+        let mut contents = loaded.manifest;
+        if must_be_written {
+            files.write(disk, &contents).await.unwrap();
+            let loaded = load(disk).unwrap();
+            assert!(!loaded.must_be_written() && loaded.manifest == contents, "{what}");
+        }
+        contents.sequence += 1;
+        files.write(disk, &contents).await.unwrap();
+        let mut stored = StoredManifest::new(contents, files);
+        if let Some(error) = make_edits(disk, &mut stored, number).await.1 {
+            panic!("{what}: {error:?}");
+        }
+        let loaded = load(disk).unwrap();
+        assert!(!loaded.must_be_written() && loaded.manifest == *stored, "{what}");
+        assert_eq!(loaded.manifest.tables, states[EDITS as usize].tables, "{what}");
+    });
+    assert_eq!(names(disk).len(), 4, "{what}: {:?}", names(disk));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_wherever_a_crash_comes() {
+    let states = states();
+    let rehearsal = SimulatedDisk::new(1);
+    let operations = run(async {
+        let mut stored = create(&rehearsal).await;
+        let begin = rehearsal.operations();
+        assert_eq!(make_edits(&rehearsal, &mut stored, 0).await.0, EDITS);
+        rehearsal.operations() - begin
+    });
+    let is_whole = |name: &String| name.starts_with("manifest.changes-") && name != "manifest.changes-1";
+    assert!(operations > 150 && names(&rehearsal).iter().any(is_whole), "{operations}");
+    for point in 0..operations {
+        for (index, style) in CrashStyle::ALL.into_iter().enumerate() {
+            let seed = point * 6 + index as u64;
+            let disk = SimulatedDisk::new(seed);
+            let (made, failure) = run(async {
+                let mut stored = create(&disk).await;
+                disk.crash_at(disk.operations() + point);
+                make_edits(&disk, &mut stored, 0).await
+            });
+            disk.restart(style, seed);
+            // What a removal leaves is no failure.
+            assert!(failure.is_some() || made == EDITS);
+            go_on(&disk, &states, &[made, (made + 1).min(EDITS)], &format!("crash at {point}, {style:?}"));
+        }
+    }
+}
+
+#[test]
+fn an_edit_that_fails_is_not_there_or_its_outcome_is_unknown() {
+    let states = states();
+    let (mut unchanged, mut unknown) = (0, 0);
+    for point in 0.. {
+        let mut happened = false;
+        for fault in [Fault::Error, Fault::NoSpace, Fault::ShortWrite] {
+            for style in [CrashStyle::KeepAll, CrashStyle::LoseAll, CrashStyle::RandomSectors] {
+                let what = format!("{fault:?} at {point}, {style:?}");
+                let disk = SimulatedDisk::new(point);
+                let made: Vec<u64> = run(async {
+                    let mut stored = create(&disk).await;
+                    let begin = disk.operations();
+                    disk.fail_at(begin + point, fault);
+                    let (made, failure) = make_edits(&disk, &mut stored, 0).await;
+                    happened |= disk.operations() > begin + point;
+                    assert!(*stored == states[made as usize], "{what}");
+                    match failure {
+                        None => vec![made],
+                        Some(EditError::Replace(ReplaceError::Unknown(_))) => {
+                            unknown += 1;
+                            vec![made, made + 1]
+                        }
+                        Some(EditError::Replace(ReplaceError::Unchanged(_))) => {
+                            unchanged += 1;
+                            if style == CrashStyle::RandomSectors {
+                                return vec![made];
+                            }
+                            // It can be made again.
+                            assert_eq!(make_edits(&disk, &mut stored, made).await.0, EDITS, "{what}");
+                            assert!(*stored == states[EDITS as usize], "{what}");
+                            vec![EDITS]
+                        }
+                        Some(EditError::Broken(error)) => panic!("{what}: {error}"),
+                    }
+                });
+                disk.restart(style, point);
+                go_on(&disk, &states, &made, &what);
+            }
+        }
+        if !happened {
+            break;
+        }
+    }
+    assert!(unchanged > 200 && unknown > 10, "{unchanged} and {unknown}");
+}
+
+#[test]
+fn a_full_disk_costs_no_edit_that_was_made() {
+    let states = states();
+    let (mut refused, mut without_room) = (0, 0);
+    for free_bytes in (0..120_000).step_by(700) {
+        let disk = SimulatedDisk::new(free_bytes);
+        let made = run(async {
+            let mut stored = create(&disk).await;
+            disk.set_capacity_bytes(disk.used_bytes() + free_bytes);
+            let (mut made, failure) = make_edits(&disk, &mut stored, 0).await;
+            assert!(load(&disk).unwrap().manifest == states[made as usize]);
+            match failure {
+                None => without_room += u64::from(names(&disk).len() == 4),
+                Some(EditError::Replace(ReplaceError::Unchanged(error))) => {
+                    assert!(error.is_full(), "{error}");
+                    refused += 1;
+                }
+                Some(other) => panic!("{other:?}"),
+            }
+            disk.set_capacity_bytes(u64::MAX);
+            if made % 2 == 0 {
+                made = make_edits(&disk, &mut stored, made).await.0;
+                assert_eq!(made, EDITS);
+            }
+            made
+        });
+        disk.restart(CrashStyle::LoseAll, free_bytes);
+        go_on(&disk, &states, &[made], &format!("{free_bytes} bytes"));
+    }
+    assert!(refused > 20 && without_room > 20, "{refused}, {without_room}");
+}
