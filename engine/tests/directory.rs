@@ -15,7 +15,7 @@ use helenus_engine::shard::{Attachment, ManifestError, ShardDirectory};
 use helenus_engine::{EngineError, MutationBuilder, RowBuilder, Shard, ShardOptions, TableId};
 
 use support::{
-    DIRECTORY, EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open, open_with, put,
+    DIRECTORY, EVERYTHING, NOW, OTHER_TABLE, START_MICROS, TABLE, apply, environment, open_with, put,
     read_all, run_local, small_options, table_options,
 };
 

@@ -11,7 +11,8 @@
 //! 3. by removing all other changes.
 //!
 //! So wherever a crash comes, the manifest that a start finds has its changes beside it. A change that has no room there, and the first one after
-//! each start, writes the manifest as a whole. So does every one while a full disk keeps one of the copies from being replaced.
+//! each start, writes the manifest as a whole. So does every one while a full disk keeps one of the copies from being replaced, and one that
+//! the disk does not take there for another reason than want of room: another file may lie on a better part of it.
 //!
 //! A manifest that is older than what the shard has done must not be used: it would take files in use for unknown ones. A start refuses
 //! * a manifest whose changes are missing: later changes were there, or it would have them;
@@ -200,8 +201,9 @@ async fn numbers_of_changes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64
         listed => listed?,
     };
     let numbers = entries.into_iter().filter_map(|entry| {
-        let number = entry.name.strip_prefix(CHANGES_PREFIX)?;
-        number.strip_suffix(".copy").unwrap_or(number).parse().ok()
+        let digits = entry.name.strip_prefix(CHANGES_PREFIX)?;
+        let digits = digits.strip_suffix(".copy").unwrap_or(digits);
+        digits.parse().ok().filter(|number: &u64| number.to_string() == digits)
     });
     Ok(numbers.collect())
 }
@@ -258,15 +260,30 @@ impl StoredManifest {
     pub async fn change(&mut self, disk: &dyn Disk, change: &Change) -> Result<(), EditError> {
         let record = change.encode();
         let log = self.files.changes.as_mut();
+        let mut failure = None;
         if let Some(log) = log.filter(|log| log.has_room(record.len())) {
-            log.append(&record).await?;
-            return change.apply(&mut self.contents).map_err(|error| does_not_fit(&error));
+            match log.append(&record).await {
+                Ok(()) => return change.apply(&mut self.contents).map_err(|error| does_not_fit(&error)),
+                Err(ReplaceError::Unchanged(error)) if error.is_full() => {
+                    return Err(ReplaceError::Unchanged(error).into());
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a change of the manifest could not be appended: all of it is written");
+                    failure = Some(error);
+                }
+            }
         }
         let mut changed = self.contents.clone();
         change.apply(&mut changed).map_err(|error| does_not_fit(&error))?;
-        self.files.write(disk, &changed).await?;
-        self.contents = changed;
-        Ok(())
+        match (self.files.write(disk, &changed).await, failure) {
+            (Ok(()), _) => {
+                self.contents = changed;
+                Ok(())
+            }
+            // The manifest before is valid, and whether the change is among its changes is unknown.
+            (Err(ReplaceError::Unchanged(_)), Some(failure)) => Err(failure.into()),
+            (Err(error), _) => Err(error.into()),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 use futures::executor::block_on;
 
 use super::*;
-use crate::{CrashStyle, Fault, SimulatedDisk, TwoCopies};
+use crate::{CrashStyle, DirectDisk, Fault, SimulatedDisk, TwoCopies};
 
 const KIND: RecordLogKind = RecordLogKind { magic: *b"TEST", version: 1 };
 const ROOM: u64 = 200;
@@ -290,6 +290,28 @@ fn a_log_on_a_full_disk_has_no_room() {
     assert_eq!(count, ROOM / 28);
     assert!(log.has_room(4) == (ROOM % 28 >= 12) && !log.has_room(0));
     assert_eq!(found(&disk).unwrap(), (count as usize, None));
+}
+
+#[test]
+fn a_real_disk_keeps_a_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = RecordLogPlace::new(directory.path(), "log", KIND, 7);
+    let disk = DirectDisk::new();
+    block_on(async {
+        for _ in 0..2 {
+            let mut log = place.create(&disk, 4_000).await.unwrap();
+            for number in 0..3 {
+                assert!(log.has_room(contents(number).len()));
+                log.append(&contents(number)).await.unwrap();
+            }
+            assert!(place.has_records(&disk).await.unwrap());
+            let records = place.load(&disk).await.unwrap().unwrap();
+            assert!(records.defect.is_none());
+            assert_eq!(records.contents, [contents(0), contents(1), contents(2)]);
+        }
+        place.remove(&disk).await.unwrap();
+        assert!(place.load(&disk).await.unwrap().is_none());
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::format::encode;
 use super::*;
-use crate::io::{FileContents, ReplaceError};
+use crate::io::{Fault, FileContents, ReplaceError};
 
 const CHANGES: &str = "manifest.changes-1";
 
@@ -219,13 +219,13 @@ fn a_manifest_that_has_one_copy_for_want_of_room_is_written_again() {
         let rehearsed = SimulatedDisk::with_files(1, &disk.files());
         let renaming = (0..40).find(|point| {
             let disk = SimulatedDisk::with_files(1, &rehearsed.files());
-            disk.fail_at(*point, crate::io::Fault::NoSpace);
+            disk.fail_at(*point, Fault::NoSpace);
             let mut contents = (*stored).clone();
             contents.sequence += 1;
             let written = run(ManifestFiles::new(directory()).write(&disk, &contents));
             written.is_ok() && disk.files()[&path("manifest")] != disk.files()[&path("manifest.copy")]
         });
-        disk.fail_at(disk.operations() + renaming.unwrap(), crate::io::Fault::NoSpace);
+        disk.fail_at(disk.operations() + renaming.unwrap(), Fault::NoSpace);
         let mut files = ManifestFiles::new(directory());
         let mut contents = (*stored).clone();
         contents.sequence += 1;
@@ -322,7 +322,8 @@ fn an_edit_of_one_of_10_000_tables_writes_few_bytes() {
 #[test]
 fn changes_of_other_manifests_are_removed_and_nothing_else_is() {
     let disk = SimulatedDisk::new(1);
-    let others = ["manifest.changes-x", "manifest.changes", "manifests.changes-0", "lock"];
+    let others =
+        ["manifest.changes-x", "manifest.changes-007", "manifest.changes", "manifests.changes-0", "lock"];
     run(async {
         let mut stored = create(&disk).await;
         for name in others {
@@ -333,7 +334,7 @@ fn changes_of_other_manifests_are_removed_and_nothing_else_is() {
         let mut files = ManifestFiles::new(directory());
         files.write(&disk, &contents).await.unwrap();
         stored = StoredManifest::new(contents, files);
-        assert_eq!(stored.sequence, 2);
+        assert!(load(&disk).unwrap().manifest == *stored);
     });
     let mut expected: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
     expected.extend(
@@ -344,6 +345,37 @@ fn changes_of_other_manifests_are_removed_and_nothing_else_is() {
     assert!(!run(ManifestFiles::has_changes(&disk, directory())).unwrap());
     let unused: FileContents = filled().0.files();
     assert!(run(ManifestFiles::has_changes(&SimulatedDisk::with_files(1, &unused), directory())).unwrap());
+}
+
+#[test]
+fn a_file_of_changes_that_cannot_be_written_any_more_is_left() {
+    // Each call of the append, and each call of taking it back.
+    for point in 0..4 {
+        for second in 0..4 {
+            let disk = SimulatedDisk::new(1);
+            run(async {
+                let mut stored = create(&disk).await;
+                for seed in 0..3 {
+                    let change = any_edit(&mut SplitMix64::new(seed), &stored, 3).0;
+                    if seed == 1 {
+                        disk.fail_at(disk.operations() + point, Fault::Error);
+                        disk.fail_at(disk.operations() + point + 1 + second, Fault::Error);
+                    }
+                    // A second fault may fall into the writing of all.
+                    let outcome = stored.change(&disk, &change).await;
+                    disk.clear_faults();
+                    match outcome {
+                        Ok(()) => {}
+                        Err(EditError::Replace(_)) if seed == 1 => return,
+                        Err(error) => panic!("{point}, {second}: {error:?}"),
+                    }
+                }
+                assert!(names(&disk).contains(&"manifest.changes-3".to_owned()), "{point}, {second}");
+                let loaded = load(&disk).unwrap();
+                assert!(loaded.manifest == *stored && !loaded.must_be_written());
+            });
+        }
+    }
 }
 
 #[test]
