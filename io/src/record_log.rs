@@ -27,8 +27,9 @@
 //! A copy that is not as it should be is reported. The owner then begins a new log before it depends on anything new.
 //!
 //! An append that fails is taken back: zeros are written where the record is and synced, in the second copy first. In that order at most
-//! one copy is torn again, and once the second has no trace of the record, nor has the first, the append has never happened. The log takes
-//! no more records then, nor after an append that was given up.
+//! one copy is torn again, and when neither copy has a trace of the record, the append has never happened. That also holds after a failed
+//! sync: what must be durable then are the zeros, which were written after it, and not what it may have lost. The log takes no more
+//! records then, nor after an append that was given up.
 
 #[cfg(test)]
 mod tests;
