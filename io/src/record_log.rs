@@ -66,6 +66,10 @@ pub struct RecordLogPlace {
 /// A log that takes records.
 pub struct RecordLog {
     files: [Arc<dyn DiskFile>; 2],
+    /// The number in its header.
+    number: u64,
+    /// The records that have been appended.
+    count: u64,
     /// Where the next record goes.
     end: u64,
     length: u64,
@@ -152,7 +156,8 @@ impl RecordLogPlace {
         for file in &files {
             file.write_and_sync_at(0, self.header(length)).await?;
         }
-        Ok(RecordLog { files, end: HEADER_BYTES as u64, length, takes_records: true })
+        let (number, end) = (self.number, HEADER_BYTES as u64);
+        Ok(RecordLog { files, number, count: 0, end, length, takes_records: true })
     }
 
     fn header(&self, length: u64) -> Bytes {
@@ -329,6 +334,11 @@ fn record_checksum(length: [u8; 4], contents: &[u8]) -> u32 {
 }
 
 impl RecordLog {
+    /// The number in its header and the number of its records.
+    pub fn number_and_count(&self) -> (u64, u64) {
+        (self.number, self.count)
+    }
+
     /// Whether a record with contents of this length can be appended.
     pub fn has_room(&self, contents_bytes: usize) -> bool {
         let record_bytes = (RECORD_HEAD_BYTES + contents_bytes) as u64;
@@ -350,6 +360,7 @@ impl RecordLog {
             return Err(self.take_back(&[second, first], record.len(), error).await);
         }
         self.end += record.len() as u64;
+        self.count += 1;
         self.takes_records = true;
         Ok(())
     }

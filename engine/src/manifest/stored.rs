@@ -14,6 +14,9 @@
 //! each start, writes the manifest as a whole. So does every one while a full disk keeps one of the copies from being replaced, and one that
 //! the disk does not take there for another reason than want of room: another file may lie on a better part of it.
 //!
+//! What a change leads to is in memory as soon as it has taken effect on the disk: nothing is awaited between the two. After a change that was
+//! given up, or whose outcome is unknown, memory and disk may differ. No other change follows until the next start has read the disk.
+//!
 //! A manifest that is older than what the shard has done must not be used: it would take files in use for unknown ones. A start refuses
 //! * a manifest whose changes are missing: later changes were there, or it would have them;
 //! * changes of a higher number that has records, or is not the next one: a later manifest was there. Without records and with the next number
@@ -136,6 +139,13 @@ impl ManifestFiles {
 
     /// Makes this the manifest of the shard. Its sequence must follow that of the present one.
     pub async fn write(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceError> {
+        self.replace(disk, manifest).await?;
+        self.remove_other_changes(disk, manifest.sequence).await;
+        Ok(())
+    }
+
+    /// As [`ManifestFiles::write`], but the changes of earlier manifests are still there.
+    async fn replace(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceError> {
         // None while this goes on, and after it was given up: which manifest is on the disk is unknown then.
         let present = self.changes.take();
         let bytes = format::encode(manifest);
@@ -161,7 +171,6 @@ impl ManifestFiles {
                 return Err(error);
             }
         }
-        self.remove_other_changes(disk, manifest.sequence).await;
         Ok(())
     }
 
@@ -248,20 +257,36 @@ async fn load_changes(
 pub(crate) struct StoredManifest {
     contents: Manifest,
     files: ManifestFiles,
+    /// Not while a change is being made, nor after one that was given up or whose outcome is unknown.
+    is_known: bool,
 }
 
 impl StoredManifest {
     /// `contents`: as `files` have it.
     pub fn new(contents: Manifest, files: ManifestFiles) -> Self {
-        Self { contents, files }
+        Self { contents, files, is_known: true }
     }
 
     /// Makes a change, durably.
     pub async fn change(&mut self, disk: &dyn Disk, change: &Change) -> Result<(), EditError> {
+        if !self.is_known {
+            return Err(EditError::Broken(broken!("no change follows one whose outcome is unknown")));
+        }
+        self.is_known = false;
+        let outcome = self.make(disk, change).await;
+        self.is_known = !matches!(outcome, Err(EditError::Replace(ReplaceError::Unknown(_))));
+        outcome
+    }
+
+    async fn make(&mut self, disk: &dyn Disk, change: &Change) -> Result<(), EditError> {
         let record = change.encode();
         let log = self.files.changes.as_mut();
         let mut failure = None;
         if let Some(log) = log.filter(|log| log.has_room(record.len())) {
+            let (number, count) = log.number_and_count();
+            if number + count != self.contents.sequence {
+                return Err(EditError::Broken(broken!("the changes on the disk lead to the manifest")));
+            }
             match log.append(&record).await {
                 Ok(()) => return change.apply(&mut self.contents).map_err(|error| does_not_fit(&error)),
                 Err(ReplaceError::Unchanged(error)) if error.is_full() => {
@@ -275,15 +300,14 @@ impl StoredManifest {
         }
         let mut changed = self.contents.clone();
         change.apply(&mut changed).map_err(|error| does_not_fit(&error))?;
-        match (self.files.write(disk, &changed).await, failure) {
-            (Ok(()), _) => {
-                self.contents = changed;
-                Ok(())
-            }
+        match (self.files.replace(disk, &changed).await, failure) {
+            (Ok(()), _) => self.contents = changed,
             // The manifest before is valid, and whether the change is among its changes is unknown.
-            (Err(ReplaceError::Unchanged(_)), Some(failure)) => Err(failure.into()),
-            (Err(error), _) => Err(error.into()),
+            (Err(ReplaceError::Unchanged(_)), Some(failure)) => return Err(failure.into()),
+            (Err(error), _) => return Err(error.into()),
         }
+        self.files.remove_other_changes(disk, self.contents.sequence).await;
+        Ok(())
     }
 }
 

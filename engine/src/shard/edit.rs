@@ -5,8 +5,11 @@
 //! * A table that is being dropped is out of the shard's tables before the edit: no record of it enters the log any more.
 //! * An obsolete file or dropped table leaves the manifest in a later edit than the one that listed it, when its removal is durable and
 //!   (a table) the needed log has no record of it.
+//! * After an edit whose outcome is unknown the shard refuses all work until it is opened anew, which reads what is on the disk. That is
+//!   so too after an edit whose future was dropped before its end.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use super::files::discard_file;
 use super::state::Shard;
@@ -29,6 +32,23 @@ pub(super) struct Edited {
     pub released_memtables: usize,
 }
 
+/// An edit that is being made. Dropped before its end, it leaves a manifest on the disk that may not be the one in memory.
+struct UnderWay<'s> {
+    shard: &'s Shard,
+    has_ended: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            tracing::error!(
+                "an edit of the manifest was given up: its outcome is not known before the next start"
+            );
+            self.shard.refuse_work("an edit of the manifest was given up");
+        }
+    }
+}
+
 impl Shard {
     /// Makes an edit of the manifest, which is the one behind the lock that the caller holds. `edited`: a table that exists before and
     /// after the edit.
@@ -45,19 +65,31 @@ impl Shard {
         }
         self.leave_out_dropped_tables(manifest, &mut edit, log_needed_from).await;
         let change = edit.finish(manifest, self.next_generation.get(), log_needed_from);
-        match manifest.change(&*self.environment.disk, &change).await {
+        let mut under_way = UnderWay { shard: self, has_ended: false };
+        let outcome = manifest.change(&*self.environment.disk, &change).await;
+        under_way.has_ended = true;
+        match outcome {
             Ok(()) => {
                 self.leftovers.note_edit(manifest);
                 Ok(())
             }
-            Err(EditError::Broken(error)) => Err(error.into()),
+            // Nothing is taken back that the manifest may name.
+            Err(EditError::Broken(error)) => {
+                self.refuse_work(&error);
+                Err(error.into())
+            }
             Err(EditError::Replace(ReplaceError::Unchanged(error))) => Err(ManifestError::Disk(error).into()),
             Err(EditError::Replace(ReplaceError::Unknown(error))) => {
-                self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
-                self.signals.space.notify_waiters();
+                self.refuse_work(&error);
                 Err(ManifestError::Disk(error).into())
             }
         }
+    }
+
+    /// Refuses all work from now on, for this reason unless there is one already.
+    fn refuse_work(&self, reason: impl Display) {
+        self.failure.borrow_mut().get_or_insert_with(|| reason.to_string());
+        self.signals.space.notify_waiters();
     }
 
     /// The first log segment that must be there once the edit has taken effect, with all later ones.

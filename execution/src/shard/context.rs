@@ -386,7 +386,8 @@ pub async fn run_on<T: Send + 'static>(
     receiver.await.map_err(|_| stopped())
 }
 
-/// Runs a job on all shards of the node concurrently. Returns the first error.
+/// Runs a job on all shards of the node concurrently. Returns when all have ended, with the error of the first shard that has one: no
+/// shard's job is given up in the middle because another one has failed.
 pub async fn on_every_shard(
     context: &Rc<ShardContext>,
     job: impl Fn(Rc<ShardContext>) -> futures::future::LocalBoxFuture<'static, Result<()>>
@@ -439,5 +440,5 @@ pub async fn from_every_shard<T: Send + 'static>(
         let job = job.clone();
         async move { context.run_on(shard, move |context| job(context)).await? }
     });
-    futures::future::try_join_all(jobs).await
+    futures::future::join_all(jobs).await.into_iter().collect()
 }

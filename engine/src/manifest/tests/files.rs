@@ -2,6 +2,7 @@
 
 use super::super::format::encode;
 use super::*;
+use crate::invariant::as_in_release;
 use crate::io::{Fault, FileContents, ReplaceError};
 
 const CHANGES: &str = "manifest.changes-1";
@@ -240,27 +241,61 @@ fn a_manifest_that_has_one_copy_for_want_of_room_is_written_again() {
     });
 }
 
+/// Makes a change, but gives it up after this number of calls of the disk. Returns whether it has ended before.
+async fn change_and_give_up(
+    disk: &SimulatedDisk,
+    stored: &mut StoredManifest,
+    change: &Change,
+    calls: u64,
+) -> bool {
+    let end = disk.operations() + calls;
+    let mut changing = Box::pin(stored.change(disk, change));
+    while disk.operations() < end {
+        if let Poll::Ready(outcome) = futures::poll!(changing.as_mut()) {
+            outcome.unwrap();
+            return true;
+        }
+    }
+    false
+}
+
 #[test]
-fn an_edit_that_was_given_up_is_followed_by_a_whole_manifest() {
-    let disk = SimulatedDisk::new(1);
-    for operations in 0..30 {
-        let mut stored = run(create(&disk));
-        let change = any_edit(&mut SplitMix64::new(6), &stored, 3).0;
-        run(async {
-            let end = disk.operations() + operations;
-            let mut given_up = Box::pin(stored.change(&disk, &change));
-            while disk.operations() < end && futures::poll!(given_up.as_mut()).is_pending() {}
-        });
-        let change = any_edit(&mut SplitMix64::new(7), &stored, 9).0;
-        if change.sequence == stored.sequence + 1 {
-            run(stored.change(&disk, &change)).unwrap();
+fn an_edit_that_was_given_up_is_the_last_one() {
+    // Appended, and written as a whole.
+    for is_whole in [false, true] {
+        let (mut given_up, mut taken_effect) = (0, 0);
+        for calls in 1..40 {
+            let what = format!("given up after {calls} calls, as a whole: {is_whole}");
+            let disk = SimulatedDisk::new(1);
+            run(async {
+                let mut stored = create(&disk).await;
+                for seed in 0..3 {
+                    let change = any_edit(&mut SplitMix64::new(seed), &stored, 3).0;
+                    stored.change(&disk, &change).await.unwrap();
+                }
+                if is_whole {
+                    stored = StoredManifest::new(stored.clone(), ManifestFiles::new(directory()));
+                }
+                let before = stored.clone();
+                let (change, after) = any_edit(&mut SplitMix64::new(6), &stored, 3);
+                let has_ended = change_and_give_up(&disk, &mut stored, &change, calls).await;
+                let next = any_edit(&mut SplitMix64::new(7), &stored, 9).0;
+                let outcome = as_in_release(|| run(stored.change(&disk, &next)));
+                if has_ended {
+                    outcome.unwrap();
+                    assert!(load(&disk).unwrap().manifest == *stored, "{what}");
+                    return;
+                }
+                given_up += 1;
+                assert!(matches!(outcome, Err(EditError::Broken(_))), "{what}");
+                let loaded = load(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(loaded.manifest == before || loaded.manifest == after, "{what}");
+                taken_effect += u64::from(loaded.manifest == after);
+                // What is in memory has taken effect.
+                assert!(*stored == before || loaded.manifest == after, "{what}");
+            });
         }
-        let loaded = load(&disk).unwrap();
-        assert!(loaded.manifest == *stored, "given up after {operations} calls");
-        assert!(!loaded.must_be_written());
-        for path in disk.files().into_keys() {
-            disk.set_at_rest(&path, None);
-        }
+        assert!(given_up >= 3 && taken_effect > 0, "{given_up}, {taken_effect}");
     }
 }
 
