@@ -39,7 +39,7 @@ pub use environment::Environment;
 pub use random::{RandomSource, SeededRandom, SplitMix64};
 pub use random_real::SystemRandom;
 pub use read_pool::ReadPool;
-pub use record_log::{RecordLog, RecordLogError, RecordLogKind, RecordLogPlace, Records};
+pub use record_log::{Mended, RecordLog, RecordLogError, RecordLogKind, RecordLogPlace, Records};
 pub use reserve::{Claim, DiskReserve, NoRoom, ReserveSize};
 pub use two_copies::{Defect, LoadError, Newest, ReplaceError, Replaced, TwoCopies, Unusable};
 pub use yield_now::yield_now;

@@ -24,7 +24,10 @@
 //! | neither is whole | harm from outside | error |
 //! | their records differ | harm from outside | error |
 //!
-//! A copy that is not as it should be is reported. The owner then begins a new log before it depends on anything new.
+//! What was read may be in the memory of the system only, from where a crash takes it. So the owner mends the log before it depends on
+//! what was read ([`RecordLogPlace::mend`]). Both copies are written again in place, all of each one and not only synced: a sync that
+//! succeeds says nothing of what an earlier one has failed to write. The copy whose records are used comes first. It may be what a crash
+//! takes, so until it is durable the other one stays as it is.
 //!
 //! An append that fails is taken back: zeros are written where the record is and synced, in the second copy first. In that order at most
 //! one copy is torn again, and when neither copy has a trace of the record, the append has never happened. That also holds after a failed
@@ -83,6 +86,19 @@ pub struct Records {
     pub contents: Vec<Bytes>,
     /// The copy that is not as it should be, if one is not.
     pub defect: Option<Defect>,
+    /// They were read from the first copy.
+    first_is_used: bool,
+    /// That copy.
+    bytes: Bytes,
+}
+
+/// What [`RecordLogPlace::mend`] has come to.
+#[derive(Debug, Clone)]
+pub struct Mended {
+    /// The copy that is not as it should be still: it is missing, or cannot be written.
+    pub defect: Option<Defect>,
+    /// No crash takes back what was read. If not, the owner begins a new log before it depends on that.
+    pub is_durable: bool,
 }
 
 /// Why the records of a log cannot be told.
@@ -100,27 +116,24 @@ pub enum RecordLogError {
 
 /// A copy as it was found.
 enum Found {
-    Missing,
-    Unreadable(DiskError),
-    /// It has no header.
-    Damaged(String),
     Read(Copy),
+    Useless(Useless),
 }
 
-impl Found {
-    /// What is wrong with a copy that has no records to use.
-    fn defect(self, path: &Path) -> Defect {
-        match self {
-            Self::Missing => Defect::missing(path),
-            Self::Unreadable(error) => Defect::new(path, error.to_string()),
-            Self::Damaged(reason) => Defect::new(path, reason),
-            Self::Read(copy) => Defect::new(path, copy.defect.unwrap_or_default()),
-        }
-    }
+/// A copy that has no header, and so no records to use.
+enum Useless {
+    Missing,
+    Unreadable(DiskError),
+    /// `bytes`: what may have records of this log all the same.
+    Damaged {
+        reason: String,
+        bytes: Bytes,
+    },
 }
 
 /// A copy that has a header.
 struct Copy {
+    /// As many as its header states, if there are so many.
     bytes: Bytes,
     /// The records up to the first one that cannot be read.
     records: Vec<Bytes>,
@@ -170,23 +183,30 @@ impl RecordLogPlace {
         Bytes::from(header)
     }
 
-    /// Reads both copies. `None`: neither exists. Nothing is changed on the disk: the caller begins a new log if [`Records::defect`] says so.
+    /// Reads both copies. `None`: neither exists. Nothing is changed on the disk: the caller mends what was read, or begins a new log if
+    /// [`Records::defect`] says so.
     pub async fn load(&self, disk: &dyn Disk) -> Result<Option<Records>, RecordLogError> {
         let [first, second] = &self.paths;
-        match (self.find(disk, first).await?, self.find(disk, second).await?) {
-            (Found::Missing, Found::Missing) => Ok(None),
-            (Found::Read(copy), Found::Read(other)) => self.choose(copy, other).map(Some),
-            (Found::Read(copy), other) => copy.beside(first, other.defect(second)).map(Some),
-            (other, Found::Read(copy)) => copy.beside(second, other.defect(first)).map(Some),
-            (Found::Damaged(reason), _) => Err(damaged(first, reason)),
-            (_, Found::Damaged(reason)) => Err(damaged(second, reason)),
-            (Found::Unreadable(error), _) | (_, Found::Unreadable(error)) => Err(RecordLogError::Disk(error)),
+        match [self.find(disk, first).await?, self.find(disk, second).await?] {
+            [Found::Useless(Useless::Missing), Found::Useless(Useless::Missing)] => Ok(None),
+            [Found::Read(first), Found::Read(second)] => self.choose(first, second).map(Some),
+            [Found::Read(copy), Found::Useless(other)] => self.use_alone(copy, true, other).map(Some),
+            [Found::Useless(other), Found::Read(copy)] => self.use_alone(copy, false, other).map(Some),
+            [Found::Useless(Useless::Damaged { reason, .. }), _] => Err(damaged(first, reason)),
+            [_, Found::Useless(Useless::Damaged { reason, .. })] => Err(damaged(second, reason)),
+            [Found::Useless(Useless::Unreadable(error)), _]
+            | [_, Found::Useless(Useless::Unreadable(error))] => Err(RecordLogError::Disk(error)),
         }
+    }
+
+    /// The path of the copy that is used, and of the other one.
+    fn used_and_other(&self, first_is_used: bool) -> [&Path; 2] {
+        let [first, second] = &self.paths;
+        if first_is_used { [first, second] } else { [second, first] }
     }
 
     /// The records of two copies that have a header.
     fn choose(&self, first: Copy, second: Copy) -> Result<Records, RecordLogError> {
-        let [first_path, second_path] = &self.paths;
         let common = first.end.min(second.end);
         if first.bytes.get(..common) != second.bytes.get(..common) {
             return Err(RecordLogError::Differ { paths: self.paths.clone() });
@@ -195,42 +215,101 @@ impl RecordLogPlace {
             (None, None) => first.end >= second.end,
             (None, Some(_)) => true,
             (Some(_), None) => false,
-            (Some(reason), Some(_)) => return Err(damaged(first_path, reason.clone())),
+            (Some(reason), Some(_)) => return Err(damaged(self.path(), reason.clone())),
         };
-        let (used, other, other_path) =
-            if first_is_used { (first, second, second_path) } else { (second, first, first_path) };
+        let (copy, other) = if first_is_used { (first, second) } else { (second, first) };
+        let [_, other_path] = self.used_and_other(first_is_used);
         let defect = match other.defect {
-            Some(reason) if other.end > used.end => return Err(damaged(other_path, reason)),
-            Some(reason) => Some(Defect::new(other_path, reason)),
-            None if other.end == used.end => None,
+            Some(reason) => Some(self.beside(&copy, first_is_used, reason, &other.bytes)?),
+            None if other.end == copy.end => None,
             None => {
-                let (has, not) = (other.records.len(), used.records.len());
+                let (has, not) = (other.records.len(), copy.records.len());
                 Some(Defect::new(other_path, format!("older than its copy: {has} records, not {not}")))
             }
         };
-        Ok(Records { contents: used.records, defect })
+        Ok(copy.into_records(first_is_used, defect))
+    }
+
+    /// The records of a copy beside one that has none to use.
+    fn use_alone(&self, copy: Copy, is_first: bool, other: Useless) -> Result<Records, RecordLogError> {
+        let [path, other_path] = self.used_and_other(is_first);
+        if let Some(reason) = copy.defect {
+            return Err(damaged(path, reason));
+        }
+        let defect = match other {
+            Useless::Missing => Defect::missing(other_path),
+            Useless::Unreadable(error) => Defect::new(other_path, error.to_string()),
+            Useless::Damaged { reason, bytes } => self.beside(&copy, is_first, reason, &bytes)?,
+        };
+        Ok(copy.into_records(is_first, Some(defect)))
+    }
+
+    /// The defect of a copy with these bytes beside a whole one. It is refused if it has more records than that.
+    fn beside(
+        &self,
+        whole: &Copy,
+        whole_is_first: bool,
+        reason: String,
+        bytes: &[u8],
+    ) -> Result<Defect, RecordLogError> {
+        let [_, path] = self.used_and_other(whole_is_first);
+        let rest = bytes.get(whole.end..).unwrap_or_default();
+        if record(rest).is_some() {
+            return Err(damaged(path, reason));
+        }
+        Ok(Defect::new(path, reason))
     }
 
     async fn find(&self, disk: &dyn Disk, path: &Path) -> Result<Found, RecordLogError> {
+        let useless = |useless| Ok(Found::Useless(useless));
         let bytes = match disk.read(path).await {
             Ok(bytes) => bytes,
-            Err(error) if is_absent(&error) => return Ok(Found::Missing),
-            Err(error) => return Ok(Found::Unreadable(error)),
+            Err(error) if is_absent(&error) => return useless(Useless::Missing),
+            Err(error) => return useless(Useless::Unreadable(error)),
         };
         let Some(header) = Header::read(&bytes) else {
-            return Ok(Found::Damaged("the file ends inside its header".to_owned()));
+            let reason = "the file ends inside its header".to_owned();
+            return useless(Useless::Damaged { reason, bytes });
         };
         if !header.is_intact || header.magic != self.kind.magic {
-            return Ok(Found::Damaged("its header is damaged".to_owned()));
+            return useless(Useless::Damaged { reason: "its header is damaged".to_owned(), bytes });
         }
         if header.version > self.kind.version {
             let (path, known) = (path.to_path_buf(), self.kind.version);
             return Err(RecordLogError::Version { path, version: header.version, known });
         }
         if header.number != self.number {
-            return Ok(Found::Damaged(format!("it has number {}, not {}", header.number, self.number)));
+            // Its records are those of another log.
+            let reason = format!("it has number {}, not {}", header.number, self.number);
+            return useless(Useless::Damaged { reason, bytes: Bytes::new() });
         }
         Ok(Found::Read(Copy::read(bytes, header.length)))
+    }
+
+    /// Makes the records that were read durable, and gives them to the other copy. Both are written in place, which needs no room that
+    /// they do not have. An error: no copy that has all of the records could be made durable.
+    pub async fn mend(&self, disk: &dyn Disk, records: &Records) -> Result<Mended, DiskError> {
+        let [used, other] = self.used_and_other(records.first_is_used);
+        let failure = match write_in_place(disk, used, records.bytes.clone()).await {
+            Ok(_) => None,
+            Err(error) if records.defect.is_some() => return Err(error),
+            Err(error) => Some(error),
+        };
+        match (failure, write_in_place(disk, other, records.bytes.clone()).await) {
+            (None, Ok(true)) => Ok(Mended { defect: None, is_durable: true }),
+            (None, Ok(false)) => Ok(Mended { defect: records.defect.clone(), is_durable: true }),
+            (None, Err(error)) if is_absent(&error) => {
+                Ok(Mended { defect: Some(Defect::missing(other)), is_durable: true })
+            }
+            // What a crash leaves in that copy may be another end of the log.
+            (None, Err(error)) => {
+                Ok(Mended { defect: Some(Defect::new(other, error.to_string())), is_durable: false })
+            }
+            (Some(error), Ok(_)) => {
+                Ok(Mended { defect: Some(Defect::new(used, error.to_string())), is_durable: false })
+            }
+            (Some(_), Err(error)) => Err(error),
+        }
     }
 
     /// Whether either copy has records, perhaps torn or damaged ones. A log that was being made has none.
@@ -305,15 +384,20 @@ impl Copy {
                 None => break Some(format!("the record at byte {end} is damaged or torn")),
             }
         };
-        Self { bytes, records, end, defect }
+        Self { bytes: written, records, end, defect }
     }
 
-    /// What counts if the other copy, which has this defect, has no records.
-    fn beside(self, path: &Path, other: Defect) -> Result<Records, RecordLogError> {
-        match self.defect {
-            Some(reason) => Err(damaged(path, reason)),
-            None => Ok(Records { contents: self.records, defect: Some(other) }),
-        }
+    fn into_records(self, first_is_used: bool, defect: Option<Defect>) -> Records {
+        Records { contents: self.records, defect, first_is_used, bytes: self.bytes }
+    }
+}
+
+/// Writes a copy again. A file system that needs room for that may have none: then what it has is made durable, and false is returned.
+async fn write_in_place(disk: &dyn Disk, path: &Path, bytes: Bytes) -> Result<bool, DiskError> {
+    let file = disk.open(path).await?;
+    match file.write_and_sync_at(0, bytes).await {
+        Err(error) if error.is_full() && !error.is_sync() => file.sync_data().await.map(|()| false),
+        written => written.map(|()| true),
     }
 }
 

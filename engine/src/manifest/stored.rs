@@ -17,6 +17,10 @@
 //! What a change leads to is in memory as soon as it has taken effect on the disk: nothing is awaited between the two. After a change that was
 //! given up, or whose outcome is unknown, memory and disk may differ. No other change follows until the next start has read the disk.
 //!
+//! A start reads what may be in the memory of the system only. So it mends the changes ([`Loaded::mend`]) before it depends on them: what a
+//! crash might take back is durable then, and both copies are equal. That needs no room. It does not write the manifest as a whole unless
+//! there is more to be mended.
+//!
 //! A manifest that is older than what the shard has done must not be used: it would take files in use for unknown ones. A start refuses
 //! * a manifest whose changes are missing: later changes were there, or it would have them;
 //! * changes of a higher number that has records, or is not the next one: a later manifest was there. Without records and with the next number
@@ -56,16 +60,42 @@ pub(crate) struct ManifestFiles {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub manifest: Manifest,
-    /// Copies that are missing, damaged or older.
-    pub defects: Vec<Defect>,
+    /// The copy of the manifest as a whole that is missing, damaged or older, if one is.
+    pub defect: Option<Defect>,
+    /// The same of its changes.
+    pub defect_of_changes: Option<Defect>,
     /// The version is old.
     pub is_old: bool,
+    /// The changes that were applied to the manifest as a whole.
+    changes: Option<(RecordLogPlace, Records)>,
+    /// No crash takes back what was read.
+    is_durable: bool,
 }
 
 impl Loaded {
+    /// What is wrong with copies.
+    pub fn defects(&self) -> impl Iterator<Item = &Defect> {
+        self.defect.iter().chain(&self.defect_of_changes)
+    }
+
+    /// Makes the changes durable, and mends a copy of them where it lies. Nothing may depend on the manifest before that.
+    pub async fn mend(&mut self, disk: &dyn Disk) -> Result<(), DiskError> {
+        if let Some((place, records)) = &self.changes {
+            let mended = place.mend(disk, records).await?;
+            self.defect_of_changes = mended.defect;
+            self.is_durable = mended.is_durable;
+        }
+        Ok(())
+    }
+
     /// Whether the manifest must be written as a whole before anything else is.
     pub fn must_be_written(&self) -> bool {
-        self.is_old || !self.defects.is_empty()
+        self.is_old || self.defects().next().is_some()
+    }
+
+    /// Whether it may be used, though it must be written, until there is room for that: one copy of the changes is enough.
+    pub fn can_wait_for_room(&self) -> bool {
+        self.is_durable && !self.is_old && self.defect.is_none()
     }
 }
 
@@ -123,10 +153,8 @@ impl ManifestFiles {
         let Some(newest) = loaded else { return Ok(None) };
         let Decoded { mut manifest, has_changes } = newest.value;
         let number = manifest.sequence;
-        let mut defects: Vec<Defect> = newest.defect.into_iter().collect();
-        if has_changes {
-            defects.extend(load_changes(disk, directory, &mut manifest).await?);
-        }
+        let changes_of_it =
+            if has_changes { Some(load_changes(disk, directory, &mut manifest).await?) } else { None };
         for other in numbers_of_changes(disk, directory).await? {
             let place = changes(directory, other);
             if other > manifest.sequence + 1 || (other > number && place.has_records(disk).await?) {
@@ -134,7 +162,10 @@ impl ManifestFiles {
                 return Err(ManifestError::OlderThanChanges { path: Self::path(directory), changes });
             }
         }
-        Ok(Some(Loaded { manifest, defects, is_old: !has_changes }))
+        let defect_of_changes = changes_of_it.as_ref().and_then(|(_, records)| records.defect.clone());
+        let (defect, is_old) = (newest.defect, !has_changes);
+        let (changes, is_durable) = (changes_of_it, false);
+        Ok(Some(Loaded { manifest, defect, defect_of_changes, is_old, changes, is_durable }))
     }
 
     /// Makes this the manifest of the shard. Its sequence must follow that of the present one.
@@ -224,12 +255,12 @@ async fn remove_changes(disk: &dyn Disk, place: &RecordLogPlace) {
     }
 }
 
-/// Applies the changes of a manifest to it. Returns what is wrong with one of their copies.
+/// Applies the changes of a manifest to it.
 async fn load_changes(
     disk: &dyn Disk,
     directory: &Path,
     manifest: &mut Manifest,
-) -> Result<Option<Defect>, ManifestError> {
+) -> Result<(RecordLogPlace, Records), ManifestError> {
     let place = changes(directory, manifest.sequence);
     let path = place.path();
     let loaded = place.load(disk).await.map_err(|error| match error {
@@ -238,19 +269,19 @@ async fn load_changes(
         RecordLogError::Version { path, version, known } => ManifestError::Version { path, version, known },
         RecordLogError::Damaged { .. } => ManifestError::DamagedChanges { reason: error.to_string() },
     })?;
-    let Some(Records { contents, defect }) = loaded else {
+    let Some(records) = loaded else {
         return Err(ManifestError::MissingChanges { path: path.to_path_buf() });
     };
-    for record in contents {
+    for record in &records.contents {
         let sequence = manifest.sequence + 1;
-        let applied = Change::decode(&record).map_err(ChangeError::from).and_then(|it| it.apply(manifest));
+        let applied = Change::decode(record).map_err(ChangeError::from).and_then(|it| it.apply(manifest));
         applied.map_err(|error| ManifestError::DamagedChange {
             path: path.to_path_buf(),
             sequence,
             reason: error.to_string(),
         })?;
     }
-    Ok(defect)
+    Ok((place, records))
 }
 
 /// The manifest of an open shard, as it is on the disk.

@@ -58,10 +58,10 @@ impl Shard {
                 return Ok(report);
             }
         };
-        let Loaded { mut manifest, defects, is_old } = loaded;
-        for defect in defects {
+        for defect in loaded.defects() {
             report.remarks.push(format!("{defect}; the next start writes both copies anew"));
         }
+        let Loaded { mut manifest, is_old, .. } = loaded;
         if is_old {
             let path = ManifestFiles::path(&options.directory);
             report

@@ -44,7 +44,7 @@ impl Drop for UnderWay<'_> {
             tracing::error!(
                 "an edit of the manifest was given up: its outcome is not known before the next start"
             );
-            self.shard.refuse_work("an edit of the manifest was given up");
+            self.shard.refuse_work(&"an edit of the manifest was given up");
         }
     }
 }
@@ -87,7 +87,7 @@ impl Shard {
     }
 
     /// Refuses all work from now on, for this reason unless there is one already.
-    fn refuse_work(&self, reason: impl Display) {
+    fn refuse_work(&self, reason: &dyn Display) {
         self.failure.borrow_mut().get_or_insert_with(|| reason.to_string());
         self.signals.space.notify_waiters();
     }

@@ -2,7 +2,8 @@
 //!
 //! Steps of a start:
 //!
-//! 1. The manifest is read, and written again if a copy of it is not as it should be, or its version is old.
+//! 1. The manifest is read. Its changes are made durable, and a harmed copy of them is mended. It is written again if a copy is not as it
+//!    should be then, or its version is old. If the disk is full, one copy of the changes is enough.
 //! 2. What else lies in the directory is looked at ([`Remains::find`]).
 //! 3. The files that the manifest names are opened, and the log is replayed. A start that fails until here has changed nothing but the
 //!    copies of the manifest.
@@ -41,8 +42,8 @@ use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
 use crate::compaction::RateLimiter;
 use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
-use crate::io::{Disk, DiskLock, Environment};
-use crate::manifest::{FileId, Loaded, Manifest, ManifestError, ManifestFiles, StoredManifest};
+use crate::io::{Disk, DiskLock, Environment, ReplaceError};
+use crate::manifest::{FileId, Manifest, ManifestError, ManifestFiles, StoredManifest};
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
@@ -130,17 +131,16 @@ async fn commit_log_directory(
 impl Recovery {
     /// Reads the manifest.
     async fn begin(environment: Environment, options: ShardOptions) -> Result<Self, EngineError> {
-        let Some(loaded) = ManifestFiles::load(&*environment.disk, &options.directory).await? else {
+        let Some(mut loaded) = ManifestFiles::load(&*environment.disk, &options.directory).await? else {
             return Err(ManifestError::Missing { path: ManifestFiles::path(&options.directory) }.into());
         };
-        let must_be_written = loaded.must_be_written();
-        let Loaded { mut manifest, defects, is_old } = loaded;
-        for defect in defects.iter().filter(|_| manifest.sequence > 0) {
+        for defect in loaded.defects().filter(|_| loaded.manifest.sequence > 0) {
             tracing::warn!(%defect, "a copy of the manifest is not as it was left; the other one is used, and both are written again");
         }
-        if is_old {
+        if loaded.is_old {
             tracing::info!(directory = %options.directory.display(), "the manifest is written in the present version");
         }
+        let mut manifest = loaded.manifest.clone();
         let stored = manifest.clone();
         let directories = Directories::new(&options, &mut manifest);
         directories.check(&environment.disk, &manifest).await?;
@@ -162,9 +162,18 @@ impl Recovery {
         if recovery.manifest.sequence == 0 {
             recovery.list_dropped_tables().await?;
         }
+        loaded.mend(&*recovery.environment.disk).await.map_err(ManifestError::Disk)?;
         // New directories are named before anything is written there: what a crash leaves must not look foreign.
-        if must_be_written || recovery.directories.has_new() {
-            recovery.write_manifest().await?;
+        let has_new = recovery.directories.has_new();
+        if has_new || loaded.must_be_written() {
+            match recovery.replace_manifest().await {
+                Err(ReplaceError::Unchanged(error))
+                    if error.is_full() && !has_new && loaded.can_wait_for_room() =>
+                {
+                    tracing::warn!(%error, "a copy of the manifest's changes is not mended until there is room");
+                }
+                replaced => replaced.map_err(|error| ManifestError::Disk(error.into_disk_error()))?,
+            }
         }
         Ok(recovery)
     }
@@ -393,10 +402,15 @@ impl Recovery {
     }
 
     async fn write_manifest(&mut self) -> Result<(), EngineError> {
-        self.manifest.sequence += 1;
-        let written = self.manifest_files.write(&*self.environment.disk, &self.manifest).await;
-        written.map_err(|error| ManifestError::Disk(error.into_disk_error()))?;
-        self.stored = self.manifest.clone();
+        let replaced = self.replace_manifest().await;
+        Ok(replaced.map_err(|error| ManifestError::Disk(error.into_disk_error()))?)
+    }
+
+    async fn replace_manifest(&mut self) -> Result<(), ReplaceError> {
+        let next = Manifest { sequence: self.manifest.sequence + 1, ..self.manifest.clone() };
+        self.manifest_files.write(&*self.environment.disk, &next).await?;
+        self.stored = next.clone();
+        self.manifest = next;
         Ok(())
     }
 
@@ -417,6 +431,26 @@ impl Recovery {
         self.manifest.dropped.retain(is_left);
         let needed = self.tables.values().filter_map(|table| table.lowest_position()).min();
         self.manifest.log_needed_from = log.lowest_needed(needed);
-        if self.manifest == self.stored { Ok(()) } else { self.write_manifest().await }
+        if self.manifest == self.stored {
+            return Ok(());
+        }
+        match self.replace_manifest().await {
+            Err(ReplaceError::Unchanged(error)) if error.is_full() && self.can_settle_later() => {
+                tracing::warn!(%error, "the manifest is not brought up to date until there is room");
+                // The log is released only up to where the manifest on the disk says.
+                self.manifest.log_needed_from = self.stored.log_needed_from;
+                Ok(())
+            }
+            replaced => Ok(replaced.map_err(|error| ManifestError::Disk(error.into_disk_error()))?),
+        }
+    }
+
+    /// Whether the first edit may bring the manifest on the disk up to date. Until then what is useless stays listed, and more of the log
+    /// is kept than is needed. Positions of the log that were lost must not be those of flushed records when new records get them.
+    fn can_settle_later(&self) -> bool {
+        let flushed_to = |manifest: &Manifest| -> Vec<LogPosition> {
+            manifest.tables.values().map(|table| table.flushed_to).collect()
+        };
+        flushed_to(&self.manifest) == flushed_to(&self.stored)
     }
 }

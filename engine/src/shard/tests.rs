@@ -1,6 +1,7 @@
 //! The behaviour of a shard after a broken invariant.
 
 mod dropped_tables;
+mod full_disk_starts;
 mod given_up_edits;
 mod many_tables;
 mod range_deletes;

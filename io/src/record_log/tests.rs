@@ -247,6 +247,139 @@ fn an_older_whole_copy_beside_a_damaged_newer_one_is_refused() {
     }
 }
 
+/// A disk on which the second append was cut off or has failed, and then the process has ended. The system has kept everything, also
+/// what was not synced and what a failed sync has lost. `first`: the call of the append with which it began, `second`: what came while
+/// the append was taken back.
+fn ended_in_an_append(first: u64, second: u64, fault: Fault) -> SimulatedDisk {
+    let disk = SimulatedDisk::new(first * 10 + second);
+    block_on(async {
+        let mut log = create(&disk, 4_000).await.unwrap();
+        log.append(&contents(0)).await.unwrap();
+        let begin = disk.operations() + first;
+        match second {
+            0 => disk.crash_at(begin),
+            1 => disk.fail_at(begin, fault),
+            2..5 => {
+                disk.fail_at(begin, fault);
+                disk.fail_at(begin + second - 1, fault);
+            }
+            _ => {
+                disk.fail_at(begin, fault);
+                disk.crash_at(begin + second - 4);
+            }
+        }
+        assert!(log.append(&contents(2)).await.is_err());
+    });
+    disk.restart(CrashStyle::KeepAll, 0);
+    disk
+}
+
+#[test]
+fn no_crash_takes_back_what_was_read_and_mended() {
+    let (mut lengths, mut cut_off) = ([0, 0], 0);
+    for (first, second) in (0..4).flat_map(|first| (0..9).map(move |second| (first, second))) {
+        for fault in [Fault::Error, Fault::ShortWrite] {
+            for (style, calls) in
+                CrashStyle::ALL.into_iter().flat_map(|style| (0..7).map(move |it| (style, it)))
+            {
+                let what = format!("{first}, {second}, {fault:?}, {style:?}, {calls}");
+                let disk = ended_in_an_append(first, second, fault);
+                let records = load(&disk).unwrap().unwrap();
+                let count = records.contents.len();
+                disk.crash_at(disk.operations() + calls);
+                let mended = block_on(place().mend(&disk, &records));
+                disk.restart(style, calls);
+                let (now, defect) = found(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+                if let Ok(Mended { defect: None, is_durable: true }) = mended {
+                    assert_eq!((now, defect), (count, None), "{what}");
+                    lengths[count - 1] += 1;
+                } else {
+                    assert!(now == 1 || now == 2, "{what}");
+                    cut_off += 1;
+                }
+            }
+        }
+    }
+    assert!(lengths[0] > 50 && lengths[1] > 50 && cut_off > 200, "{lengths:?}, {cut_off}");
+}
+
+#[test]
+fn a_harmed_copy_is_mended_where_it_lies_and_needs_no_room() {
+    let older = filled(2).files()[Path::new("/log")].clone();
+    let whole = filled(3).files()[Path::new("/log")].clone();
+    for name in NAMES {
+        let mut harms = vec![older.clone(), vec![7; whole.len()]];
+        harms.extend((0..whole.len()).map(|byte| {
+            let mut flipped = whole.clone();
+            flipped[byte] ^= 1;
+            flipped
+        }));
+        for harm in harms {
+            let disk = filled(3);
+            disk.set_at_rest(Path::new(name), Some(&harm));
+            disk.set_capacity_bytes(disk.used_bytes());
+            let records = load(&disk).unwrap().unwrap();
+            let mended = block_on(place().mend(&disk, &records)).unwrap();
+            assert!(mended.is_durable && mended.defect.is_none());
+            disk.restart(CrashStyle::LoseAll, 0);
+            assert_eq!(found(&disk).unwrap(), (3, None));
+            assert_eq!(disk.files()[Path::new(name)], whole);
+        }
+        // These need room, or a name.
+        for harm in [None, Some(&whole[..30])] {
+            let disk = filled(3);
+            disk.set_at_rest(Path::new(name), harm);
+            disk.set_capacity_bytes(disk.used_bytes());
+            let records = load(&disk).unwrap().unwrap();
+            let mended = block_on(place().mend(&disk, &records)).unwrap();
+            let left = mended.defect.unwrap();
+            assert_eq!((left.path.as_path(), left.is_missing), (Path::new(name), harm.is_none()));
+            assert!(mended.is_durable);
+            assert_eq!(found(&disk).unwrap().0, 3);
+        }
+    }
+}
+
+#[test]
+fn a_log_is_not_mended_unless_one_copy_is_durable() {
+    // The calls of a mending: open, write and sync the one, open, write and sync the other.
+    for call in 0..6 {
+        for fault in [Fault::Error, Fault::NoSpace] {
+            for is_harmed in [false, true] {
+                let disk = filled(3);
+                if is_harmed {
+                    assert!(disk.flip_bit(Path::new("/log.copy"), 0));
+                }
+                let records = load(&disk).unwrap().unwrap();
+                disk.fail_at(disk.operations() + call, fault);
+                let mended = block_on(place().mend(&disk, &records));
+                let what = format!("{call}, {fault:?}, {is_harmed}: {mended:?}");
+                disk.restart(CrashStyle::LoseAll, 0);
+                assert_eq!(found(&disk).unwrap().0, 3, "{what}");
+                let path_of = |mended: &Mended| mended.defect.as_ref().map(|defect| defect.path.clone());
+                let [first, second] = NAMES.map(|name| Some(PathBuf::from(name)));
+                let found = mended.map(|mended| (path_of(&mended), mended.is_durable)).ok();
+                let expected = match (fault, call) {
+                    // What the copy has is synced instead.
+                    (Fault::NoSpace, 1) => Some((None, true)),
+                    (Fault::NoSpace, 4) => Some((second.filter(|_| is_harmed), true)),
+                    (_, 0..=2) if is_harmed => None,
+                    (_, 0..=2) => Some((first, false)),
+                    _ => Some((second, false)),
+                };
+                assert_eq!(found, expected, "{what}");
+            }
+        }
+    }
+    // Neither copy can be written.
+    let disk = filled(3);
+    let records = load(&disk).unwrap().unwrap();
+    for call in [0, 1] {
+        disk.fail_at(disk.operations() + call, Fault::Error);
+    }
+    assert!(block_on(place().mend(&disk, &records)).is_err());
+}
+
 #[test]
 fn copies_with_different_records_are_refused() {
     let disk = filled(2);

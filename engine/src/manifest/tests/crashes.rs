@@ -2,7 +2,7 @@
 //! under way.
 
 use super::*;
-use crate::io::{CrashStyle, Fault, ReplaceError};
+use crate::io::{CrashStyle, DiskError, Fault, ReplaceError};
 
 /// Enough to begin a new manifest several times.
 const EDITS: u64 = 14;
@@ -173,4 +173,60 @@ fn a_full_disk_costs_no_edit_that_was_made() {
         go_on(&disk, &states, &[made], &format!("{free_bytes} bytes"));
     }
     assert!(refused > 20 && without_room > 20, "{refused}, {without_room}");
+}
+
+/// A start: what it has read, and whether it has come to the end.
+async fn start(disk: &SimulatedDisk, read: &mut Option<Manifest>) -> Result<(), DiskError> {
+    let Ok(Some(mut loaded)) = ManifestFiles::load(disk, directory()).await else {
+        assert!(disk.is_crashed(), "what a crash has left is readable");
+        return Ok(());
+    };
+    loaded.mend(disk).await?;
+    // A start acts on it if there is no room to write it.
+    *read = loaded.can_wait_for_room().then(|| loaded.manifest.clone());
+    assert!(!loaded.must_be_written() || disk.is_crashed());
+    loaded.manifest.sequence += 1;
+    let written = ManifestFiles::new(directory()).write(disk, &loaded.manifest).await;
+    written.map_err(ReplaceError::into_disk_error)
+}
+
+#[test]
+fn no_loss_of_power_takes_back_what_a_start_has_read() {
+    // The process ends in an edit, or the disk fails and so does taking the edit back. The system has kept what was written, until the
+    // power goes during the next start.
+    let (mut ended, mut acted) = (0, 0);
+    for (point, failures) in (0..5).flat_map(|point| (0..4).map(move |failures| (point, failures))) {
+        for (calls, style) in (0..30).flat_map(|calls| CrashStyle::ALL.map(|style| (calls, style))) {
+            let what = format!("end at {point}, {failures} failures, power until call {calls}, {style:?}");
+            let disk = SimulatedDisk::new(point);
+            let (states, failed) = run(async {
+                let mut stored = create(&disk).await;
+                stored.change(&disk, &any_edit(&mut SplitMix64::new(1), &stored, 3).0).await.unwrap();
+                let before = stored.clone();
+                let (change, after) = any_edit(&mut SplitMix64::new(6), &stored, 3);
+                let begin = disk.operations() + point;
+                (0..failures).for_each(|failure| disk.fail_at(begin + failure, Fault::Error));
+                disk.crash_at(begin + failures);
+                let failed = stored.change(&disk, &change).await.is_err();
+                ([before, after], failed)
+            });
+            disk.restart(CrashStyle::KeepAll, 0);
+            let mut read = None;
+            disk.crash_at(disk.operations() + calls);
+            let outcome = run(start(&disk, &mut read));
+            disk.restart(style, calls);
+            let mut loaded = load(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let sequence = std::mem::replace(&mut loaded.manifest.sequence, 0);
+            let found =
+                states.iter().position(|state| loaded.manifest == Manifest { sequence: 0, ..state.clone() });
+            let found = found.unwrap_or_else(|| panic!("{what}: none of both"));
+            assert!(failed || found == 1, "{what}");
+            if let Some(read) = read {
+                assert!(read == states[found], "{what}: the next start finds another one");
+                acted += 1;
+            }
+            ended += u64::from(outcome.is_ok() && sequence > states[found].sequence);
+        }
+    }
+    assert!(ended > 50 && acted > 800, "{ended}, {acted}");
 }

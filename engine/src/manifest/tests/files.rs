@@ -59,7 +59,8 @@ fn either_copy_of_either_file_may_be_missing_damaged_cut_or_older() {
             let loaded = load(&harmed).unwrap();
             assert!(loaded.manifest == manifest, "{path:?}");
             assert!(loaded.must_be_written() && !loaded.is_old);
-            let [defect] = &loaded.defects[..] else { panic!("{:?}", loaded.defects) };
+            let defects: Vec<_> = loaded.defects().collect();
+            let [defect] = &defects[..] else { panic!("{defects:?}") };
             assert_eq!(defect.path, *path);
             assert_eq!(harmed.files().len(), files.len() - usize::from(harm.is_none()));
         }
