@@ -20,9 +20,12 @@
 //! | equal | | either |
 //! | one is whole and begins with the other | a crash came between the two; or an older copy was put back | the longer one |
 //! | one is whole, the other one torn, damaged, unreadable or missing | a crash came in a write, or the file was harmed | the whole one |
-//! | one is whole, the other one is not and has more records | the whole one is an older copy | error |
+//! | one is whole, the other one is not and has more records, the first of them perhaps damaged | the whole one is an older copy | error |
 //! | neither is whole | harm from outside | error |
 //! | their records differ | harm from outside | error |
+//!
+//! What tells more records from one that a crash has torn: a crash leaves no record behind a torn one. In the second copy it leaves nothing at
+//! all behind the end of the first one's records. A last record of the first copy that is damaged cannot be told from a torn one.
 //!
 //! What was read may be in the memory of the system only, from where a crash takes it. So the owner mends the log before it depends on
 //! what was read ([`RecordLogPlace::mend`]). Both copies are written again in place, all of each one and not only synced: a sync that
@@ -110,6 +113,8 @@ pub enum RecordLogError {
     Damaged { path: PathBuf, reason: String },
     #[error("{} has version {version}; this program knows versions up to {known}: run a newer one", path.display())]
     Version { path: PathBuf, version: u8, known: u8 },
+    #[error("{}: {reason}, and its copy is older: it does not have all of its records", path.display())]
+    OlderCopy { path: PathBuf, reason: String },
     #[error("{} and {} have different records", paths[0].display(), paths[1].display())]
     Differ { paths: [PathBuf; 2] },
 }
@@ -220,6 +225,9 @@ impl RecordLogPlace {
         let (copy, other) = if first_is_used { (first, second) } else { (second, first) };
         let [_, other_path] = self.used_and_other(first_is_used);
         let defect = match other.defect {
+            Some(reason) if first_is_used && has_head(other.bytes.get(copy.end..)) => {
+                return Err(older_copy(other_path, reason));
+            }
             Some(reason) => Some(self.beside(&copy, first_is_used, reason, &other.bytes)?),
             None if other.end == copy.end => None,
             None => {
@@ -244,7 +252,7 @@ impl RecordLogPlace {
         Ok(copy.into_records(is_first, Some(defect)))
     }
 
-    /// The defect of a copy with these bytes beside a whole one. It is refused if it has more records than that.
+    /// The defect of a copy with these bytes beside a whole one. It is refused if it has a record behind the end of that.
     fn beside(
         &self,
         whole: &Copy,
@@ -254,8 +262,8 @@ impl RecordLogPlace {
     ) -> Result<Defect, RecordLogError> {
         let [_, path] = self.used_and_other(whole_is_first);
         let rest = bytes.get(whole.end..).unwrap_or_default();
-        if record(rest).is_some() {
-            return Err(damaged(path, reason));
+        if (0..rest.len()).any(|offset| rest.get(offset..).and_then(record).is_some()) {
+            return Err(older_copy(path, reason));
         }
         Ok(Defect::new(path, reason))
     }
@@ -401,6 +409,15 @@ async fn write_in_place(disk: &dyn Disk, path: &Path, bytes: Bytes) -> Result<bo
     }
 }
 
+/// Whether bytes begin with what may be the head of a record. One flipped bit among zeros is none.
+fn has_head(bytes: Option<&[u8]>) -> bool {
+    let head = bytes.and_then(|bytes| bytes.split_first_chunk::<4>());
+    head.is_some_and(|(length, rest)| {
+        let checksum = rest.first_chunk::<4>();
+        *length != [0; 4] && checksum.is_some_and(|checksum| *checksum != [0; 4])
+    })
+}
+
 /// The length of the contents of the record that some bytes begin with; `None`: it is not there, or not whole.
 fn record(bytes: &[u8]) -> Option<usize> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
@@ -465,6 +482,11 @@ impl RecordLog {
         }
         ReplaceError::Unchanged(error)
     }
+}
+
+#[cold]
+fn older_copy(path: &Path, reason: String) -> RecordLogError {
+    RecordLogError::OlderCopy { path: path.to_path_buf(), reason }
 }
 
 #[cold]

@@ -267,7 +267,9 @@ async fn load_changes(
         RecordLogError::Disk(error) => ManifestError::Disk(error),
         RecordLogError::Differ { .. } => ManifestError::Differ(error.to_string()),
         RecordLogError::Version { path, version, known } => ManifestError::Version { path, version, known },
-        RecordLogError::Damaged { .. } => ManifestError::DamagedChanges { reason: error.to_string() },
+        RecordLogError::Damaged { .. } | RecordLogError::OlderCopy { .. } => {
+            ManifestError::DamagedChanges { reason: error.to_string() }
+        }
     })?;
     let Some(records) = loaded else {
         return Err(ManifestError::MissingChanges { path: path.to_path_buf() });

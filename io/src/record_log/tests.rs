@@ -380,6 +380,42 @@ fn a_log_is_not_mended_unless_one_copy_is_durable() {
     assert!(block_on(place().mend(&disk, &records)).is_err());
 }
 
+/// An older whole copy beside one with four records, of which one is damaged at each byte in turn: whatever the older one does not have was
+/// appended, and may not be taken for a torn end.
+#[test]
+fn a_damaged_record_with_others_behind_it_is_no_torn_end() {
+    let newer = filled(4).files()[Path::new("/log")].clone();
+    let mut refused = 0;
+    for (count, [harmed, old]) in
+        (0..4).flat_map(|count| [NAMES, ["/log.copy", "/log"]].map(|it| (count, it)))
+    {
+        let older = filled(count).files()[Path::new("/log")].clone();
+        for (byte, bit) in (0..HEADER_BYTES + 4 * 28).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+            let disk = SimulatedDisk::new(1);
+            disk.set_at_rest(Path::new(old), Some(&older));
+            disk.set_at_rest(Path::new(harmed), Some(&newer));
+            assert!(disk.flip_bit(Path::new(harmed), (byte * 8 + bit) as u64));
+            // The last record of the first copy may have been torn by a crash.
+            let may_be_torn = count == 3 && harmed == "/log" && byte >= HEADER_BYTES + 3 * 28;
+            match found(&disk) {
+                Ok((found, defect)) => {
+                    assert!(may_be_torn && found == 3, "{harmed}: {found} of {count}, byte {byte}");
+                    assert!(defect.unwrap().starts_with("/log: "));
+                }
+                Err(error) => {
+                    assert!(!may_be_torn && error.starts_with(&format!("{harmed}: ")), "{error}");
+                    assert!(
+                        error.contains("its copy is older: it does not have all of its records"),
+                        "{error}"
+                    );
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 7_000, "{refused}");
+}
+
 #[test]
 fn copies_with_different_records_are_refused() {
     let disk = filled(2);

@@ -166,6 +166,19 @@ fn an_older_copy_of_the_changes_beside_a_torn_one_is_refused() {
     let end = whole.iter().rposition(|byte| *byte != 0).unwrap();
     assert!(disk.overwrite(&path("manifest.changes-1.copy"), end, &[whole[end] ^ 1]));
     assert!(refusal(&disk).contains("/shard/manifest.changes-1.copy"));
+    // The first record is damaged, and the others are behind it.
+    for copy in ["", ".copy"] {
+        let disk = SimulatedDisk::with_files(1, &disk.files());
+        for name in [CHANGES.to_owned(), format!("{CHANGES}.copy")] {
+            disk.set_at_rest(&path(&name), Some(&older));
+        }
+        let harmed = path(&format!("{CHANGES}{copy}"));
+        disk.set_at_rest(&harmed, Some(&whole));
+        assert!(disk.flip_bit(&harmed, 35 * 8));
+        let error = refusal(&disk);
+        let said = format!("changes of the manifest: {}: the record at byte 25 is damaged", harmed.display());
+        assert!(error.starts_with(&said) && error.contains("its copy is older"), "{error}");
+    }
 }
 
 #[test]
