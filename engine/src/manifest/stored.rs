@@ -10,6 +10,9 @@
 //! 2. by replacing `manifest`,
 //! 3. by removing all other changes.
 //!
+//! While a full disk keeps the second copy from being replaced, step 3 belongs to what must be durable: with its changes, that copy would be a
+//! valid earlier manifest if the first one were lost.
+//!
 //! So wherever a crash comes, the manifest that a start finds has its changes beside it. A change that has no room there, and the first one after
 //! each start, writes the manifest as a whole. So does every one while a full disk keeps one of the copies from being replaced, and one that
 //! the disk does not take there for another reason than want of room: another file may lie on a better part of it.
@@ -46,7 +49,7 @@ const FILE_NAME: &str = "manifest";
 const CHANGES_PREFIX: &str = "manifest.changes-";
 const CHANGES: RecordLogKind = RecordLogKind { magic: *b"HLMC", version: 1 };
 /// The room for changes is half of what the manifest has, within these bounds: then they cost about as much as writing it as a whole.
-const CHANGES_BYTES_MIN: u64 = 16 << 10;
+pub(super) const CHANGES_BYTES_MIN: u64 = 16 << 10;
 const CHANGES_BYTES_MAX: u64 = 1 << 20;
 
 /// The files of a shard's manifest.
@@ -171,33 +174,31 @@ impl ManifestFiles {
     /// Makes this the manifest of the shard. Its sequence must follow that of the present one.
     pub async fn write(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceError> {
         self.replace(disk, manifest).await?;
-        self.remove_other_changes(disk, manifest.sequence).await;
+        self.remove_unneeded_changes(disk, manifest.sequence).await;
         Ok(())
     }
 
-    /// As [`ManifestFiles::write`], but the changes of earlier manifests are still there.
+    /// As [`ManifestFiles::write`], but the changes of earlier manifests may still be there.
     async fn replace(&mut self, disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceError> {
         // None while this goes on, and after it was given up: which manifest is on the disk is unknown then.
         let present = self.changes.take();
-        let bytes = format::encode(manifest);
+        let (number, bytes) = (manifest.sequence, Bytes::from(format::encode(manifest)));
         let room = (bytes.len() as u64 / 2).clamp(CHANGES_BYTES_MIN, CHANGES_BYTES_MAX);
-        let place = changes(&self.directory, manifest.sequence);
-        let log = match self.make_changes(disk, &place, room).await {
-            Ok(log) => log,
-            Err(error) => {
-                self.changes = present;
-                remove_changes(disk, &place).await;
-                return Err(ReplaceError::Unchanged(error));
+        let mut replaced = self.replace_with_room(disk, number, &bytes, room).await;
+        if matches!(&replaced, Err(ReplaceError::Unchanged(error)) if error.is_full()) {
+            // It may be the room for changes that the manifest lacks.
+            replaced = self.replace_with_room(disk, number, &bytes, 0).await;
+        }
+        match replaced {
+            Ok((log, Replaced::Both)) => self.changes = Some(log),
+            Ok((_, Replaced::FirstAlone)) => {
+                self.remove_other_changes(disk, number).await.map_err(ReplaceError::Unknown)?;
+                disk.sync_directory(&self.directory).await.map_err(ReplaceError::Unknown)?;
             }
-        };
-        let whole = TwoCopies::new(&self.directory, FILE_NAME);
-        match whole.replace(disk, Bytes::from(bytes)).await {
-            Ok(Replaced::Both) => self.changes = Some(log),
-            Ok(Replaced::FirstAlone) => {}
             Err(error) => {
                 if matches!(error, ReplaceError::Unchanged(_)) {
                     self.changes = present;
-                    remove_changes(disk, &place).await;
+                    remove_changes(disk, &changes(&self.directory, number)).await;
                 }
                 return Err(error);
             }
@@ -205,27 +206,39 @@ impl ManifestFiles {
         Ok(())
     }
 
-    async fn make_changes(
+    /// Makes the changes of a manifest, with so much room, and then replaces the manifest.
+    async fn replace_with_room(
         &self,
         disk: &dyn Disk,
-        place: &RecordLogPlace,
-        room: u64,
-    ) -> Result<RecordLog, DiskError> {
-        let log = place.create(disk, room).await?;
-        disk.sync_directory(&self.directory).await?;
-        Ok(log)
+        number: u64,
+        bytes: &Bytes,
+        room_bytes: u64,
+    ) -> Result<(RecordLog, Replaced), ReplaceError> {
+        let place = changes(&self.directory, number);
+        let log = place.create(disk, room_bytes).await.map_err(ReplaceError::Unchanged)?;
+        disk.sync_directory(&self.directory).await.map_err(ReplaceError::Unchanged)?;
+        let replaced = TwoCopies::new(&self.directory, FILE_NAME).replace(disk, bytes.clone()).await?;
+        Ok((log, replaced))
     }
 
-    /// Removes the changes of all manifests but that of this number. They mean nothing any more.
-    async fn remove_other_changes(&self, disk: &dyn Disk, number: u64) {
-        match numbers_of_changes(disk, &self.directory).await {
-            Ok(numbers) => {
-                for other in numbers.into_iter().filter(|other| *other != number) {
-                    remove_changes(disk, &changes(&self.directory, other)).await;
-                }
-            }
-            Err(error) => tracing::warn!(%error, "earlier changes of the manifest could not be removed"),
+    /// As [`ManifestFiles::remove_other_changes`], where nothing depends on it.
+    async fn remove_unneeded_changes(&self, disk: &dyn Disk, number: u64) {
+        if let Err(error) = self.remove_other_changes(disk, number).await {
+            tracing::warn!(%error, "earlier changes of the manifest could not be removed");
         }
+    }
+
+    /// Removes the changes of all manifests but that of this number. They mean nothing any more. The removal is not durable. The error is
+    /// the first one.
+    async fn remove_other_changes(&self, disk: &dyn Disk, number: u64) -> Result<(), DiskError> {
+        let mut outcome = Ok(());
+        for other in numbers_of_changes(disk, &self.directory).await? {
+            if other != number {
+                let removed = changes(&self.directory, other).remove(disk).await;
+                outcome = outcome.and(removed);
+            }
+        }
+        outcome
     }
 }
 
@@ -339,7 +352,7 @@ impl StoredManifest {
             (Err(ReplaceError::Unchanged(_)), Some(failure)) => return Err(failure.into()),
             (Err(error), _) => return Err(error.into()),
         }
-        self.files.remove_other_changes(disk, self.contents.sequence).await;
+        self.files.remove_unneeded_changes(disk, self.contents.sequence).await;
         Ok(())
     }
 }

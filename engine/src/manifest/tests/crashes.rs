@@ -230,3 +230,37 @@ fn no_loss_of_power_takes_back_what_a_start_has_read() {
     }
     assert!(ended > 50 && acted > 800, "{ended}, {acted}");
 }
+
+#[test]
+fn the_room_for_changes_is_not_what_an_edit_lacks() {
+    // The least room with which an edit that writes all succeeds, beside the files that are there: for a header of each copy of the
+    // changes, and for both copies of the manifest.
+    let rehearsal = SimulatedDisk::new(1);
+    let (files, contents) = run(async {
+        let mut stored = create(&rehearsal).await;
+        stored.change(&rehearsal, &edit(0, &stored)).await.unwrap();
+        stored.change(&rehearsal, &edit(1, &stored)).await.unwrap();
+        (rehearsal.files(), stored.clone())
+    });
+    let change = edit(2, &contents);
+    let mut after = contents.clone();
+    change.apply(&mut after).unwrap();
+    let least = 2 * (25 + super::super::format::encode(&after).len()) as u64;
+    let room = 2 * super::super::stored::CHANGES_BYTES_MIN;
+    for free_bytes in (least..least + room + 2_000).step_by(97).chain([least - 1]) {
+        let disk = SimulatedDisk::with_files(free_bytes, &files);
+        disk.set_capacity_bytes(disk.used_bytes() + free_bytes);
+        let mut stored = StoredManifest::new(contents.clone(), ManifestFiles::new(directory()));
+        let outcome = run(stored.change(&disk, &change));
+        assert_eq!(outcome.is_ok(), free_bytes >= least, "{free_bytes} of {least}: {outcome:?}");
+        let loaded = load(&disk).unwrap();
+        assert!(loaded.manifest == *stored && !loaded.must_be_written(), "{free_bytes}");
+        // With room again it has changes again.
+        disk.set_capacity_bytes(u64::MAX);
+        for number in 2..5 {
+            run(stored.change(&disk, &edit(number, &stored))).unwrap();
+        }
+        let loaded = load(&disk).unwrap();
+        assert!(loaded.manifest == *stored && !loaded.must_be_written(), "{free_bytes}");
+    }
+}

@@ -3,7 +3,7 @@
 use super::super::format::encode;
 use super::*;
 use crate::invariant::as_in_release;
-use crate::io::{Fault, FileContents, ReplaceError};
+use crate::io::{CrashStyle, Fault, FileContents, ReplaceError};
 
 const CHANGES: &str = "manifest.changes-1";
 
@@ -223,36 +223,67 @@ fn earlier_versions_are_read_and_replaced() {
     }
 }
 
+/// A manifest with a change, and the number of the call that renames the second copy when it is written as a whole.
+fn before_a_renaming() -> (FileContents, Manifest, u64) {
+    let disk = SimulatedDisk::new(1);
+    let contents = run(async {
+        let mut stored = create(&disk).await;
+        let change = any_edit(&mut SplitMix64::new(4), &stored, 3).0;
+        stored.change(&disk, &change).await.unwrap();
+        let mut contents = stored.clone();
+        contents.sequence += 1;
+        contents
+    });
+    let files = disk.files();
+    let renaming = (0..40).find(|point| {
+        let disk = SimulatedDisk::with_files(1, &files);
+        disk.fail_at(*point, Fault::NoSpace);
+        let written = run(ManifestFiles::new(directory()).write(&disk, &contents));
+        written.is_ok() && disk.files()[&path("manifest")] != disk.files()[&path("manifest.copy")]
+    });
+    (files, contents, renaming.unwrap())
+}
+
 #[test]
 fn a_manifest_that_has_one_copy_for_want_of_room_is_written_again() {
-    let disk = SimulatedDisk::new(1);
+    let (files, contents, renaming) = before_a_renaming();
+    let disk = SimulatedDisk::with_files(1, &files);
+    disk.fail_at(renaming, Fault::NoSpace);
     run(async {
-        let mut stored = create(&disk).await;
-        let fill = |stored: &StoredManifest| any_edit(&mut SplitMix64::new(4), stored, 3).0;
-        stored.change(&disk, &fill(&stored)).await.unwrap();
-        // The second renaming of the next replacement.
-        let rehearsed = SimulatedDisk::with_files(1, &disk.files());
-        let renaming = (0..40).find(|point| {
-            let disk = SimulatedDisk::with_files(1, &rehearsed.files());
-            disk.fail_at(*point, Fault::NoSpace);
-            let mut contents = (*stored).clone();
-            contents.sequence += 1;
-            let written = run(ManifestFiles::new(directory()).write(&disk, &contents));
-            written.is_ok() && disk.files()[&path("manifest")] != disk.files()[&path("manifest.copy")]
-        });
-        disk.fail_at(disk.operations() + renaming.unwrap(), Fault::NoSpace);
         let mut files = ManifestFiles::new(directory());
-        let mut contents = (*stored).clone();
-        contents.sequence += 1;
         files.write(&disk, &contents).await.unwrap();
         let mut stored = StoredManifest::new(contents, files);
-        // The loss of the one copy is noticed.
-        let harmed = SimulatedDisk::with_files(1, &disk.files());
-        harmed.set_at_rest(&path("manifest"), None);
-        assert!(refusal(&harmed).contains("manifest.changes-1 and its copy are missing"));
-        stored.change(&disk, &fill(&stored)).await.unwrap();
+        let change = any_edit(&mut SplitMix64::new(4), &stored, 3).0;
+        stored.change(&disk, &change).await.unwrap();
         assert_eq!(disk.files()[&path("manifest")], disk.files()[&path("manifest.copy")]);
     });
+}
+
+#[test]
+fn a_manifest_that_has_one_copy_does_not_fall_back_to_the_other_one() {
+    let (files, contents, renaming) = before_a_renaming();
+    let (mut unknown, mut written) = (0, 0);
+    // Another call fails: the directory is synced and listed, the earlier changes are removed, the directory is synced.
+    for failing in 0..10 {
+        let disk = SimulatedDisk::with_files(1, &files);
+        disk.fail_at(renaming, Fault::NoSpace);
+        disk.fail_at(renaming + 1 + failing, Fault::Error);
+        let outcome = run(ManifestFiles::new(directory()).write(&disk, &contents));
+        disk.restart(CrashStyle::LoseAll, failing);
+        if outcome.is_ok() {
+            written += 1;
+            assert!(load(&disk).unwrap().manifest == contents);
+            // The loss of the one copy is noticed.
+            disk.set_at_rest(&path("manifest"), None);
+            let error = refusal(&disk);
+            assert!(error.contains("manifest.changes-1 and its copy are missing"), "{failing}: {error}");
+        } else {
+            unknown += 1;
+            assert!(matches!(outcome, Err(ReplaceError::Unknown(_))), "{failing}: {outcome:?}");
+            load(&disk).unwrap();
+        }
+    }
+    assert!(unknown >= 5 && written >= 2, "{unknown}, {written}");
 }
 
 /// Makes a change, but gives it up after this number of calls of the disk. Returns whether it has ended before.
