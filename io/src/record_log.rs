@@ -291,7 +291,7 @@ impl RecordLogPlace {
             let reason = format!("it has number {}, not {}", header.number, self.number);
             return useless(Useless::Damaged { reason, bytes: Bytes::new() });
         }
-        Ok(Found::Read(Copy::read(bytes, header.length)))
+        Ok(Found::Read(Copy::read(&bytes, header.length)))
     }
 
     /// Makes the records that were read durable, and gives them to the other copy. Both are written in place, which needs no room that
@@ -374,7 +374,7 @@ impl Header {
 
 impl Copy {
     /// `length`: that of the file, as its header states it.
-    fn read(bytes: Bytes, length: u64) -> Self {
+    fn read(bytes: &Bytes, length: u64) -> Self {
         let is_cut = (bytes.len() as u64) < length;
         let written = bytes.slice(..usize::try_from(length).map_or(bytes.len(), |end| end.min(bytes.len())));
         let (mut records, mut end) = (Vec::new(), HEADER_BYTES);

@@ -14,7 +14,7 @@
 //! Numbers are varints; files and obsolete files are those of `format`. A file that changes goes and comes.
 //!
 //! Invariant: a change fits the manifest that it is applied to: its sequence follows, what goes is there, and what comes is not. A change
-//! that does not fit, of whatever kind, is refused.
+//! that does not fit, of whatever kind, is refused, and changes nothing.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,35 +157,46 @@ impl TableDifference {
         }
     }
 
-    fn apply(&self, id: TableId, manifest: &mut Manifest) -> Result<(), ChangeError> {
+    fn check_fits(&self, id: TableId, manifest: &Manifest) -> Result<(), ChangeError> {
         let misfit = |what| Err(ChangeError::Misfit { what, table: id });
         let added = self.added_files.iter().map(|file| file.directory);
         let mut directories = added.chain(self.added_obsolete.iter().map(|file| file.directory));
         if !directories.all(|number| manifest.has_directory(number)) {
             return misfit("a directory");
         }
-        if manifest.tables.contains_key(&id) == self.is_new {
-            return misfit("the existence");
-        }
-        let table = manifest.tables.entry(id).or_insert_with(|| ManifestTable::new(self.flushed_to));
-        let count = table.files.len();
-        table.files.retain(|file| !self.removed_files.contains(&file.generation));
-        if table.files.len() + self.removed_files.len() != count {
+        let none = ManifestTable::new(self.flushed_to);
+        let table = match (manifest.tables.get(&id), self.is_new) {
+            (Some(table), false) => table,
+            (None, true) => &none,
+            _ => return misfit("the existence"),
+        };
+        let goes = |file: &&ManifestFile| self.removed_files.contains(&file.generation);
+        if table.files.iter().filter(goes).count() != self.removed_files.len() {
             return misfit("a file that goes");
         }
-        table.files.extend(&self.added_files);
-        table.files.sort_by_key(|file| file.generation);
-        if !table.files.is_sorted_by(|one, next| one.generation < next.generation) {
+        let coming: BTreeSet<u64> = self.added_files.iter().map(|file| file.generation).collect();
+        let is_there = |file: &ManifestFile| !goes(&file) && coming.contains(&file.generation);
+        if coming.len() != self.added_files.len() || table.files.iter().any(is_there) {
             return misfit("a file that comes");
         }
-        if !self.removed_obsolete.iter().all(|file| table.obsolete.remove(file)) {
+        if !self.removed_obsolete.is_subset(&table.obsolete) {
             return misfit("an obsolete file that is forgotten");
         }
-        if !self.added_obsolete.iter().all(|file| table.obsolete.insert(*file)) {
+        let is_listed = |file| table.obsolete.contains(file) && !self.removed_obsolete.contains(file);
+        if self.added_obsolete.iter().any(is_listed) {
             return misfit("a new obsolete file");
         }
-        table.flushed_to = self.flushed_to;
         Ok(())
+    }
+
+    /// `table`: what it fits.
+    fn apply(&self, table: &mut ManifestTable) {
+        table.files.retain(|file| !self.removed_files.contains(&file.generation));
+        table.files.extend(&self.added_files);
+        table.files.sort_by_key(|file| file.generation);
+        table.obsolete.retain(|file| !self.removed_obsolete.contains(file));
+        table.obsolete.extend(&self.added_obsolete);
+        table.flushed_to = self.flushed_to;
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -210,32 +221,45 @@ impl TableDifference {
 }
 
 impl Change {
-    /// Changes a manifest. After an error it is of no use.
-    pub fn apply(&self, manifest: &mut Manifest) -> Result<(), ChangeError> {
+    /// An error if it was made from another manifest than this one.
+    pub fn check_fits(&self, manifest: &Manifest) -> Result<(), ChangeError> {
         if self.sequence != manifest.sequence + 1 {
             return Err(ChangeError::Sequence { expected: manifest.sequence + 1, found: self.sequence });
         }
         let misfit = |what, id: &TableId| Err(ChangeError::Misfit { what, table: *id });
         for (id, table) in &self.tables {
             match table {
+                TableChange::Removed if manifest.tables.contains_key(id) => {}
+                TableChange::Removed => return misfit("the removal", id),
+                TableChange::Changed(difference) => difference.check_fits(*id, manifest)?,
+            }
+        }
+        if let Some(id) = self.forgotten.difference(&manifest.dropped).next() {
+            return misfit("an earlier drop", id);
+        }
+        let is_listed = |id: &&TableId| manifest.dropped.contains(id) && !self.forgotten.contains(id);
+        if let Some(id) = self.dropped.iter().find(is_listed) {
+            return misfit("the drop", id);
+        }
+        Ok(())
+    }
+
+    /// Changes a manifest, if it fits.
+    pub fn apply(&self, manifest: &mut Manifest) -> Result<(), ChangeError> {
+        self.check_fits(manifest)?;
+        for (id, table) in &self.tables {
+            match table {
                 TableChange::Removed => {
-                    if manifest.tables.remove(id).is_none() {
-                        return misfit("the removal", id);
-                    }
+                    manifest.tables.remove(id);
                 }
-                TableChange::Changed(difference) => difference.apply(*id, manifest)?,
+                TableChange::Changed(difference) => {
+                    let new = || ManifestTable::new(difference.flushed_to);
+                    difference.apply(manifest.tables.entry(*id).or_insert_with(new));
+                }
             }
         }
-        for id in &self.forgotten {
-            if !manifest.dropped.remove(id) {
-                return misfit("an earlier drop", id);
-            }
-        }
-        for id in &self.dropped {
-            if !manifest.dropped.insert(*id) {
-                return misfit("the drop", id);
-            }
-        }
+        manifest.dropped.retain(|id| !self.forgotten.contains(id));
+        manifest.dropped.extend(&self.dropped);
         manifest.sequence = self.sequence;
         manifest.next_generation = self.next_generation;
         manifest.log_needed_from = self.log_needed_from;

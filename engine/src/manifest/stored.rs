@@ -325,6 +325,7 @@ impl StoredManifest {
     }
 
     async fn make(&mut self, disk: &dyn Disk, change: &Change) -> Result<(), EditError> {
+        change.check_fits(&self.contents).map_err(|error| does_not_fit(&error))?;
         let record = change.encode();
         let log = self.files.changes.as_mut();
         let mut failure = None;

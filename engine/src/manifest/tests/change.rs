@@ -80,7 +80,10 @@ fn a_change_that_does_not_fit_is_refused() {
     let is_refused = |spoil: &dyn Fn(&mut Manifest)| {
         let mut other = before.clone();
         spoil(&mut other);
-        change.apply(&mut other).is_err()
+        let spoilt = other.clone();
+        let is_refused = change.apply(&mut other).is_err();
+        assert!(!is_refused || other == spoilt, "what is refused changes nothing");
+        is_refused
     };
     assert!(!is_refused(&|_| ()));
     let misfits: [&dyn Fn(&mut Manifest); 10] = [

@@ -344,6 +344,32 @@ fn an_edit_that_was_given_up_is_the_last_one() {
     }
 }
 
+#[test]
+fn a_change_that_does_not_fit_leaves_nothing_on_the_disk() {
+    for is_whole in [false, true] {
+        let disk = SimulatedDisk::new(1);
+        run(async {
+            let mut stored = create(&disk).await;
+            let mut edit = ManifestEdit::default();
+            edit.add_table(TABLE, ManifestTable::new(LogPosition::default()));
+            stored.change(&disk, &edit.finish(&stored, 1, 0)).await.unwrap();
+            if is_whole {
+                stored = StoredManifest::new(stored.clone(), ManifestFiles::new(directory()));
+            }
+            let before = (disk.files(), stored.clone());
+            // It was made from a manifest without the table.
+            let mut edit = ManifestEdit::default();
+            edit.add_table(TABLE, ManifestTable::new(LogPosition::default()));
+            let other = Manifest { tables: [].into(), ..stored.clone() };
+            let change = edit.finish(&other, 1, 0);
+            let outcome = as_in_release(|| run(stored.change(&disk, &change)));
+            assert!(matches!(outcome, Err(EditError::Broken(_))), "{outcome:?}");
+            assert!(before == (disk.files(), stored.clone()));
+            assert!(load(&disk).unwrap().manifest == before.1);
+        });
+    }
+}
+
 /// A manifest of 10,000 tables with a file each.
 fn large() -> Manifest {
     let mut manifest = Manifest { sequence: 1, ..Manifest::new() };
