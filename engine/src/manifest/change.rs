@@ -14,7 +14,8 @@
 //! Numbers are varints; files and obsolete files are those of `format`. A file that changes goes and comes.
 //!
 //! Invariant: a change fits the manifest that it is applied to: its sequence follows, what goes is there, and what comes is not. A change
-//! that does not fit, of whatever kind, is refused, and changes nothing.
+//! that does not fit, of whatever kind, is refused, and changes nothing. One exception: the drop of a table that is there fits also if an
+//! earlier table with its id is still listed as dropped. Its entry is the same one, and to refuse it would cost the shard.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,7 +239,8 @@ impl Change {
             return misfit("an earlier drop", id);
         }
         let is_listed = |id: &&TableId| manifest.dropped.contains(id) && !self.forgotten.contains(id);
-        if let Some(id) = self.dropped.iter().find(is_listed) {
+        let is_there = |id: &&TableId| manifest.tables.contains_key(id);
+        if let Some(id) = self.dropped.iter().find(|id| is_listed(id) && !is_there(id)) {
             return misfit("the drop", id);
         }
         Ok(())
@@ -258,7 +260,9 @@ impl Change {
                 }
             }
         }
-        manifest.dropped.retain(|id| !self.forgotten.contains(id));
+        for id in &self.forgotten {
+            manifest.dropped.remove(id);
+        }
         manifest.dropped.extend(&self.dropped);
         manifest.sequence = self.sequence;
         manifest.next_generation = self.next_generation;
