@@ -437,6 +437,9 @@ impl Recovery {
         match self.replace_manifest().await {
             Err(ReplaceError::Unchanged(error)) if error.is_full() && self.can_settle_later() => {
                 tracing::warn!(%error, "the manifest is not brought up to date until there is room");
+                // The first edit writes all of it. Changes that an earlier step has begun are those of the manifest on the disk, which
+                // still lists what is not in memory any more.
+                self.manifest_files = ManifestFiles::new(&self.options.directory);
                 // The log is released only up to where the manifest on the disk says.
                 self.manifest.log_needed_from = self.stored.log_needed_from;
                 Ok(())

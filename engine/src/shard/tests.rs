@@ -38,13 +38,16 @@ async fn open(disk: &SimulatedDisk) -> Rc<Shard> {
     open_with(disk, ShardOptions::new(Path::new("shard"))).await
 }
 
-async fn open_with(disk: &SimulatedDisk, options: ShardOptions) -> Rc<Shard> {
+fn environment(disk: &SimulatedDisk) -> Environment {
     let random = Rc::new(SeededRandom::new(disk.operations()));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(5_000_000));
     let background = Rc::new(InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)));
-    let environment = Environment { disk, background, clock, random };
-    let shard = Shard::open(environment, options).await.unwrap();
+    Environment { disk, background, clock, random }
+}
+
+async fn open_with(disk: &SimulatedDisk, options: ShardOptions) -> Rc<Shard> {
+    let shard = Shard::open(environment(disk), options).await.unwrap();
     shard.create_table(TABLE, TableOptions::default()).await.unwrap();
     shard
 }

@@ -1,7 +1,10 @@
 //! A start on a full disk, after an end in the middle of an edit of the manifest.
 
+use std::task::Poll;
+
 use super::*;
 use crate::io::CrashStyle;
+use crate::manifest::ManifestFiles;
 
 const OTHER: TableId = TableId([8; 16]);
 
@@ -59,4 +62,65 @@ fn a_shard_that_has_ended_in_an_edit_opens_on_a_full_disk() {
         }
     }
     assert!(cut_off > 20 && made > 12, "{cut_off}, {made}");
+}
+
+/// The start writes the manifest, because a copy is damaged. Later it finds no room to take the dropped table out of it.
+#[test]
+fn a_table_is_made_and_dropped_again_after_a_start_whose_disk_has_become_full() {
+    let (mut opened, mut listed) = (0, 0);
+    for calls in 0.. {
+        let disk = SimulatedDisk::new(1);
+        run(async {
+            let shard = open_with(&disk, options()).await;
+            shard.create_table(OTHER, TableOptions::default()).await.unwrap();
+            shard.drop_table(OTHER).await.unwrap();
+        });
+        disk.restart(CrashStyle::KeepAll, 0);
+        assert!(disk.flip_bit(Path::new("shard/manifest.copy"), 100));
+        let end = disk.operations() + calls;
+        let has_become_full = run(async {
+            let mut opening = Box::pin(Shard::open(environment(&disk), options()));
+            let mut early = None;
+            while disk.operations() < end && early.is_none() {
+                early = match futures::poll!(opening.as_mut()) {
+                    Poll::Ready(opened) => Some(opened),
+                    Poll::Pending => None,
+                };
+                // The shard has tasks.
+                tokio::task::yield_now().await;
+            }
+            let has_become_full = early.is_none();
+            disk.set_capacity_bytes(disk.used_bytes());
+            let shard = match early {
+                Some(opened) => opened.unwrap(),
+                // One that refuses to open is another matter.
+                None => match opening.await {
+                    Ok(shard) => shard,
+                    Err(error) => {
+                        assert!(error.is_full(), "{calls}: {error}");
+                        return true;
+                    }
+                },
+            };
+            opened += 1;
+            disk.set_capacity_bytes(u64::MAX);
+            let on_disk = ManifestFiles::load(&disk, Path::new("shard")).await.unwrap().unwrap().manifest;
+            listed += u64::from(on_disk.dropped.contains(&OTHER));
+            shard.create_table(OTHER, TableOptions::default()).await.unwrap();
+            shard.drop_table(OTHER).await.unwrap();
+            shard.create_table(OTHER, TableOptions::default()).await.unwrap();
+            assert_eq!(shard.failure(), None, "{calls}");
+            let on_disk = ManifestFiles::load(&disk, Path::new("shard")).await.unwrap().unwrap().manifest;
+            assert!(on_disk == **shard.manifest.lock().await, "{calls}: memory and disk differ");
+            has_become_full
+        });
+        disk.set_capacity_bytes(u64::MAX);
+        disk.restart(CrashStyle::LoseAll, calls);
+        let shard = run(Shard::open(environment(&disk), options()));
+        assert!(shard.is_ok(), "{calls}: {:?}", shard.err());
+        if !has_become_full {
+            break;
+        }
+    }
+    assert!(opened > 10 && listed > 1, "{opened}, {listed}");
 }
