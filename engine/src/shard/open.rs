@@ -101,6 +101,8 @@ impl Shard {
             outcome = outcome.and(flushed);
         }
         self.is_closed.set(true);
+        // An edit that is under way comes to its end. Those that wait behind it find that the shard is closed.
+        drop(self.manifest.lock().await);
         for task in self.tasks.take() {
             task.abort();
         }
