@@ -189,8 +189,16 @@ impl RecordLogPlace {
     }
 
     /// Reads both copies. `None`: neither exists. Nothing is changed on the disk: the caller mends what was read, or begins a new log if
-    /// [`Records::defect`] says so.
+    /// [`Records::defect`] says so. What cannot be decided is read once more: a bit that only one read flips is no damage, but beside a copy that a
+    /// crash has torn it looks like that.
     pub async fn load(&self, disk: &dyn Disk) -> Result<Option<Records>, RecordLogError> {
+        match self.read(disk).await {
+            Err(_) => self.read(disk).await,
+            read => read,
+        }
+    }
+
+    async fn read(&self, disk: &dyn Disk) -> Result<Option<Records>, RecordLogError> {
         let [first, second] = &self.paths;
         match [self.find(disk, first).await?, self.find(disk, second).await?] {
             [Found::Useless(Useless::Missing), Found::Useless(Useless::Missing)] => Ok(None),

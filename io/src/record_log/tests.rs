@@ -1,7 +1,7 @@
 use futures::executor::block_on;
 
 use super::*;
-use crate::{CrashStyle, DirectDisk, Fault, SimulatedDisk, TwoCopies};
+use crate::{CrashStyle, DirectDisk, Fault, Persistence, ReadCorruption, SimulatedDisk, TwoCopies};
 
 const KIND: RecordLogKind = RecordLogKind { magic: *b"TEST", version: 1 };
 const ROOM: u64 = 200;
@@ -272,6 +272,35 @@ fn ended_in_an_append(first: u64, second: u64, fault: Fault) -> SimulatedDisk {
     });
     disk.restart(CrashStyle::KeepAll, 0);
     disk
+}
+
+#[test]
+fn a_bit_that_one_read_flips_is_no_damage() {
+    // A crash has torn the last record of the first copy, or has come before it was in the second one.
+    let torn = filled(3);
+    assert!(torn.flip_bit(Path::new("/log"), (HEADER_BYTES + 2 * 28 + 12) as u64 * 8));
+    let (mut flipped, mut again) = (0, 0);
+    for (is_torn, seed) in [false, true].into_iter().flat_map(|is_torn| (0..500).map(move |it| (is_torn, it)))
+    {
+        let files = if is_torn { torn.files() } else { filled(3).files() };
+        let disk = SimulatedDisk::with_files(seed, &files);
+        disk.set_at_rest(Path::new("/log.copy"), Some(&filled(2).files()[Path::new("/log")]));
+        disk.set_read_corruption(Some(ReadCorruption {
+            path_contains: String::new(),
+            reads_per_mille: 300,
+            bits_max: 1,
+            persistence: Persistence::Transient,
+        }));
+        let begin = disk.operations();
+        let found = found(&disk);
+        if disk.corrupt_reads() == 1 {
+            flipped += 1;
+            again += u64::from(disk.operations() - begin > 2);
+            let (count, _) = found.unwrap_or_else(|error| panic!("{is_torn}, {seed}: {error}"));
+            assert!(count == 2 || (!is_torn && count == 3), "{count}");
+        }
+    }
+    assert!(flipped > 200 && again > 50, "{flipped}, {again}");
 }
 
 #[test]
