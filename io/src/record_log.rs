@@ -36,6 +36,9 @@
 //! one copy is torn again, and when neither copy has a trace of the record, the append has never happened. That also holds after a failed
 //! sync: what must be durable then are the zeros, which were written after it, and not what it may have lost. The log takes no more
 //! records then, nor after an append that was given up.
+//!
+//! A file system that writes no place twice may have no room for an append, and then none for the zeros either. So where no sync has
+//! failed, a copy that reads as zeros is as good as one that they were written to.
 
 #[cfg(test)]
 mod tests;
@@ -71,6 +74,7 @@ pub struct RecordLogPlace {
 
 /// A log that takes records.
 pub struct RecordLog {
+    paths: [PathBuf; 2],
     files: [Arc<dyn DiskFile>; 2],
     /// The number in its header.
     number: u64,
@@ -174,8 +178,8 @@ impl RecordLogPlace {
         for file in &files {
             file.write_and_sync_at(0, self.header(length)).await?;
         }
-        let (number, end) = (self.number, HEADER_BYTES as u64);
-        Ok(RecordLog { files, number, count: 0, end, length, takes_records: true })
+        let (paths, number, end) = (self.paths.clone(), self.number, HEADER_BYTES as u64);
+        Ok(RecordLog { paths, files, number, count: 0, end, length, takes_records: true })
     }
 
     fn header(&self, length: u64) -> Bytes {
@@ -455,18 +459,16 @@ impl RecordLog {
     }
 
     /// Appends a record for which [`RecordLog::has_room`] is true. Only one append may run at a time.
-    pub async fn append(&mut self, contents: &[u8]) -> Result<(), ReplaceError> {
+    pub async fn append(&mut self, disk: &dyn Disk, contents: &[u8]) -> Result<(), ReplaceError> {
         // Also if it is given up: then its parts are there, and nothing may be written over them.
         self.takes_records = false;
         let length = (contents.len() as u32).to_le_bytes();
         let checksum = record_checksum(length, contents).to_le_bytes();
         let record = Bytes::from([&length[..], &checksum, contents].concat());
-        let [first, second] = &self.files;
-        if let Err(error) = first.write_and_sync_at(self.end, record.clone()).await {
-            return Err(self.take_back(&[first], record.len(), error).await);
-        }
-        if let Err(error) = second.write_and_sync_at(self.end, record.clone()).await {
-            return Err(self.take_back(&[second, first], record.len(), error).await);
+        for (index, file) in self.files.iter().enumerate() {
+            if let Err(error) = file.write_and_sync_at(self.end, record.clone()).await {
+                return Err(self.take_back(disk, index, record.len(), error).await);
+            }
         }
         self.end += record.len() as u64;
         self.count += 1;
@@ -474,21 +476,37 @@ impl RecordLog {
         Ok(())
     }
 
-    /// Writes zeros over a record whose append has failed, in this order of the files.
+    /// Writes zeros over a record whose append has failed at this copy: there, and then in the one before it.
     async fn take_back(
         &self,
-        files: &[&Arc<dyn DiskFile>],
+        disk: &dyn Disk,
+        failed: usize,
         record_bytes: usize,
         error: DiskError,
     ) -> ReplaceError {
-        for file in files {
+        for (path, file) in self.paths.iter().zip(&self.files).take(failed + 1).rev() {
             let zeros = Bytes::from(vec![0; record_bytes]);
-            if let Err(next) = file.write_and_sync_at(self.end, zeros).await {
+            let mut written = file.write_and_sync_at(self.end, zeros).await;
+            let may_be_zeros = !error.is_sync();
+            if matches!(&written, Err(next) if may_be_zeros && next.is_full() && !next.is_sync())
+                && self.has_zeros(disk, path, record_bytes).await
+            {
+                written = file.sync_data().await;
+            }
+            if let Err(next) = written {
                 tracing::warn!(error = %next, "a record that could not be written could not be taken back either");
                 return ReplaceError::Unknown(error);
             }
         }
         ReplaceError::Unchanged(error)
+    }
+
+    /// Whether a copy reads as zeros where the next record goes.
+    async fn has_zeros(&self, disk: &dyn Disk, path: &Path, record_bytes: usize) -> bool {
+        let Ok(bytes) = disk.read(path).await else { return false };
+        let rest = usize::try_from(self.end).ok().and_then(|end| bytes.get(end..));
+        let place = rest.and_then(|rest| rest.get(..record_bytes));
+        place.is_some_and(|place| place.iter().all(|byte| *byte == 0))
     }
 }
 

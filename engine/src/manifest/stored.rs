@@ -334,7 +334,7 @@ impl StoredManifest {
             if number + count != self.contents.sequence {
                 return Err(EditError::Broken(broken!("the changes on the disk lead to the manifest")));
             }
-            match log.append(&record).await {
+            match log.append(disk, &record).await {
                 Ok(()) => return change.apply(&mut self.contents).map_err(|error| does_not_fit(&error)),
                 Err(ReplaceError::Unchanged(error)) if error.is_full() => {
                     return Err(ReplaceError::Unchanged(error).into());

@@ -28,7 +28,7 @@ fn filled(count: usize) -> SimulatedDisk {
     block_on(async {
         let mut log = create(&disk, ROOM).await.unwrap();
         for number in 0..count {
-            log.append(&[number as u8 + 1; 20]).await.unwrap();
+            log.append(&disk, &[number as u8 + 1; 20]).await.unwrap();
         }
     });
     disk
@@ -77,7 +77,7 @@ fn every_appended_record_is_there_wherever_a_crash_comes() {
                     let mut log = create(&disk, 4_000).await.map_err(drop)?;
                     is_made = true;
                     for number in 0..6 {
-                        log.append(&contents(number)).await.map_err(drop)?;
+                        log.append(&disk, &contents(number)).await.map_err(drop)?;
                         appended += 1;
                     }
                     Ok(())
@@ -116,7 +116,7 @@ fn an_append_that_fails_has_not_happened_or_its_outcome_is_unknown() {
                 let disk = SimulatedDisk::new(index as u64);
                 let outcome = block_on(async {
                     let mut log = create(&disk, 4_000).await.unwrap();
-                    log.append(&contents(0)).await.unwrap();
+                    log.append(&disk, &contents(0)).await.unwrap();
                     let begin = disk.operations();
                     disk.fail_at(begin + first, fault);
                     match second {
@@ -124,7 +124,7 @@ fn an_append_that_fails_has_not_happened_or_its_outcome_is_unknown() {
                         1 | 2 => disk.fail_at(begin + first + second, fault),
                         _ => disk.crash_at(begin + first + second - 2),
                     }
-                    let outcome = log.append(&contents(2)).await;
+                    let outcome = log.append(&disk, &contents(2)).await;
                     disk.clear_faults();
                     assert!(!log.has_room(1) || outcome.is_ok(), "it takes no more records");
                     outcome
@@ -148,16 +148,55 @@ fn an_append_that_fails_has_not_happened_or_its_outcome_is_unknown() {
     assert!(unchanged > 50 && unknown > 50, "{unchanged}, {unknown}");
 }
 
+/// A file system that writes no place twice needs room for the zeros too.
+#[test]
+fn an_append_is_taken_back_though_there_is_no_room_for_zeros_either() {
+    let (mut unchanged, mut unknown) = ([0, 0], 0);
+    for first in 0..4 {
+        for seed in 0..100 {
+            for style in CrashStyle::ALL {
+                let disk = SimulatedDisk::new(seed);
+                let outcome = block_on(async {
+                    let mut log = create(&disk, 4_000).await.unwrap();
+                    log.append(&disk, &contents(0)).await.unwrap();
+                    let begin = disk.operations() + first;
+                    disk.fail_at(begin, Fault::NoSpace);
+                    disk.fail_at(begin + 1, Fault::NoSpace);
+                    log.append(&disk, &contents(3)).await
+                });
+                disk.restart(style, seed);
+                let (count, defect) = found(&disk).unwrap();
+                match outcome {
+                    Err(ReplaceError::Unchanged(error)) => {
+                        assert!(
+                            error.is_full() && !error.is_sync(),
+                            "the failed sync may have lost anything"
+                        );
+                        assert_eq!((count, defect), (1, None), "{first}, {seed}, {style:?}");
+                        unchanged[first as usize / 2] += 1;
+                    }
+                    Err(ReplaceError::Unknown(_)) => {
+                        assert!(count == 1 || count == 2);
+                        unknown += 1;
+                    }
+                    Ok(()) => panic!("it has failed"),
+                }
+            }
+        }
+    }
+    assert!(unchanged[0] > 50 && unchanged[1] > 50 && unknown > 1_000, "{unchanged:?}, {unknown}");
+}
+
 #[test]
 fn an_append_that_is_given_up_ends_the_log() {
     let disk = SimulatedDisk::new(1);
     block_on(async {
         let mut log = create(&disk, ROOM).await.unwrap();
         assert!(log.has_room(1));
-        drop(log.append(b"given up"));
+        drop(log.append(&disk, b"given up"));
         assert!(log.has_room(1), "it has not begun");
         let begin = disk.operations();
-        let mut append = Box::pin(log.append(b"given up"));
+        let mut append = Box::pin(log.append(&disk, b"given up"));
         while disk.operations() == begin {
             assert!(futures::poll!(append.as_mut()).is_pending());
         }
@@ -236,45 +275,6 @@ fn a_medium_that_fails_costs_one_copy() {
 }
 
 #[test]
-fn an_older_whole_copy_beside_a_damaged_newer_one_is_refused() {
-    let older = filled(1).files()[Path::new("/log")].clone();
-    for [harmed, old] in [NAMES, ["/log.copy", "/log"]] {
-        let disk = filled(3);
-        disk.set_at_rest(Path::new(old), Some(&older));
-        // The last record of the newer one is damaged. The one before it is not in the older one.
-        assert!(disk.flip_bit(Path::new(harmed), (HEADER_BYTES + 2 * 28 + 12) as u64 * 8));
-        assert!(found(&disk).unwrap_err().starts_with(&format!("{harmed}: ")));
-    }
-}
-
-/// A disk on which the second append was cut off or has failed, and then the process has ended. The system has kept everything, also
-/// what was not synced and what a failed sync has lost. `first`: the call of the append with which it began, `second`: what came while
-/// the append was taken back.
-fn ended_in_an_append(first: u64, second: u64, fault: Fault) -> SimulatedDisk {
-    let disk = SimulatedDisk::new(first * 10 + second);
-    block_on(async {
-        let mut log = create(&disk, 4_000).await.unwrap();
-        log.append(&contents(0)).await.unwrap();
-        let begin = disk.operations() + first;
-        match second {
-            0 => disk.crash_at(begin),
-            1 => disk.fail_at(begin, fault),
-            2..5 => {
-                disk.fail_at(begin, fault);
-                disk.fail_at(begin + second - 1, fault);
-            }
-            _ => {
-                disk.fail_at(begin, fault);
-                disk.crash_at(begin + second - 4);
-            }
-        }
-        assert!(log.append(&contents(2)).await.is_err());
-    });
-    disk.restart(CrashStyle::KeepAll, 0);
-    disk
-}
-
-#[test]
 fn a_bit_that_one_read_flips_is_no_damage() {
     // A crash has torn the last record of the first copy, or has come before it was in the second one.
     let torn = filled(3);
@@ -301,6 +301,45 @@ fn a_bit_that_one_read_flips_is_no_damage() {
         }
     }
     assert!(flipped > 200 && again > 50, "{flipped}, {again}");
+}
+
+#[test]
+fn an_older_whole_copy_beside_a_damaged_newer_one_is_refused() {
+    let older = filled(1).files()[Path::new("/log")].clone();
+    for [harmed, old] in [NAMES, ["/log.copy", "/log"]] {
+        let disk = filled(3);
+        disk.set_at_rest(Path::new(old), Some(&older));
+        // The last record of the newer one is damaged. The one before it is not in the older one.
+        assert!(disk.flip_bit(Path::new(harmed), (HEADER_BYTES + 2 * 28 + 12) as u64 * 8));
+        assert!(found(&disk).unwrap_err().starts_with(&format!("{harmed}: ")));
+    }
+}
+
+/// A disk on which the second append was cut off or has failed, and then the process has ended. The system has kept everything, also
+/// what was not synced and what a failed sync has lost. `first`: the call of the append with which it began, `second`: what came while
+/// the append was taken back.
+fn ended_in_an_append(first: u64, second: u64, fault: Fault) -> SimulatedDisk {
+    let disk = SimulatedDisk::new(first * 10 + second);
+    block_on(async {
+        let mut log = create(&disk, 4_000).await.unwrap();
+        log.append(&disk, &contents(0)).await.unwrap();
+        let begin = disk.operations() + first;
+        match second {
+            0 => disk.crash_at(begin),
+            1 => disk.fail_at(begin, fault),
+            2..5 => {
+                disk.fail_at(begin, fault);
+                disk.fail_at(begin + second - 1, fault);
+            }
+            _ => {
+                disk.fail_at(begin, fault);
+                disk.crash_at(begin + second - 4);
+            }
+        }
+        assert!(log.append(&disk, &contents(2)).await.is_err());
+    });
+    disk.restart(CrashStyle::KeepAll, 0);
+    disk
 }
 
 #[test]
@@ -451,7 +490,7 @@ fn copies_with_different_records_are_refused() {
     let other = SimulatedDisk::new(1);
     block_on(async {
         let mut log = create(&other, ROOM).await.unwrap();
-        log.append(b"another history").await.unwrap();
+        log.append(&other, b"another history").await.unwrap();
     });
     disk.set_at_rest(Path::new("/log"), Some(&other.files()[Path::new("/log")]));
     assert!(found(&disk).unwrap_err().contains("/log and /log.copy have different records"));
@@ -482,7 +521,7 @@ fn a_log_on_a_full_disk_has_no_room() {
     let mut log = block_on(create(&disk, ROOM)).unwrap();
     let mut count = 0;
     while log.has_room(20) {
-        block_on(log.append(&[1; 20])).unwrap();
+        block_on(log.append(&disk, &[1; 20])).unwrap();
         count += 1;
     }
     assert_eq!(count, ROOM / 28);
@@ -500,7 +539,7 @@ fn a_real_disk_keeps_a_log() {
             let mut log = place.create(&disk, 4_000).await.unwrap();
             for number in 0..3 {
                 assert!(log.has_room(contents(number).len()));
-                log.append(&contents(number)).await.unwrap();
+                log.append(&disk, &contents(number)).await.unwrap();
             }
             assert!(place.has_records(&disk).await.unwrap());
             let records = place.load(&disk).await.unwrap().unwrap();
