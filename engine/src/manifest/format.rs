@@ -63,6 +63,11 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
     out
 }
 
+/// Whether this may be a copy of an old version, also a damaged one.
+pub(super) fn may_be_old(bytes: &[u8]) -> bool {
+    bytes.strip_prefix(&MAGIC).is_some_and(|rest| rest.first().is_some_and(|version| *version < VERSION))
+}
+
 pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<Decoded, Unusable<ManifestError>> {
     let damaged = |reason| Unusable::Damaged(ManifestError::Damaged { path: path.to_path_buf(), reason });
     let mut reader = Reader::new(bytes);

@@ -21,14 +21,20 @@
 //! given up, or whose outcome is unknown, memory and disk may differ. No other change follows until the next start has read the disk.
 //!
 //! A start reads what may be in the memory of the system only. So it mends the changes ([`Loaded::mend`]) before it depends on them: what a
-//! crash might take back is durable then, and both copies are equal. That needs no room. It does not write the manifest as a whole unless
-//! there is more to be mended.
+//! crash might take back is durable then, the names of the files too, and both copies are equal. That needs no room. It does not write the manifest
+//! as a whole unless there is more to be mended.
+//!
+//! If it must and the disk is full, one copy of each file is enough ([`ManifestFiles::rely_on_one_copy`]). As after the renaming of one copy, the
+//! other one must then not be a valid earlier manifest, so all other changes are removed first. That is no help against a copy of an
+//! earlier version, which needs no changes: with one the start is refused.
 //!
 //! A manifest that is older than what the shard has done must not be used: it would take files in use for unknown ones. A start refuses
 //! * a manifest whose changes are missing: later changes were there, or it would have them;
 //! * changes of a higher number that has records, or is not the next one: a later manifest was there. Without records and with the next number
 //!   they are what a crash in step 1 has left.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -69,6 +75,11 @@ pub(crate) struct Loaded {
     pub defect_of_changes: Option<Defect>,
     /// The version is old.
     pub is_old: bool,
+    directory: PathBuf,
+    /// The number of the manifest as a whole.
+    number: u64,
+    /// A copy of the manifest as a whole may be of an old version.
+    may_have_old_copy: bool,
     /// The changes that were applied to the manifest as a whole.
     changes: Option<(RecordLogPlace, Records)>,
     /// No crash takes back what was read.
@@ -81,8 +92,11 @@ impl Loaded {
         self.defect.iter().chain(&self.defect_of_changes)
     }
 
-    /// Makes the changes durable, and mends a copy of them where it lies. Nothing may depend on the manifest before that.
+    /// Makes the changes and the names of the files durable, and mends a copy of the changes where it lies. Nothing may depend on the manifest
+    /// before that.
     pub async fn mend(&mut self, disk: &dyn Disk) -> Result<(), DiskError> {
+        // A process that has ended may have given the files their names, and not have synced them.
+        disk.sync_directory(&self.directory).await?;
         if let Some((place, records)) = &self.changes {
             let mended = place.mend(disk, records).await?;
             self.defect_of_changes = mended.defect;
@@ -96,9 +110,10 @@ impl Loaded {
         self.is_old || self.defects().next().is_some()
     }
 
-    /// Whether it may be used, though it must be written, until there is room for that: one copy of the changes is enough.
+    /// Whether it may be used, though it must be written, until there is room for that. The manifest as a whole must have changes, and so must
+    /// its other copy, which might be what a later start finds.
     pub fn can_wait_for_room(&self) -> bool {
-        self.is_durable && !self.is_old && self.defect.is_none()
+        self.is_durable && !self.may_have_old_copy
     }
 }
 
@@ -143,7 +158,12 @@ impl ManifestFiles {
 
     /// Reads the manifest of the shard in `directory`; `None` if there is neither copy. Nothing is changed on the disk.
     pub async fn load(disk: &dyn Disk, directory: &Path) -> Result<Option<Loaded>, ManifestError> {
+        // Copies that are nothing without their changes.
+        let with_changes = RefCell::new(BTreeSet::new());
         let decode = |path: &Path, bytes: &Bytes| {
+            if !format::may_be_old(bytes) {
+                with_changes.borrow_mut().insert(path.to_path_buf());
+            }
             let decoded = format::decode(bytes, path)?;
             Ok((decoded.manifest.sequence, decoded))
         };
@@ -167,8 +187,30 @@ impl ManifestFiles {
         }
         let defect_of_changes = changes_of_it.as_ref().and_then(|(_, records)| records.defect.clone());
         let (defect, is_old) = (newest.defect, !has_changes);
-        let (changes, is_durable) = (changes_of_it, false);
-        Ok(Some(Loaded { manifest, defect, defect_of_changes, is_old, changes, is_durable }))
+        let with_changes = with_changes.into_inner();
+        let may_be_old = |defect: &Defect| !defect.is_missing && !with_changes.contains(&defect.path);
+        let may_have_old_copy = is_old || defect.as_ref().is_some_and(may_be_old);
+        Ok(Some(Loaded {
+            manifest,
+            defect,
+            defect_of_changes,
+            is_old,
+            directory: directory.to_path_buf(),
+            number,
+            may_have_old_copy,
+            changes: changes_of_it,
+            is_durable: false,
+        }))
+    }
+
+    /// Makes sure that no later start falls back to the other copy of what was read, which
+    /// [can wait for room](Loaded::can_wait_for_room).
+    pub async fn rely_on_one_copy(&self, disk: &dyn Disk, loaded: &Loaded) -> Result<(), DiskError> {
+        if loaded.defect.is_none() {
+            return Ok(());
+        }
+        self.remove_other_changes(disk, loaded.number).await?;
+        disk.sync_directory(&self.directory).await
     }
 
     /// Makes this the manifest of the shard. Its sequence must follow that of the present one.

@@ -2,8 +2,8 @@
 //!
 //! Steps of a start:
 //!
-//! 1. The manifest is read. Its changes are made durable, and a harmed copy of them is mended. It is written again if a copy is not as it
-//!    should be then, or its version is old. If the disk is full, one copy of the changes is enough.
+//! 1. The manifest is read. What was read is made durable, and a harmed copy of its changes is mended. It is written again if a copy is not as
+//!    it should be then, or its version is old. If the disk is full, one copy of each file is enough, unless one of them is of an old version.
 //! 2. What else lies in the directory is looked at ([`Remains::find`]).
 //! 3. The files that the manifest names are opened, and the log is replayed. A start that fails until here has changed nothing but the
 //!    copies of the manifest.
@@ -164,7 +164,8 @@ impl Recovery {
         if recovery.manifest.sequence == 0 {
             recovery.list_dropped_tables().await?;
         }
-        loaded.mend(&*recovery.environment.disk).await.map_err(ManifestError::Disk)?;
+        let disk = Arc::clone(&recovery.environment.disk);
+        loaded.mend(&*disk).await.map_err(ManifestError::Disk)?;
         // New directories are named before anything is written there: what a crash leaves must not look foreign.
         let has_new = recovery.directories.has_new();
         if has_new || loaded.must_be_written() {
@@ -172,7 +173,9 @@ impl Recovery {
                 Err(ReplaceError::Unchanged(error))
                     if error.is_full() && !has_new && loaded.can_wait_for_room() =>
                 {
-                    tracing::warn!(%error, "a copy of the manifest's changes is not mended until there is room");
+                    tracing::warn!(%error, "a copy of the manifest is not written again until there is room");
+                    let relied = recovery.manifest_files.rely_on_one_copy(&*disk, &loaded).await;
+                    relied.map_err(ManifestError::Disk)?;
                 }
                 replaced => replaced.map_err(|error| ManifestError::Disk(error.into_disk_error()))?,
             }

@@ -181,16 +181,60 @@ fn an_older_copy_of_the_changes_beside_a_torn_one_is_refused() {
     }
 }
 
+/// The sample as version 2 had it.
+fn of_version_2() -> Vec<u8> {
+    let mut old = encode(&sample());
+    let body = [&[2], &old[9..]].concat();
+    old[4..9].copy_from_slice(&[&[2], &crc32fast::hash(&body).to_le_bytes()[..]].concat());
+    old
+}
+
+/// A copy of version 2 is a valid manifest without its changes.
+#[test]
+fn a_harmed_copy_of_the_manifest_can_wait_for_room_unless_it_is_of_version_2() {
+    let written = SimulatedDisk::new(1);
+    run(written.create_directory(directory())).unwrap();
+    let contents = Manifest { sequence: 7, ..sample() };
+    run(ManifestFiles::new(directory()).write(&written, &contents)).unwrap();
+    let damaged = |mut bytes: Vec<u8>| {
+        *bytes.last_mut().unwrap() ^= 1;
+        Some(bytes)
+    };
+    let harms = [
+        (None, true),
+        (Some(encode(&sample())), true),
+        (damaged(encode(&sample())), true),
+        (Some(b"rubbish".to_vec()), true),
+        (Some(Vec::new()), true),
+        (Some(of_version_2()), false),
+        (damaged(of_version_2()), false),
+    ];
+    for name in ["manifest", "manifest.copy"] {
+        for (number, (harm, can_wait)) in harms.iter().enumerate() {
+            let disk = SimulatedDisk::with_files(1, &written.files());
+            disk.set_at_rest(&path(name), harm.as_deref());
+            let mut loaded = load(&disk).unwrap();
+            assert!(loaded.manifest == contents && loaded.must_be_written());
+            assert!(!loaded.can_wait_for_room(), "it may not be durable");
+            run(loaded.mend(&disk)).unwrap();
+            assert_eq!(loaded.can_wait_for_room(), *can_wait, "{name}, {number}");
+        }
+    }
+    // One that cannot be read may be of version 2.
+    written.set_bad_medium(Some("/manifest.copy"));
+    let mut loaded = load(&written).unwrap();
+    run(loaded.mend(&written)).unwrap();
+    assert!(!loaded.can_wait_for_room());
+}
+
 #[test]
 fn earlier_versions_are_read_and_replaced() {
     for version in [1, 2] {
         let disk = SimulatedDisk::new(1);
         run(disk.create_directory(directory())).unwrap();
-        let mut old = encode(&sample());
+        let mut old = of_version_2();
         let mut expected = sample();
         if version == 2 {
-            let body = [&[2], &old[9..]].concat();
-            old[4..9].copy_from_slice(&[&[2], &crc32fast::hash(&body).to_le_bytes()[..]].concat());
             disk.set_at_rest(&path("manifest.copy"), Some(&old));
         } else {
             old = b"HLMF\x01".to_vec();

@@ -124,3 +124,59 @@ fn a_table_is_made_and_dropped_again_after_a_start_whose_disk_has_become_full() 
     }
     assert!(opened > 10 && listed > 1, "{opened}, {listed}");
 }
+
+#[test]
+fn a_shard_opens_on_a_full_disk_if_a_copy_of_its_manifest_is_harmed() {
+    let directory = Path::new("shard");
+    let disk = SimulatedDisk::new(1);
+    run(async {
+        let shard = open_with(&disk, options()).await;
+        write(&shard, 1, Load::Logged).unwrap();
+        shard.flush(TABLE).await.unwrap();
+    });
+    let earlier = disk.files();
+    disk.restart(CrashStyle::KeepAll, 0);
+    // A start whose last step writes the manifest, and no edit after it: the changes of the later manifest are empty.
+    run(async { drop(open_with(&disk, options()).await) });
+    disk.restart(CrashStyle::KeepAll, 0);
+    let files = disk.files();
+    assert!(earlier[&directory.join("manifest")] != files[&directory.join("manifest")]);
+    let earlier: Vec<_> = earlier.iter().filter(|(path, _)| path.starts_with(directory)).collect();
+    let is_changes = |path: &Path| path.to_string_lossy().contains("manifest.changes-");
+    for [harmed, used] in [["manifest", "manifest.copy"], ["manifest.copy", "manifest"]] {
+        let [harmed, used] = [harmed, used].map(|name| directory.join(name));
+        let (_, older) = earlier.iter().find(|(path, _)| **path == harmed).unwrap();
+        for harm in [None, Some(&b"rubbish"[..]), Some(older.as_slice())] {
+            let disk = SimulatedDisk::with_files(1, &files);
+            disk.set_at_rest(&harmed, harm);
+            // With its changes the older one is a valid manifest.
+            for (path, contents) in earlier.iter().filter(|(path, _)| is_changes(path)) {
+                disk.set_at_rest(path, Some(contents));
+            }
+            // What is freed goes to others.
+            disk.set_capacity_bytes(0);
+            for start in 0..2 {
+                run(async {
+                    let shard = open_with(&disk, options()).await;
+                    assert_eq!(rows(&shard).unwrap(), 1);
+                });
+                disk.restart(CrashStyle::LoseAll, start);
+                let loaded = run(ManifestFiles::load(&disk, directory)).unwrap().unwrap();
+                assert!(loaded.defect.is_some(), "there was no room to write it");
+            }
+            // The loss of the one copy is noticed.
+            let lost = SimulatedDisk::with_files(1, &disk.files());
+            lost.set_at_rest(&used, None);
+            let refused = run(Shard::open(environment(&lost), options()));
+            assert!(matches!(refused, Err(EngineError::Manifest(_))), "{:?}", refused.err());
+            disk.set_capacity_bytes(u64::MAX);
+            run(async {
+                let shard = open_with(&disk, options()).await;
+                shard.create_table(OTHER, TableOptions::default()).await.unwrap();
+            });
+            disk.restart(CrashStyle::LoseAll, 2);
+            let loaded = run(ManifestFiles::load(&disk, directory)).unwrap().unwrap();
+            assert!(loaded.defect.is_none() && loaded.manifest.tables.contains_key(&OTHER));
+        }
+    }
+}
