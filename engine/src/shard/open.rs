@@ -11,6 +11,7 @@
 //! 5. The manifest is written with what these steps have changed.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -44,6 +45,7 @@ use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
 use crate::io::{Disk, DiskLock, Environment, ReplaceError};
 use crate::manifest::{FileId, Manifest, ManifestError, ManifestFiles, StoredManifest};
+use crate::memtable::Memtable;
 use crate::mutation::{MutationRef, TableId};
 use crate::table::{BlockCache, TableReader};
 
@@ -88,18 +90,15 @@ impl Shard {
         Recovery::begin(environment, options).await?.open(lock).await
     }
 
-    /// Flushes all tables, so that the next start has nothing to replay, and stops. Afterwards only reads work.
+    /// Flushes tables, so that the next start has less to replay, and stops. Afterwards only reads work. All rows that are not in the commit
+    /// log are flushed; of the others as many as [`ShardOptions::close_flush_max`] allows, those with the largest memtables first.
     pub async fn close(&self) -> Result<(), EngineError> {
         if self.is_closed.get() {
             return Ok(());
         }
-        let mut outcome = Ok(());
         self.is_closing.set(true);
         self.flush_hurries.store(true, Ordering::Relaxed);
-        for table in self.all_tables() {
-            let flushed = self.flush(table.id).await;
-            outcome = outcome.and(flushed);
-        }
+        let outcome = self.flush_to_close().await;
         self.is_closed.set(true);
         // An edit that is under way comes to its end. Those that wait behind it find that the shard is closed.
         drop(self.manifest.lock().await);
@@ -108,6 +107,33 @@ impl Shard {
         }
         self.signals.space.notify_waiters();
         outcome.and(self.log.close().await.map_err(EngineError::from))
+    }
+
+    async fn flush_to_close(&self) -> Result<(), EngineError> {
+        let memory = |table: &TableState| {
+            let mut bytes = 0;
+            table.for_each_memtable(|memtable| bytes += memtable.read(Memtable::size_bytes));
+            bytes
+        };
+        let mut tables = self.all_tables();
+        tables.retain(|table| !table.has_empty_memtables());
+        tables.sort_by_cached_key(|table| Reverse((table.has_unlogged.get(), memory(table))));
+        let (clock, mut outcome, mut left_tables) = (&self.environment.clock, Ok(()), 0_u64);
+        let end = clock.monotonic() + self.options.close_flush_max;
+        for table in tables {
+            if table.has_unlogged.get() || clock.monotonic() < end {
+                outcome = outcome.and(self.flush(table.id).await);
+            } else {
+                left_tables += 1;
+            }
+        }
+        if left_tables > 0 {
+            tracing::info!(
+                tables = left_tables,
+                "the next start reads the newest rows of tables from the commit log"
+            );
+        }
+        outcome
     }
 }
 

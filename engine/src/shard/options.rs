@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::attachment::Attachment;
 use super::quarantine::Quarantine;
@@ -40,6 +41,8 @@ pub struct ShardOptions {
     pub large_compaction_bytes: u64,
     /// When writes are slowed because compactions are behind.
     pub backlog: BacklogLimits,
+    /// How long [`Shard::close`](super::Shard::close) begins flushes of what the commit log has.
+    pub close_flush_max: Duration,
     /// Whether files of flushes are linked into `backups`, for tables that have [`TableOptions::backup_notes`].
     pub keeps_backups: bool,
     /// The room on the disk. All shards of a node on the same disk share one.
@@ -66,6 +69,7 @@ impl ShardOptions {
             compaction_bytes_per_second: Some(64 << 20),
             large_compaction_bytes: 256 << 20,
             backlog: BacklogLimits::default(),
+            close_flush_max: Duration::from_secs(10),
             keeps_backups: false,
             reserve: DiskReserve::new(ReserveSize::AtMostATenth(reserve)),
         }

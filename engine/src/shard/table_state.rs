@@ -88,6 +88,8 @@ pub(super) struct TableState {
     pub lacks_room: Cell<bool>,
     /// How far compaction is behind. `None`: the table is not compacted now.
     pub backlog: Cell<Option<Backlog>>,
+    /// Whether a memtable may have rows that are not in the commit log.
+    pub has_unlogged: Cell<bool>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
 }
@@ -128,6 +130,7 @@ impl TableState {
             merging: RefCell::default(),
             lacks_room: Cell::new(false),
             backlog: Cell::new(None),
+            has_unlogged: Cell::new(false),
             flushing: Mutex::new(()),
         }
     }

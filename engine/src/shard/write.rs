@@ -62,6 +62,7 @@ impl Shard {
         } else if let Some(failure) = self.log.failure() {
             return Err(EngineError::Refusing(failure.to_string()));
         } else {
+            table.has_unlogged.set(true);
             None
         };
         if table.must_freeze_before(&valid, &self.options) {
