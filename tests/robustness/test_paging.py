@@ -282,6 +282,45 @@ def test_distinct_names_each_partition_once_though_a_column_was_dropped(node):
         assert sorted(distinct) == list(range(30))
 
 
+def test_partitions_of_statics_only_are_not_lost_where_a_page_ends_early(node):
+    """Between them lie large partitions without a match: pages end by the work on those."""
+    with driver_session(node) as session:
+        session.execute("CREATE TABLE annotated (k int, c int, s int STATIC, b blob, PRIMARY KEY (k, c))")
+        static = session.prepare("INSERT INTO k.annotated (k, s) VALUES (?, ?)")
+        row = session.prepare("INSERT INTO k.annotated (k, c, b) VALUES (?, ?, ?)")
+        for k in range(120):
+            session.execute(static, (k, k % 3))
+            if k % 3 != 1:
+                futures = [session.execute_async(row, (k, c, bytes(20_000))) for c in range(25)]
+                for future in futures:
+                    future.result()
+        node.administer("flush", keyspace="k", table="annotated")
+        text = "SELECT k, c, s FROM k.annotated WHERE s = 1 ALLOW FILTERING"
+        expected = [(k, None, 1) for k in range(1, 120, 3)]
+        for page_rows in (7, 5000):
+            all_pages = [rows for rows, _ in pages(session, text, page_rows)]
+            found = [tuple(row) for rows in all_pages for row in rows]
+            assert sorted(found) == expected
+            assert len(all_pages) > 1, "a page has ended early"
+
+
+def test_a_filter_may_have_a_value_that_is_made_when_it_is_asked(node):
+    with driver_session(node) as session:
+        session.execute("CREATE TABLE dated (k int, c int, t timeuuid, u uuid, PRIMARY KEY (k, c))")
+        insert = session.prepare("INSERT INTO k.dated (k, c, t, u) VALUES (?, ?, now(), uuid())")
+        futures = [session.execute_async(insert, (k, c)) for k in range(50) for c in range(8)]
+        for future in futures:
+            future.result()
+
+        def count(condition):
+            text = f"SELECT k, c FROM k.dated WHERE {condition} ALLOW FILTERING"
+            return len({tuple(row) for rows, _ in pages(session, text, 30) for row in rows})
+
+        assert count("t < now()") == 400
+        assert count("t > now()") == 0
+        assert count("u = uuid()") == 0
+
+
 def paging_state_of(answer):
     """Out of a RESULT of rows: flags, number of columns, then the state."""
     kind, flags, _, length = struct.unpack(">iiii", answer.body[:16])
