@@ -233,13 +233,13 @@ mod tests {
         builder.to_bytes()
     }
 
-    /// What stays, and the columns of its cells.
+    /// What stays, with its liveness and the columns of its cells.
     fn rest(
         own: &[u8],
         covering: Option<Deletion>,
         other: &[u8],
         needs_cells: bool,
-    ) -> (Rest, RowHead<'static>, Vec<u32>) {
+    ) -> (Rest, Option<Liveness>, Vec<u32>) {
         let mut out = Vec::new();
         let others: Vec<RowRef<'_>> =
             (!other.is_empty()).then(|| RowRef::new(other, 0)).into_iter().collect();
@@ -248,10 +248,9 @@ mod tests {
             // A row without parts.
             out.push(0);
         }
-        let bytes: &'static [u8] = out.leak();
-        let head = RowRef::new(bytes, 0).head().unwrap();
+        let head = RowRef::new(&out, 0).head().unwrap();
         let columns = head.cells.map(|cell| cell.column).collect();
-        (rest, head, columns)
+        (rest, head.liveness, columns)
     }
 
     #[test]
@@ -264,8 +263,8 @@ mod tests {
             row.set_deletion(DELETION);
         });
         for (covering, other) in [(Some(DELETION), &[][..]), (None, &deleted[..])] {
-            let (rest, head, columns) = rest(&own, covering, other, false);
-            assert_eq!((rest, head.liveness, columns), (Rest::Part, None, vec![2]));
+            let (rest, liveness, columns) = rest(&own, covering, other, false);
+            assert_eq!((rest, liveness, columns), (Rest::Part, None, vec![2]));
         }
         let newer = Deletion { timestamp: 6, ..DELETION };
         assert_eq!(rest(&own, Some(newer), &[], false).0, Rest::Nothing);
