@@ -80,7 +80,7 @@ fn count(generator: &mut Generator, now_micros: i64) -> Mutation {
     builder.build()
 }
 
-/// What another replica is told.
+/// The answer to a read of versions, which replicas compare by its digest.
 fn versions(shard: &Shard, now_seconds: u32, keeps_purgeable: bool) -> Versions {
     let request = VersionScanRequest {
         table: TABLE,
@@ -363,7 +363,7 @@ fn what_a_compaction_under_way_may_purge_shadows_nothing() {
     run_local(async {
         let options = ShardOptions { compaction_bytes_per_second: Some(1), ..small_options() };
         let shard = open(&disk, &clock, options).await;
-        // A deletion that may be purged, among so many rows that the compaction does not end.
+        // A row tombstone past its grace period. The other rows make the compaction wait for its rate limit.
         let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
         let mut content = RowBuilder::new();
         content.set_deletion(Deletion { timestamp: 20, local_deletion_time: 1 });

@@ -367,3 +367,38 @@ fn the_grace_period_of_imported_deletions_begins_anew() {
         assert_eq!(seen, 3);
     });
 }
+
+#[test]
+fn a_cleanup_beside_which_files_come_back_says_that_it_is_not_done() {
+    let disk = SimulatedDisk::new(1);
+    let clock = Rc::new(ManualClock::new(START_MICROS));
+    run_local(async {
+        let options = ShardOptions { compaction_bytes_per_second: Some(1), ..options() };
+        let shard = Shard::open(environment(&disk, &clock), options).await.unwrap();
+        shard.create_table(TABLE, table_options()).await.unwrap();
+        // So many rows that the rewrite waits for its rate limit.
+        for token in 0..200 {
+            apply(&shard, &put(token, 1, 1, &[7; 200]));
+        }
+        shard.flush(TABLE).await.unwrap();
+        shard.snapshot(TABLE, "monday", &[]).await.unwrap();
+        let entry = shard.list_snapshots().await.unwrap().remove(0);
+        // Another file than that of the snapshot.
+        shard.set_compaction_rate(None);
+        shard.compact(TABLE).await.unwrap();
+        shard.set_compaction_rate(Some(1));
+        let mut cleanup = std::pin::pin!(shard.drop_ranges(TABLE, &[0..=9]));
+        while shard.running_compactions().is_empty() {
+            assert!(futures::poll!(cleanup.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        shard.restore_snapshot(&entry, TABLE).await.unwrap();
+        let dropped = while_time_passes(&clock, cleanup).await.unwrap();
+        assert_eq!((dropped.rewritten_files, dropped.busy_files), (0, 1), "its file is as it was");
+        assert_eq!(row_count(&shard), 200);
+        shard.set_compaction_rate(None);
+        let dropped = while_time_passes(&clock, shard.drop_ranges(TABLE, &[0..=9])).await.unwrap();
+        assert_eq!((dropped.rewritten_files, dropped.busy_files), (2, 0));
+        assert_eq!(row_count(&shard), 190);
+    });
+}

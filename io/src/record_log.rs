@@ -142,7 +142,7 @@ enum Useless {
 
 /// A copy that has a header.
 struct Copy {
-    /// As many as its header states, if there are so many.
+    /// The contents of the file, cut off at the length that its header states.
     bytes: Bytes,
     /// The records up to the first one that cannot be read.
     records: Vec<Bytes>,

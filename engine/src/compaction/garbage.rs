@@ -7,8 +7,8 @@
 //! * Strength is a transitive order: what deletes or replaces a part is itself shadowed only by what shadows that part too. So the strongest
 //!   part of all files stays, also if files are rewritten at the same time, each because of another.
 //! * What shadows is not purged meanwhile: the file that is rewritten counts as older data for every compaction that begins before its
-//!   successor has taken its place, and files that a compaction reads already are not looked at. Afterwards there is nothing left there that could come back. That goes for cells that expire, too: they are purged
-//!   as deletions are.
+//!   successor has taken its place, and files that a compaction reads already are no sources. Afterwards there is nothing left there that
+//!   could come back. That goes for cells that expire, too: they are purged as deletions are.
 //! * The files that shadow may go, but only with the rewritten file: a truncation or a drop keeps its successor from being installed.
 //! * Range tombstones stay, and counters are left out only together with their row or collection: versions of a counter add up.
 

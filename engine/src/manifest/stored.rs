@@ -71,7 +71,7 @@ pub(crate) struct Loaded {
     pub manifest: Manifest,
     /// The copy of the manifest as a whole that is missing, damaged or older, if one is.
     pub defect: Option<Defect>,
-    /// The same of its changes.
+    /// The copy of the log of changes that is missing, damaged or older, if one is.
     pub defect_of_changes: Option<Defect>,
     /// The version is old.
     pub is_old: bool,

@@ -24,7 +24,8 @@ use crate::mutation::TableId;
 pub struct Dropped {
     /// Files that contained some of the tokens and were rewritten or removed.
     pub rewritten_files: usize,
-    /// Files that a compaction was reading. They, or its outputs, still have to be cleaned up.
+    /// Files that a compaction was reading, or whose successor was not installed because the table got files from a snapshot. They, or what
+    /// takes their place, still have to be cleaned up.
     pub busy_files: usize,
 }
 
@@ -55,18 +56,19 @@ impl Shard {
         outcome.busy_files = busy.len();
         let cleaned = self.drop_in_files(&table, idle, dropped).await;
         self.look_at_backlog(&table, Change::Other);
-        outcome.rewritten_files = cleaned?;
+        let cleaned = cleaned?;
+        outcome.rewritten_files = cleaned.rewritten_files;
+        outcome.busy_files += cleaned.busy_files;
         Ok(outcome)
     }
 
-    /// Returns the number of files that were rewritten.
     async fn drop_in_files(
         &self,
         table: &TableState,
         files: Vec<Rc<LiveFile>>,
         dropped: DroppedRanges,
-    ) -> Result<usize, EngineError> {
-        let mut rewritten = 0;
+    ) -> Result<Dropped, EngineError> {
+        let mut outcome = Dropped::default();
         // All files are marked busy now: none of them may be merged with newer data while it waits.
         let taken: Vec<Busy> = files.into_iter().map(|file| Busy::new(vec![file])).collect();
         for busy in taken {
@@ -89,9 +91,12 @@ impl Shard {
             };
             let left_out = LeftOut { tokens: dropped.clone(), ..LeftOut::default() };
             let purpose = Rewrite { left_out, ..Rewrite::of(CompactionKind::Cleanup) };
-            self.rewrite(table, &merge, busy, purpose).await?;
-            rewritten += 1;
+            if self.rewrite(table, &merge, busy, purpose).await? {
+                outcome.rewritten_files += 1;
+            } else {
+                outcome.busy_files += 1;
+            }
         }
-        Ok(rewritten)
+        Ok(outcome)
     }
 }

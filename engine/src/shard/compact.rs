@@ -169,7 +169,7 @@ impl Shard {
         last: Option<TableId>,
         without_room: &BTreeSet<TableId>,
     ) -> Option<Next> {
-        let mut tables = self.all_tables();
+        let mut tables = self.tables_with_files();
         if let Some(last) = last {
             let next = tables.partition_point(|table| table.id <= last);
             tables.rotate_left(next);
@@ -185,7 +185,7 @@ impl Shard {
             if !self.is_compacted(&table) {
                 return None;
             }
-            let choice = self.choice_of(&table);
+            let choice = self.choice_of_strategy(&table);
             if let Some(relief) = self.relief(&table, choice.as_ref()) {
                 return Some(Next { table, choice: Choice::Merge(relief), job: Some(JobKind::Short) });
             }
@@ -233,8 +233,11 @@ impl Shard {
 
     /// The present choice of the strategy of a table. `None` also while the table waits after a failure.
     pub(super) fn choice_of(&self, table: &TableState) -> Option<Choice> {
-        let choose = |situation: Situation<'_>| table.options.borrow().compaction.choose(&situation);
-        if self.is_compacted(table) { self.with_situation(table, choose) } else { None }
+        if self.is_compacted(table) { self.choice_of_strategy(table) } else { None }
+    }
+
+    fn choice_of_strategy(&self, table: &TableState) -> Option<Choice> {
+        self.with_situation(table, |situation| table.options.borrow().compaction.choose(&situation))
     }
 
     /// Whether the strategy of a table may choose compactions now.
@@ -268,7 +271,7 @@ impl Shard {
     pub(super) async fn drop_expired(&self) -> Result<Duration, EngineError> {
         let now_seconds = self.environment.clock.now_seconds();
         let mut pause = LOOK_PAUSE;
-        for table in self.all_tables() {
+        for table in self.tables_with_files() {
             self.check_open()?;
             // Expired data may shadow data in a file that cannot be read.
             if !table.is_configured.get() || !table.is_auto_compacted.get() || table.has_damage() {
@@ -296,7 +299,7 @@ impl Shard {
 
     fn pause_to_next_look(&self) -> Duration {
         let now = self.environment.clock.monotonic();
-        let retries = self.all_tables().into_iter().filter_map(|table| table.next_retry(now));
+        let retries = self.tables_with_files().into_iter().filter_map(|table| table.next_retry(now));
         retries.min().map_or(LOOK_PAUSE, |retry| LOOK_PAUSE.min(retry.saturating_sub(now)))
     }
 
@@ -338,7 +341,7 @@ impl Shard {
         match choice {
             Choice::Merge(merge) => {
                 let purpose = Rewrite { job, ..Rewrite::of(CompactionKind::Compaction) };
-                self.rewrite(table, &merge, busy, purpose).await
+                self.rewrite(table, &merge, busy, purpose).await.map(|_| ())
             }
             Choice::Drop { .. } => self.drop_files(table, busy).await,
             Choice::Move { level, .. } => self.move_file(table, &busy, level).await,
@@ -377,14 +380,14 @@ impl Shard {
         Ok(())
     }
 
-    /// Merges the chosen files, without what is left out, into one or more. The caller has marked them busy.
+    /// Merges the chosen files, without what is left out, into one or more. The caller has marked them busy. False: as for [`Shard::install`].
     pub(super) async fn rewrite(
         &self,
         table: &TableState,
         merge: &Merge,
         busy: Busy,
         purpose: Rewrite,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let Rewrite { kind, left_out, job } = purpose;
         let input_bytes = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let room = self.room_for_compaction(input_bytes).await?;
@@ -506,6 +509,7 @@ impl Shard {
         }
     }
 
+    /// Gives outputs their names and installs them. False: as for [`Shard::install`].
     pub(super) async fn install_compaction(
         &self,
         table: &TableState,
@@ -514,7 +518,7 @@ impl Shard {
         compacted: Compacted,
         directory: u32,
         restores: u64,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let Compacted { outputs, output_bytes, duration, verification, large_rows } = compacted;
         let created_seconds = self.environment.clock.now_seconds();
         let output_count = outputs.len();
@@ -533,7 +537,7 @@ impl Shard {
             self.environment.disk.sync_directory(table.directory(directory)).await?;
         }
         if !self.install(table, busy, successors, restores).await? {
-            return Ok(());
+            return Ok(false);
         }
         let input_bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let counters = &self.compaction_counters;
@@ -546,7 +550,7 @@ impl Shard {
                 input_bytes, output_bytes, milliseconds = duration.as_millis() as u64, "compacted"
             );
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Replaces the busy files by their successors, and removes those that are not needed any more. `restores`: those of the

@@ -112,8 +112,7 @@ impl Shard {
             let purpose = Rewrite { left_out, ..Rewrite::of(kind) };
             let outcome = self.rewrite(table, &merge, Busy::new(vec![file]), purpose).await;
             self.look_at_backlog(table, Change::Other);
-            outcome?;
-            rewritten += 1;
+            rewritten += usize::from(outcome?);
         }
         Ok(rewritten)
     }

@@ -185,7 +185,7 @@ impl Shard {
             Ok((compacted, salvaged)) => self
                 .install_compaction(table, &merge, &busy, compacted, directory, table.restores.get())
                 .await
-                .map(|()| salvaged),
+                .map(|_| salvaged),
             Err(error) => Err(error),
         };
         if outcome.is_err() && self.failure.borrow().is_none() {

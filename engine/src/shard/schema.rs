@@ -73,13 +73,17 @@ impl Shard {
             }
         }
         drop(manifest);
+        let mut has_files = false;
         for (id, options) in tables {
             let table = self.table(*id)?;
             table.configure(options.clone());
+            has_files |= !table.files.borrow().is_empty();
             self.look_at_backlog(&table, Change::Other);
             self.place_recovered_backups(&table).await;
         }
-        self.signals.want_compaction();
+        if has_files {
+            self.signals.want_compaction();
+        }
         Ok(())
     }
 

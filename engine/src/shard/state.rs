@@ -105,6 +105,15 @@ impl Shard {
         tables
     }
 
+    /// The tables that have files, ordered by id: of thousands of tables most may have none, and each look for a compaction goes over them.
+    pub(super) fn tables_with_files(&self) -> Vec<Rc<TableState>> {
+        let tables = self.tables.borrow();
+        let with_files = tables.values().filter(|table| !table.files.borrow().is_empty());
+        let mut tables: Vec<_> = with_files.cloned().collect();
+        tables.sort_by_key(|table| table.id);
+        tables
+    }
+
     /// The statistics of a table.
     pub fn statistics(&self, id: TableId) -> Result<TableStatistics, EngineError> {
         Ok(self.table(id)?.statistics())

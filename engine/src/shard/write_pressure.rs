@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(counted(backlog), (201, 48));
         backlog = Backlog::after(Some(backlog), 202, Change::Flush, SLOW);
         assert_eq!(counted(backlog), (202, 49));
-        // The strategy merges a hundred at a time, and waits for so many.
+        // With `min_threshold` 100 the hundredth flush makes a hundred files due.
         assert_eq!(counted(Backlog::after(Some(Backlog::default()), 100, Change::Flush, SLOW)), (100, 48));
     }
 
