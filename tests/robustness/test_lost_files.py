@@ -188,13 +188,13 @@ def test_without_the_changes_of_the_catalog_the_metadata_log_has_them(tmp_path, 
         for copy in ("", ".copy"):
             (node.data_dir / f"catalog.changes{copy}").unlink()
         node.start()
-        check_rows(node)
         with driver_session(node) as session:
             # The log is applied in the first moments after the start.
             tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'k'"
             count = 11 if shards_have_dropped else 12
             until("the log is applied", lambda: len(list(session.execute(tables))) == count)
             until("the log is applied", lambda: has_column(session, "w"))
+            check_rows(node)
             assert session.execute("SELECT w FROM kept WHERE k = 1").one().w == 7
             for number in range(10):
                 assert [row.k for row in session.execute(f"SELECT k FROM t{number}")] == [number]
