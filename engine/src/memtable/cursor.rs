@@ -201,12 +201,12 @@ impl MemtableCursor {
                     }
                 }
             } else if self.reversed {
-                let rank = memtable.ordered.partition_point(|&id| memtable.prefix(id) < end);
+                let rank = memtable.ordered().partition_point(|&id| memtable.prefix(id) < end);
                 let Some(rank) = rank.checked_sub(1) else { return };
                 self.extent = Extent::Many(rank);
                 self.index = memtable.bound_in(rank, end).unwrap_or(RowIndex { chunk: u32::MAX, entry: 0 });
             } else {
-                let rank = memtable.ordered.partition_point(|&id| {
+                let rank = memtable.ordered().partition_point(|&id| {
                     let prefix = memtable.prefix(id);
                     prefix < start && !start.starts_with(prefix)
                 });
@@ -225,7 +225,7 @@ impl MemtableCursor {
     fn partition(&self, memtable: &Memtable) -> Option<u32> {
         match self.extent {
             Extent::One(id) => id,
-            Extent::Many(rank) => memtable.ordered.get(rank).copied(),
+            Extent::Many(rank) => memtable.ordered().get(rank).copied(),
         }
     }
 
@@ -308,7 +308,7 @@ fn merge_tail(stored: &[u8], tail: &Tail, out: &mut Vec<u8>) {
 impl Memtable {
     /// The place of `bound` in the partition of this rank; `None` if the bound lies outside the partition.
     fn bound_in(&self, rank: usize, bound: &[u8]) -> Option<RowIndex> {
-        let id = *self.ordered.get(rank)?;
+        let id = *self.ordered().get(rank)?;
         let position = bound.strip_prefix(self.prefix(id))?;
         Some(self.rows_of(id).lower_bound(&self.arena, position))
     }

@@ -61,8 +61,8 @@ impl Memtable {
         if !self.is_ordered() {
             broken!("partitions are put in order before a walk over them");
         }
-        let partition = |rank: usize| self.partition(*self.ordered.get(rank)?);
-        (0..self.ordered.len()).filter_map(move |rank| {
+        let partition = |rank: usize| self.partition(*self.ordered().get(rank)?);
+        (0..self.ordered().len()).filter_map(move |rank| {
             // Neighbours in key order are not neighbours in memory.
             if let Some(later) = partition(rank + 2 * PARTITIONS_AHEAD) {
                 prefetch(std::slice::from_ref(later));

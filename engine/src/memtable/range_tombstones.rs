@@ -51,8 +51,8 @@ impl Memtable {
         is_passed: impl Fn(&[u8]) -> bool,
         is_wanted: impl Fn(&[u8]) -> bool,
     ) -> Option<&[u8]> {
-        let rank = self.ordered.partition_point(|&id| is_passed(self.prefix(id)));
-        self.first_with_range_tombstones(self.ordered.get(rank..)?.iter(), is_wanted)
+        let rank = self.ordered().partition_point(|&id| is_passed(self.prefix(id)));
+        self.first_with_range_tombstones(self.ordered().get(rank..)?.iter(), is_wanted)
     }
 
     /// As [`Memtable::next_with_range_tombstones`], backwards from the last partition for which `is_left` is true.
@@ -61,8 +61,8 @@ impl Memtable {
         is_left: impl Fn(&[u8]) -> bool,
         is_wanted: impl Fn(&[u8]) -> bool,
     ) -> Option<&[u8]> {
-        let rank = self.ordered.partition_point(|&id| is_left(self.prefix(id)));
-        self.first_with_range_tombstones(self.ordered.get(..rank)?.iter().rev(), is_wanted)
+        let rank = self.ordered().partition_point(|&id| is_left(self.prefix(id)));
+        self.first_with_range_tombstones(self.ordered().get(..rank)?.iter().rev(), is_wanted)
     }
 
     fn first_with_range_tombstones<'a>(

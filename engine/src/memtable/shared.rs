@@ -66,10 +66,7 @@ impl SharedMemtable {
         let mut state = self.state.borrow_mut();
         let frozen = match &mut *state {
             MemtableState::Frozen(memtable) => return Arc::clone(memtable),
-            MemtableState::Active(memtable) => {
-                memtable.order_partitions();
-                Arc::new(std::mem::take(&mut **memtable))
-            }
+            MemtableState::Active(memtable) => Arc::new(std::mem::take(&mut **memtable).into_frozen()),
         };
         *state = MemtableState::Frozen(Arc::clone(&frozen));
         frozen

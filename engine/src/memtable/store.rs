@@ -1,6 +1,7 @@
 //! A memtable: its partitions by token, each with its rows and deletions.
 
 use std::cmp::Ordering;
+use std::sync::OnceLock;
 
 use hashbrown::HashTable;
 
@@ -43,7 +44,11 @@ pub struct Memtable {
     pub(super) partitions: Vec<Partition>,
     by_token: HashTable<PartitionEntry>,
     /// Partition numbers in key order. Partitions with numbers from `ordered.len()` on are missing.
-    pub(super) ordered: Vec<u32>,
+    ordered: Vec<u32>,
+    is_frozen: bool,
+    /// All partition numbers in key order, once the memtable is frozen. The first who needs them sorts them: the flush, which has a thread of
+    /// its own, unless a read of many partitions comes before.
+    all_ordered: OnceLock<Vec<u32>>,
     /// The number of changes. Cursors compare it to notice changes.
     pub(super) version: u64,
     side_bytes: usize,
@@ -338,14 +343,34 @@ impl Memtable {
 
     /// Whether the key order contains all partitions.
     pub fn is_ordered(&self) -> bool {
-        self.ordered.len() == self.partitions.len()
+        self.is_frozen || self.ordered.len() == self.partitions.len()
+    }
+
+    /// Partition numbers in key order; all of them if [`Memtable::is_ordered`].
+    #[inline]
+    pub(super) fn ordered(&self) -> &[u32] {
+        if self.is_frozen {
+            self.all_ordered.get_or_init(|| self.with_all_ordered(self.ordered.clone()))
+        } else {
+            &self.ordered
+        }
+    }
+
+    /// The memtable, which never changes again.
+    pub(super) fn into_frozen(self) -> Self {
+        Self { is_frozen: true, ..self }
     }
 
     /// Brings the key order of the partitions up to date.
     pub fn order_partitions(&mut self) {
-        if self.is_ordered() {
-            return;
+        if !self.is_ordered() {
+            let ordered = std::mem::take(&mut self.ordered);
+            self.ordered = self.with_all_ordered(ordered);
         }
+    }
+
+    /// The partition numbers in `ordered`, which are the first ones in key order, together with the others.
+    fn with_all_ordered(&self, mut ordered: Vec<u32>) -> Vec<u32> {
         let (partitions, arena) = (&self.partitions, &self.arena);
         let compare = |left: &u32, right: &u32| {
             let of = |id: &u32| partitions.get(*id as usize);
@@ -355,9 +380,10 @@ impl Memtable {
             };
             left.token.cmp(&right.token).then_with(|| arena.get(left.prefix).cmp(arena.get(right.prefix)))
         };
-        let first_new = self.ordered.len() as u32;
-        self.ordered.extend(first_new..partitions.len() as u32);
+        let first_new = ordered.len() as u32;
+        ordered.extend(first_new..partitions.len() as u32);
         // The stable sort recognises the sorted run at the front and merges the rest into it.
-        self.ordered.sort_by(compare);
+        ordered.sort_by(compare);
+        ordered
     }
 }

@@ -131,6 +131,13 @@ fn partitions_are_ordered_by_token() {
     put(&mut memtable, 0, &[2], 1, b"");
     assert!(!memtable.is_ordered());
     memtable.order_partitions();
-    let tokens: Vec<_> = memtable.ordered.iter().map(|&id| memtable.partitions[id as usize].token).collect();
-    assert_eq!(tokens, [-3, 0, 5, 9]);
+    let tokens = |memtable: &Memtable| -> Vec<i64> {
+        memtable.ordered().iter().map(|&id| memtable.partitions[id as usize].token).collect()
+    };
+    assert_eq!(tokens(&memtable), [-3, 0, 5, 9]);
+    // A frozen one is in order for whoever reads it first.
+    put(&mut memtable, 7, &[2], 1, b"");
+    let frozen = SharedMemtable::from(memtable).freeze();
+    assert!(frozen.is_ordered());
+    assert_eq!(tokens(&frozen), [-3, 0, 5, 7, 9]);
 }

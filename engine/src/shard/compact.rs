@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::compaction_failures::Failure;
 use super::compaction_report::Subject;
 use super::edit::Edited;
-use super::files::{discard_output, entry_of, give_name};
+use super::files::{discard_output, entry_of, give_name, open_aside};
 use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
@@ -526,8 +526,7 @@ impl Shard {
         for output in outputs {
             let id = FileId { generation: output.generation, directory };
             give_name(&self.environment, table, id).await?;
-            let reader =
-                TableReader::open_file(&*self.environment.disk, &table.path(id), id.generation).await?;
+            let reader = open_aside(&self.environment, table, id).await?;
             // Parts of a row overlap each other, so they belong to the level where tables may.
             let level = if output.is_part { 0 } else { merge.output_level };
             let place = entry_of(id, level, created_seconds, &reader);

@@ -17,10 +17,12 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::directories::{Directories, table_directory};
 use super::table_state::TableState;
-use crate::io::{DiskError, Environment};
+use crate::error::EngineError;
+use crate::io::{DiskError, Environment, JobKind, run_in_background};
 use crate::key::decode_token;
 use crate::manifest::{FileId, ManifestFile, TokenSpan};
 use crate::mutation::TableId;
@@ -34,6 +36,19 @@ pub(super) fn entry_of(id: FileId, level: u32, created_seconds: u32, reader: &Ta
     let tokens = token(&statistics.min_key)
         .and_then(|first| Some(TokenSpan { first, last: token(&statistics.max_key)? }));
     ManifestFile { generation, level, created_seconds, directory, tokens }
+}
+
+/// Opens a file that was just written, on another thread: filters and indexes of a large one take long to be read and checked.
+pub(super) async fn open_aside(
+    environment: &Environment,
+    table: &TableState,
+    id: FileId,
+) -> Result<Arc<TableReader>, EngineError> {
+    let path = table.path(id);
+    let opened = run_in_background(&*environment.background, JobKind::Soon, move |context| {
+        Box::pin(async move { TableReader::open_file(&*context.disk, &path, id.generation).await })
+    });
+    Ok(opened.await??)
 }
 
 /// Gives a complete, synced output its own name. The name is durable when the table's directory is synced.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::backup::back_up;
 use super::edit::Edited;
-use super::files::{discard_output, entry_of, give_name};
+use super::files::{discard_output, entry_of, give_name, open_aside};
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use super::write_pressure::Change;
@@ -61,7 +61,7 @@ pub(super) async fn build_table(
     let Some(sample) = written else { return Ok(None) };
     give_name(environment, table, id).await?;
     environment.disk.sync_directory(table.directory(id.directory)).await?;
-    let reader = TableReader::open_file(&*environment.disk, &table.path(id), id.generation).await?;
+    let reader = open_aside(environment, table, id).await?;
     let place = entry_of(id, 0, environment.clock.now_seconds(), &reader);
     Ok(Some(Flushed { place, reader, sample: Arc::new(sample) }))
 }
