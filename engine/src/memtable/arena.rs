@@ -1,13 +1,16 @@
 //! A bump allocator of byte strings that are addressed by location.
 //!
-//! Memory is allocated in chunks that grow from 4 KiB to 1 MiB, and freed all at once with the arena. A location is valid only
-//! in the arena that returned it.
+//! Memory is allocated in chunks that grow from 256 bytes (there may be 10,000 memtables with a few rows each) to 1 MiB, and freed all at once
+//! with the arena. A location is valid only in the arena that returned it.
 
 use crate::invariant::broken;
 
-const FIRST_CHUNK_BYTES: usize = 4 << 10;
+const FIRST_CHUNK_BYTES: usize = 256;
+/// How often the size of a chunk doubles.
+const DOUBLINGS: usize = 12;
 const MAX_CHUNK_BYTES: usize = 1 << 20;
-const _: () = assert!(FIRST_CHUNK_BYTES << 8 == MAX_CHUNK_BYTES && MAX_CHUNK_BYTES <= u32::MAX as usize);
+const _: () =
+    assert!(FIRST_CHUNK_BYTES << DOUBLINGS == MAX_CHUNK_BYTES && MAX_CHUNK_BYTES <= u32::MAX as usize);
 
 /// The place of a byte string in its arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,7 +84,7 @@ impl Arena {
         if u32::try_from(at_least).is_err() {
             broken!("a string of an arena is shorter than 4 GiB");
         }
-        let usual = (FIRST_CHUNK_BYTES << self.chunks.len().min(8)).min(MAX_CHUNK_BYTES);
+        let usual = FIRST_CHUNK_BYTES << self.chunks.len().min(DOUBLINGS);
         let capacity = usual.max(at_least);
         self.chunks.push(Vec::with_capacity(capacity));
         self.reserved_bytes += capacity;

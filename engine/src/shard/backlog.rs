@@ -53,6 +53,7 @@ impl Shard {
 
     /// Takes note of how far the compaction of a table is behind: after each change of its files, or of what keeps it from being compacted.
     pub(super) fn look_at_backlog(&self, table: &TableState, change: Change) {
+        self.candidates.add(table.id);
         let before = table.backlog.get();
         let slow_files = self.options.backlog.slow_files;
         let present = self.files_due(table).map(|files| Backlog::after(before, files, change, slow_files));

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::candidates::LOOK_PAUSE;
 use super::compaction_failures::Failure;
 use super::compaction_report::Subject;
 use super::edit::Edited;
@@ -31,9 +32,6 @@ use crate::manifest::{FileId, ManifestEdit, ManifestFile};
 use crate::mutation::TableId;
 use crate::reconcile::Purge;
 use crate::table::{ROW_BYTES_MAX, TableError, TableReader};
-
-/// The longest time between two looks at all tables. Data expires, and tombstones pass their grace period, without any flush.
-const LOOK_PAUSE: Duration = Duration::from_mins(1);
 
 /// A large compaction has at least this many times the bytes of a small one.
 const LARGE_TO_SMALL: u64 = 4;
@@ -169,7 +167,7 @@ impl Shard {
         last: Option<TableId>,
         without_room: &BTreeSet<TableId>,
     ) -> Option<Next> {
-        let mut tables = self.tables_with_files();
+        let mut tables = self.candidates();
         if let Some(last) = last {
             let next = tables.partition_point(|table| table.id <= last);
             tables.rotate_left(next);
@@ -183,16 +181,28 @@ impl Shard {
             tables.into_iter().filter(|table| is_free(table) && !without_room.contains(&table.id));
         ready.find_map(|table| {
             if !self.is_compacted(&table) {
+                self.leave_out_if_settled(&table);
                 return None;
             }
             let choice = self.choice_of_strategy(&table);
             if let Some(relief) = self.relief(&table, choice.as_ref()) {
                 return Some(Next { table, choice: Choice::Merge(relief), job: Some(JobKind::Short) });
             }
+            if choice.is_none() {
+                self.leave_out_if_settled(&table);
+            }
             let choice = choice?;
             let may_run = lane == Lane::All || self.is_small(&table, &choice);
             may_run.then_some(Next { table, choice, job: None })
         })
+    }
+
+    /// Looks at a table no more until something changes, unless the time of a retry will come, or its backlog is large.
+    fn leave_out_if_settled(&self, table: &TableState) {
+        let now = self.environment.clock.monotonic();
+        if self.urgency(table).is_none() && table.next_retry(now).is_none() {
+            self.candidates.remove(table.id);
+        }
     }
 
     /// How much a table holds up writes, then how many files reads look at; `None`: it is not urgent.
@@ -271,8 +281,11 @@ impl Shard {
     pub(super) async fn drop_expired(&self) -> Result<Duration, EngineError> {
         let now_seconds = self.environment.clock.now_seconds();
         let mut pause = LOOK_PAUSE;
-        for table in self.tables_with_files() {
+        for table in self.all_tables() {
             self.check_open()?;
+            if table.files.borrow().is_empty() {
+                continue;
+            }
             // Expired data may shadow data in a file that cannot be read.
             if !table.is_configured.get() || !table.is_auto_compacted.get() || table.has_damage() {
                 continue;
@@ -295,12 +308,6 @@ impl Shard {
             }
         }
         Ok(pause)
-    }
-
-    fn pause_to_next_look(&self) -> Duration {
-        let now = self.environment.clock.monotonic();
-        let retries = self.tables_with_files().into_iter().filter_map(|table| table.next_retry(now));
-        retries.min().map_or(LOOK_PAUSE, |retry| LOOK_PAUSE.min(retry.saturating_sub(now)))
     }
 
     /// Keeps the failure of a compaction, so that it is not tried again at once.
@@ -584,7 +591,7 @@ impl Shard {
             busy.files.iter().filter(|file| !stays(file.place.generation)).cloned().collect();
         entry.obsolete.extend(gone.iter().map(|file| file.place.id()));
         let edited = Edited { table: table.id, released_memtables: 0 };
-        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, &[edited]).await?;
         table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
         let mut named = Vec::new();
         for Successor { place, reader, output } in successors {

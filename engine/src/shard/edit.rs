@@ -24,7 +24,7 @@ use crate::mutation::TableId;
 /// table does it anyway.
 const UNSYNCED_DIRECTORIES_MAX: usize = 16;
 
-/// The table that an edit changes.
+/// A table that an edit changes. It exists before and after the edit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Edited {
     pub table: TableId,
@@ -50,17 +50,16 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Shard {
-    /// Makes an edit of the manifest, which is the one behind the lock that the caller holds. `edited`: a table that exists before and
-    /// after the edit.
+    /// Makes an edit of the manifest, which is the one behind the lock that the caller holds.
     pub(super) async fn edit_manifest(
         &self,
         manifest: &mut StoredManifest,
         mut edit: ManifestEdit,
-        edited: Option<Edited>,
+        edited: &[Edited],
     ) -> Result<(), EngineError> {
         self.check_open()?;
         let log_needed_from = self.log_needed_from(edited);
-        if let Some(edited) = edited {
+        for edited in edited {
             self.leave_out_removed_files(manifest, &mut edit, edited.table).await;
         }
         self.leave_out_dropped_tables(manifest, &mut edit, log_needed_from).await;
@@ -93,13 +92,8 @@ impl Shard {
     }
 
     /// The first log segment that must be there once the edit has taken effect, with all later ones.
-    fn log_needed_from(&self, edited: Option<Edited>) -> u64 {
-        let tables = self.tables.borrow();
-        let needed = tables.values().filter_map(|table| {
-            let edited = edited.filter(|edited| edited.table == table.id);
-            table.lowest_position_behind(edited.map_or(0, |edited| edited.released_memtables))
-        });
-        self.log.lowest_needed(needed.min())
+    fn log_needed_from(&self, edited: &[Edited]) -> u64 {
+        self.log.lowest_needed(self.lowest_needed_position(edited))
     }
 
     /// Removes files that are gone from the list of a table's obsolete files.

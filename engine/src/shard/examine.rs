@@ -269,7 +269,7 @@ impl Shard {
         entry.files.retain(|it| it.generation != generation);
         entry.obsolete.insert(file.place.id());
         let edited = Edited { table: table.id, released_memtables: 0 };
-        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, &[edited]).await?;
         table.damaged.borrow_mut().retain(|it| it.place.generation != generation);
         drop(manifest);
         self.remove_obsolete_files(table, std::iter::once(file.place.id())).await;

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::future::join_all;
 use smallvec::SmallVec;
 
 use super::backup::back_up;
@@ -38,6 +39,22 @@ pub(super) struct Flushed {
     pub place: ManifestFile,
     pub reader: Arc<TableReader>,
     pub sample: Arc<KeySample>,
+    /// Its link among the backups.
+    backup: Option<PathBuf>,
+}
+
+/// The oldest frozen memtable of a table.
+struct Unflushed {
+    table: Rc<TableState>,
+    frozen: Rc<FrozenMemtable>,
+}
+
+/// The file of a memtable, which is not installed yet.
+struct WrittenFile {
+    unflushed: Unflushed,
+    id: FileId,
+    /// `None`: there was nothing to write.
+    built: Result<Option<Flushed>, EngineError>,
 }
 
 /// Writes a frozen memtable to this file, which is not installed yet; `None` if there is nothing to write. The rate is not limited while
@@ -63,7 +80,7 @@ pub(super) async fn build_table(
     environment.disk.sync_directory(table.directory(id.directory)).await?;
     let reader = open_aside(environment, table, id).await?;
     let place = entry_of(id, 0, environment.clock.now_seconds(), &reader);
-    Ok(Some(Flushed { place, reader, sample: Arc::new(sample) }))
+    Ok(Some(Flushed { place, reader, sample: Arc::new(sample), backup: None }))
 }
 
 async fn write_memtable(
@@ -124,7 +141,7 @@ impl Shard {
     pub async fn flush(&self, id: TableId) -> Result<(), EngineError> {
         let table = self.table(id)?;
         self.check_open()?;
-        table.freeze(self.log.end_position());
+        self.freeze(&table, self.log.end_position());
         let flushed = self.flush_frozen(&table).await;
         if flushed.is_err() {
             // The flush task tries the memtable again.
@@ -163,100 +180,149 @@ impl Shard {
         }
     }
 
-    async fn flush_frozen(&self, table: &TableState) -> Result<(), EngineError> {
+    /// Flushes all frozen memtables of a table.
+    async fn flush_frozen(&self, table: &Rc<TableState>) -> Result<(), EngineError> {
         let _flushing = table.flushing.lock().await;
         loop {
             let oldest = table.frozen.borrow().first().cloned();
             let Some(frozen) = oldest else { return Ok(()) };
-            self.flush_one(table, &frozen).await.inspect_err(|error| self.note_disk_failure(error))?;
+            self.flush_memtables(vec![Unflushed { table: Rc::clone(table), frozen }]).await?;
         }
     }
 
-    async fn flush_one(&self, table: &TableState, frozen: &Rc<FrozenMemtable>) -> Result<(), EngineError> {
-        let _room = self.room_for_flush(frozen.memtable.read(Memtable::size_bytes)).await?;
+    /// Flushes the oldest frozen memtable of each of these tables.
+    async fn flush_together(&self, mut tables: Vec<Rc<TableState>>) -> Result<(), EngineError> {
+        // Whoever else waits for one of these locks holds no other.
+        tables.sort_by_key(|table| table.id);
+        let flushing = tables.iter().map(|table| table.flushing.lock());
+        let _flushing = join_all(flushing).await;
+        let oldest = |table: &Rc<TableState>| {
+            let frozen = table.frozen.borrow().first().cloned()?;
+            Some(Unflushed { table: Rc::clone(table), frozen })
+        };
+        self.flush_memtables(tables.iter().filter_map(oldest).collect()).await
+    }
+
+    /// Writes the oldest frozen memtables of tables to files side by side, and installs those that were written with one edit. Returns the
+    /// first error; the others are installed nevertheless.
+    async fn flush_memtables(&self, memtables: Vec<Unflushed>) -> Result<(), EngineError> {
+        let outcome = self.write_and_install(memtables).await;
+        outcome.inspect_err(|error| self.note_disk_failure(error))
+    }
+
+    async fn write_and_install(&self, memtables: Vec<Unflushed>) -> Result<(), EngineError> {
+        let bytes = memtables.iter().map(|unflushed| unflushed.frozen.memtable.read(Memtable::size_bytes));
+        let _room = self.room_for_flush(bytes.sum()).await?;
+        self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
+        let written = join_all(memtables.into_iter().map(|unflushed| self.write_file(unflushed))).await;
+        let mut manifest = self.manifest.lock().await;
+        let mut edit = ManifestEdit::default();
+        let (mut installed, mut edited, mut first_error) = (Vec::new(), Vec::new(), None);
+        for WrittenFile { unflushed, id, built } in written {
+            let Unflushed { table, frozen } = &unflushed;
+            let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
+            let entry = edit.table(&manifest, table.id).filter(|_| is_wanted);
+            let Some(entry) = entry else {
+                // The table was truncated or dropped meanwhile: the file is not needed.
+                self.discard_flushed(table, id, built.ok().flatten().as_ref()).await;
+                continue;
+            };
+            match built {
+                Ok(flushed) => {
+                    entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
+                    entry.files.extend(flushed.iter().map(|flushed| flushed.place));
+                    edited.push(Edited { table: table.id, released_memtables: 1 });
+                    installed.push((unflushed, id, flushed));
+                }
+                Err(error) => {
+                    self.discard_flushed(table, id, None).await;
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        if !installed.is_empty() {
+            if let Err(error) = self.edit_manifest(&mut manifest, edit, &edited).await {
+                if self.failure.borrow().is_none() {
+                    for (Unflushed { table, .. }, id, flushed) in &installed {
+                        self.discard_flushed(table, *id, flushed.as_ref()).await;
+                    }
+                }
+                return Err(error);
+            }
+            let mut outputs = Vec::new();
+            for (Unflushed { table, .. }, id, flushed) in installed {
+                if let Some(Flushed { place, reader, sample, .. }) = flushed {
+                    table.note_flush(reader.file_bytes());
+                    table.add_file(LiveFile::new(place, reader, Some(sample)));
+                    self.look_at_backlog(&table, Change::Flush);
+                }
+                self.release_memtables(&table, 1);
+                outputs.push((table, id));
+            }
+            drop(manifest);
+            self.discard_log();
+            for (table, id) in outputs {
+                discard_output(&self.environment, &table, id, true).await;
+            }
+            self.signals.want_compaction();
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Writes a memtable to a file that is not installed yet.
+    async fn write_file(&self, unflushed: Unflushed) -> WrittenFile {
+        let Unflushed { table, frozen } = &unflushed;
         let directory = self.directories.choose(&self.environment).await;
         let id = FileId { generation: self.new_generation(), directory };
-        self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let hurries = Arc::clone(&self.flush_hurries);
         let mut built = build_table(&self.environment, table, frozen.memtable.freeze(), id, hurries).await;
-        let mut backup = None;
-        if let Ok(Some(_)) = &built {
+        if let Ok(Some(flushed)) = &mut built {
             match back_up(&self.environment, table, id, self.options.keeps_backups).await {
-                Ok(link) => backup = link,
+                Ok(link) => flushed.backup = link,
                 Err(error) => built = Err(error),
             }
         }
-        let mut manifest = self.manifest.lock().await;
-        let is_wanted = table.frozen.borrow().first().is_some_and(|first| Rc::ptr_eq(first, frozen));
-        let mut edit = ManifestEdit::default();
-        let entry = edit.table(&manifest, table.id).filter(|_| is_wanted);
-        let (flushed, entry) = match (built, entry) {
-            (Ok(flushed), Some(entry)) => (flushed, entry),
-            (built, entry) => {
-                // The table was truncated or dropped meanwhile, or writing has failed: the file is not needed.
-                discard_output(&self.environment, table, id, false).await;
-                self.discard_backup(backup.as_deref()).await;
-                return if entry.is_some() { built.map(|_| ()) } else { Ok(()) };
-            }
-        };
-        entry.flushed_to = entry.flushed_to.max(frozen.flushed_to);
-        entry.files.extend(flushed.iter().map(|flushed| flushed.place));
-        let edited = Edited { table: table.id, released_memtables: 1 };
-        if let Err(error) = self.edit_manifest(&mut manifest, edit, Some(edited)).await {
-            if self.failure.borrow().is_none() {
-                discard_output(&self.environment, table, id, false).await;
-                self.discard_backup(backup.as_deref()).await;
-            }
-            return Err(error);
-        }
-        if let Some(Flushed { place, reader, sample }) = flushed {
-            table.note_flush(reader.file_bytes());
-            table.add_file(LiveFile::new(place, reader, Some(sample)));
-            self.look_at_backlog(table, Change::Flush);
-        }
-        self.release_memtables(table, 1);
-        drop(manifest);
-        self.discard_log();
-        discard_output(&self.environment, table, id, true).await;
-        self.signals.want_compaction();
-        Ok(())
+        WrittenFile { unflushed, id, built }
+    }
+
+    /// Removes a file that is not installed, and its link among the backups.
+    async fn discard_flushed(&self, table: &TableState, id: FileId, flushed: Option<&Flushed>) {
+        discard_output(&self.environment, table, id, false).await;
+        self.discard_backup(flushed.and_then(|flushed| flushed.backup.as_deref())).await;
     }
 
     /// Flushes until memory and log are within their bounds.
     pub(super) async fn flush_if_needed(&self) -> Result<(), EngineError> {
-        while let Some(table) = self.choose_flush() {
-            self.check_open()?;
-            // A memtable that waits already is reason enough; the active one need not follow it yet.
-            if table.frozen.borrow().is_empty() {
-                table.freeze(self.log.end_position());
+        loop {
+            let tables = self.choose_flush();
+            if tables.is_empty() {
+                return Ok(());
             }
-            self.flush_frozen(&table).await?;
+            self.check_open()?;
+            for table in &tables {
+                // A memtable that waits already is reason enough; the active one need not follow it yet.
+                if table.frozen.borrow().is_empty() {
+                    self.freeze(table, self.log.end_position());
+                }
+            }
+            self.flush_together(tables).await?;
             // Under load the loop may go on for long. Writers need not wait for its end to be admitted.
             self.flush_failure.take();
         }
-        Ok(())
     }
 
-    fn choose_flush(&self) -> Option<Rc<TableState>> {
-        let tables = self.all_tables();
-        if let Some(waiting) = tables.iter().find(|table| !table.frozen.borrow().is_empty()) {
-            return Some(Rc::clone(waiting));
+    /// The tables to flush next. None: memory and log are within their bounds.
+    fn choose_flush(&self) -> Vec<Rc<TableState>> {
+        let waiting = self.tables_with_frozen();
+        if !waiting.is_empty() {
+            return waiting;
         }
         if self.memtable_bytes.get() >= self.options.memtable_bytes_max / 2 {
-            return tables
-                .into_iter()
-                .filter(|table| !table.active.borrow().read(Memtable::is_empty))
-                .max_by_key(|table| table.active_bytes());
+            return self.tables_with_large();
         }
         if self.log.total_bytes() > self.options.commit_log_bytes_max || self.log.lacks_room() {
-            let end = self.log.end_position();
-            return tables
-                .into_iter()
-                .filter_map(|table| Some((table.lowest_position()?, table)))
-                .filter(|(position, _)| position.segment < end.segment)
-                .min_by_key(|(position, _)| *position)
-                .map(|(_, table)| table);
+            return self.tables_with_oldest(self.log.end_position().segment);
         }
-        None
+        Vec::new()
     }
 }

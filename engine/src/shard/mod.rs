@@ -21,6 +21,7 @@
 mod attachment;
 mod backlog;
 mod backup;
+mod candidates;
 mod check;
 mod cleanup;
 mod cold;
@@ -43,6 +44,7 @@ mod import;
 mod leftovers;
 mod log_import;
 mod look_up;
+mod memtable_index;
 mod names;
 mod open;
 mod options;

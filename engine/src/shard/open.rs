@@ -22,6 +22,7 @@ use futures::lock::Mutex;
 use hashbrown::HashMap;
 
 use super::backup::back_up;
+use super::candidates::Candidates;
 use super::compact::Lane;
 use super::compaction_counters::CompactionCounters;
 use super::damaged_file::is_damage;
@@ -31,6 +32,7 @@ use super::examination::ExaminationState;
 use super::files::{discard_output, entry_of};
 use super::flush::{Flushed, build_table};
 use super::leftovers::Leftovers;
+use super::memtable_index::MemtableIndex;
 use super::options::{ShardOptions, TableOptions};
 use super::remains::Remains;
 use super::room::keep_measuring;
@@ -267,6 +269,7 @@ impl Recovery {
             }
         }
         let is_kept = |id| directories.of_table(id).iter().any(|directory| kept.contains(directory));
+        let memtable_index = MemtableIndex::of_recovered(tables.values());
         let memtable_bytes = tables.values().map(|table| table.active_bytes()).sum();
         let block_cache_bytes = options.block_cache_bytes;
         let leftovers = Leftovers::of(&manifest, log.end_position(), is_kept);
@@ -277,6 +280,8 @@ impl Recovery {
             options,
             directories,
             tables: RefCell::new(tables),
+            memtable_index,
+            candidates: Candidates::default(),
             leftovers,
             log: Rc::clone(&log),
             next_generation: Cell::new(manifest.next_generation),
@@ -419,7 +424,7 @@ impl Recovery {
                 return Err(broken!("a table that is recovered is in the manifest").into());
             };
             entry.flushed_to = flushed_to;
-            if let Some(Flushed { place, reader, sample }) = built {
+            if let Some(Flushed { place, reader, sample, .. }) = built {
                 entry.files.push(place);
                 table.add_file(LiveFile::new(place, reader, Some(sample)));
                 installed.push((table, id));

@@ -145,7 +145,7 @@ impl Shard {
         }
         entry.files.extend(files.iter().map(|(place, _)| *place));
         let edited = Edited { table: table.id, released_memtables: 0 };
-        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, &[edited]).await?;
         // Compactions under way have decided what to purge without these files.
         table.restores.set(table.restores.get() + 1);
         let mut restored = Restored::default();

@@ -65,7 +65,7 @@ impl Shard {
         if !created.is_empty() {
             self.directories.sync(&self.environment.disk).await?;
             self.leftovers.note_directories_synced();
-            self.edit_manifest(&mut manifest, edit, None).await?;
+            self.edit_manifest(&mut manifest, edit, &[]).await?;
             let mut present = self.tables.borrow_mut();
             for table in created {
                 self.leftovers.forget_dropped(table.id);
@@ -124,7 +124,7 @@ impl Shard {
         let mut edit = ManifestEdit::default();
         edit.drop_table(id);
         let withheld = Withheld { shard: self, table: self.tables.borrow_mut().remove(&id) };
-        self.edit_manifest(&mut manifest, edit, None).await?;
+        self.edit_manifest(&mut manifest, edit, &[]).await?;
         let mut is_logged = true;
         if let Some(table) = withheld.take() {
             is_logged = table.logged_since.get() != Some(flushed_to) || !table.has_empty_memtables();

@@ -11,11 +11,13 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::candidates::Candidates;
 use super::compaction_counters::CompactionCounters;
 use super::directories::Directories;
 use super::examination::ExaminationState;
 use super::fetches::Fetches;
 use super::leftovers::Leftovers;
+use super::memtable_index::MemtableIndex;
 use super::options::{ShardOptions, TableStatistics};
 use super::running_compactions::RunningCompactions;
 use super::table_state::{LiveFile, TableState};
@@ -26,7 +28,6 @@ use crate::error::{DiskFailure, DiskFailures, EngineError};
 use crate::invariant::Watch;
 use crate::io::{DiskLock, Environment};
 use crate::manifest::StoredManifest;
-use crate::memtable::Memtable;
 use crate::mutation::TableId;
 use crate::read::BufferPool;
 use crate::table::BlockCache;
@@ -38,6 +39,8 @@ pub struct Shard {
     pub(super) directory: PathBuf,
     pub(super) directories: Directories,
     pub(super) tables: RefCell<HashMap<TableId, Rc<TableState>>>,
+    pub(super) memtable_index: MemtableIndex,
+    pub(super) candidates: Candidates,
     pub(super) log: Rc<CommitLog>,
     /// Held while an edit is prepared and made.
     pub(super) manifest: Mutex<StoredManifest>,
@@ -105,18 +108,13 @@ impl Shard {
         tables
     }
 
-    /// The tables that have files, ordered by id: of thousands of tables most may have none, and each look for a compaction goes over them.
-    pub(super) fn tables_with_files(&self) -> Vec<Rc<TableState>> {
-        let tables = self.tables.borrow();
-        let with_files = tables.values().filter(|table| !table.files.borrow().is_empty());
-        let mut tables: Vec<_> = with_files.cloned().collect();
-        tables.sort_by_key(|table| table.id);
-        tables
-    }
-
     /// The statistics of a table.
     pub fn statistics(&self, id: TableId) -> Result<TableStatistics, EngineError> {
         Ok(self.table(id)?.statistics())
+    }
+
+    pub fn has_table(&self, id: TableId) -> bool {
+        self.tables.borrow().contains_key(&id)
     }
 
     /// The tables of the shard, ordered by id.
@@ -174,20 +172,6 @@ impl Shard {
         for file in files {
             self.block_cache.remove_table(file.reader.id());
         }
-    }
-
-    /// Releases the oldest `count` frozen memtables, and the active one if `count` is greater than their number.
-    pub(super) fn release_memtables(&self, table: &TableState, count: usize) {
-        let mut frozen = table.frozen.borrow_mut();
-        let frozen_count = count.min(frozen.len());
-        let mut bytes: usize =
-            frozen.drain(..frozen_count).map(|frozen| frozen.memtable.read(Memtable::size_bytes)).sum();
-        if count > frozen_count {
-            bytes += table.active.take().read(Memtable::size_bytes);
-        }
-        self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
-        self.write_pressure.note_released(bytes);
-        self.signals.space.notify_waiters();
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) struct TableState {
     /// records of it.
     pub logged_since: Cell<Option<LogPosition>>,
     pub active: RefCell<Rc<SharedMemtable>>,
+    /// Whether the active memtable has a logged row, and is listed for it ([`super::memtable_index`]).
+    pub needs_log: Cell<bool>,
     /// Oldest first.
     pub frozen: RefCell<Vec<Rc<FrozenMemtable>>>,
     /// By generation, newest first.
@@ -123,6 +125,7 @@ impl TableState {
             is_auto_compacted: Cell::new(true),
             logged_since: Cell::new(None),
             active: RefCell::default(),
+            needs_log: Cell::new(false),
             frozen: RefCell::default(),
             files: RefCell::default(),
             damaged: RefCell::default(),
@@ -204,14 +207,16 @@ impl TableState {
         is_there
     }
 
-    /// Freezes the active memtable, unless it is empty, and replaces it by a new one.
-    pub fn freeze(&self, flushed_to: LogPosition) {
+    /// Freezes the active memtable, unless it is empty, and replaces it by a new one. Returns whether it did. Call [`super::Shard::freeze`].
+    pub fn freeze(&self, flushed_to: LogPosition) -> bool {
         if self.active.borrow().read(crate::memtable::Memtable::is_empty) {
-            return;
+            return false;
         }
         let memtable = self.active.take();
         memtable.freeze();
+        self.needs_log.set(false);
         self.frozen.borrow_mut().push(Rc::new(FrozenMemtable { memtable, flushed_to }));
+        true
     }
 
     /// The lowest log position that a memtable needs.
@@ -235,6 +240,13 @@ impl TableState {
 
     pub fn active_bytes(&self) -> usize {
         self.active.borrow().read(crate::memtable::Memtable::size_bytes)
+    }
+
+    /// Memory of the memtable that is flushed next.
+    pub fn oldest_memtable_bytes(&self) -> usize {
+        let frozen = self.frozen.borrow();
+        let oldest = frozen.first().map(|frozen| frozen.memtable.read(crate::memtable::Memtable::size_bytes));
+        oldest.unwrap_or_else(|| self.active_bytes())
     }
 
     /// The oldest timestamp in any memtable.

@@ -4,6 +4,7 @@ mod dropped_tables;
 mod full_disk_starts;
 mod given_up_edits;
 mod many_tables;
+mod memtable_index;
 mod range_deletes;
 
 use std::path::Path;

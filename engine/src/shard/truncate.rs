@@ -33,7 +33,7 @@ impl Shard {
         let manifest = self.manifest.lock().await;
         let table = self.table(id)?;
         let before = self.log.end_position();
-        table.freeze(before);
+        self.freeze(&table, before);
         let memtables = table.frozen.borrow().len();
         self.remove_rows(manifest, &table, Some(Discarded { before, memtables })).await
     }
@@ -107,7 +107,7 @@ impl Shard {
         }
         entry.obsolete.extend(entry.files.drain(..).map(|file| file.id()));
         let edited = Edited { table: table.id, released_memtables: memtables };
-        self.edit_manifest(&mut manifest, edit, Some(edited)).await?;
+        self.edit_manifest(&mut manifest, edit, &[edited]).await?;
         // Only the memtables from before the position was taken: writes went on meanwhile.
         self.release_memtables(table, memtables);
         let files = table.files.take();

@@ -66,8 +66,13 @@ impl Shard {
             None
         };
         if table.must_freeze_before(&valid, &self.options) {
-            table.freeze(position.unwrap_or_else(|| self.log.end_position()));
+            self.freeze(table, position.unwrap_or_else(|| self.log.end_position()));
             self.signals.flush_wanted.notify_one();
+        }
+        if let Some(position) = position
+            && !table.needs_log.replace(true)
+        {
+            self.memtable_index.note_logged(table.id, position);
         }
         let grown = table.apply(&valid, position);
         self.watch.check()?;

@@ -8,11 +8,13 @@
 //!   (both by name). This is also the order of `SELECT *`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cql_lite::types::{CqlType, UserType};
 use hashbrown::HashMap;
 use helenus_engine::TableId;
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -32,19 +34,22 @@ pub struct Catalog {
 pub struct CatalogView {
     pub generation: u64,
     pub catalog: Arc<Catalog>,
-    tables_by_id: Arc<HashMap<Uuid, Arc<Table>>>,
+    /// Made when it is asked for: few schema changes are followed by such a question.
+    tables_by_id: Arc<OnceLock<HashMap<Uuid, Arc<Table>>>>,
 }
 
 impl CatalogView {
     pub fn new(generation: u64, catalog: Arc<Catalog>) -> Self {
-        let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-        let tables_by_id = tables.map(|table| (table.id, table.clone())).collect();
-        Self { generation, catalog, tables_by_id: Arc::new(tables_by_id) }
+        Self { generation, catalog, tables_by_id: Arc::default() }
     }
 
     /// The table with this id.
     pub fn table(&self, id: TableId) -> Option<&Arc<Table>> {
-        self.tables_by_id.get(&Uuid::from_bytes(id.0))
+        let by_id = self.tables_by_id.get_or_init(|| {
+            let tables = self.catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+            tables.map(|table| (table.id, table.clone())).collect()
+        });
+        by_id.get(&Uuid::from_bytes(id.0))
     }
 }
 
@@ -56,7 +61,8 @@ pub struct Keyspace {
     pub durable_writes: bool,
     /// Tables are computed by the node instead of stored (`system_views`, `system_virtual_schema`).
     pub is_virtual: bool,
-    pub tables: BTreeMap<String, Arc<Table>>,
+    /// By name. A changed copy shares all other tables, so it costs the same with 10,000 of them.
+    pub tables: OrdMap<String, Arc<Table>>,
     pub types: BTreeMap<String, Arc<UserType>>,
 }
 
@@ -94,7 +100,7 @@ pub enum TableKind {
 }
 
 /// One table.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     pub keyspace: String,
     pub name: String,
@@ -150,9 +156,33 @@ impl Catalog {
     }
 }
 
+/// See [`Keyspace::table_differences`].
+pub type TableDifferences<'o, 'n> = Vec<(Option<&'o Arc<Table>>, Option<&'n Arc<Table>>)>;
+
 impl Keyspace {
     pub fn user_type(&self, name: &str) -> Option<&Arc<UserType>> {
         self.types.get(name)
+    }
+
+    /// The tables in which two keyspaces differ, by name: the one in `old`, if any, and the one in `new`, if any. `None`: it has no tables. It
+    /// costs as much as the differences, where one keyspace was made from the other.
+    pub fn table_differences<'o, 'n>(
+        old: Option<&'o Self>,
+        new: Option<&'n Self>,
+    ) -> TableDifferences<'o, 'n> {
+        match (old, new) {
+            (Some(old), Some(new)) => {
+                let differences = old.tables.diff(&new.tables).map(|difference| match difference {
+                    DiffItem::Add(_, new) => (None, Some(new)),
+                    DiffItem::Update { old: (_, old), new: (_, new) } => (Some(old), Some(new)),
+                    DiffItem::Remove(_, old) => (Some(old), None),
+                });
+                differences.collect()
+            }
+            (Some(old), None) => old.tables.values().map(|table| (Some(table), None)).collect(),
+            (None, Some(new)) => new.tables.values().map(|table| (None, Some(table))).collect(),
+            (None, None) => Vec::new(),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cql_lite::types::cql_type::TypeParseError;
 use cql_lite::types::{CqlType, UserType};
+use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -193,15 +194,19 @@ fn changed_keyspaces<'a>(old: &Catalog, new: &'a Catalog) -> impl Iterator<Item 
 
 impl AlteredKeyspaceDocument {
     fn of(old: &Keyspace, new: &Keyspace) -> Self {
-        let is_new =
-            |table: &&Arc<Table>| old.tables.get(&table.name).is_none_or(|known| !Arc::ptr_eq(known, table));
-        let dropped = old.tables.keys().filter(|name| !new.tables.contains_key(*name));
+        let (mut tables, mut dropped_tables) = (Vec::new(), Vec::new());
+        for (before, table) in Keyspace::table_differences(Some(old), Some(new)) {
+            match (before, table) {
+                (_, Some(table)) => tables.push(table_document(table)),
+                (before, None) => dropped_tables.extend(before.map(|before| before.name.clone())),
+            }
+        }
         Self {
             name: new.name.clone(),
             settings: settings_document(new),
             types: (old.types != new.types).then(|| type_documents(new)),
-            tables: new.tables.values().filter(is_new).map(|table| table_document(table)).collect(),
-            dropped_tables: dropped.cloned().collect(),
+            tables,
+            dropped_tables,
         }
     }
 
@@ -279,7 +284,7 @@ fn keyspace(document: &KeyspaceDocument) -> Result<Keyspace, DocumentError> {
         replication: document.settings.replication.clone(),
         durable_writes: document.settings.durable_writes,
         is_virtual: false,
-        tables: BTreeMap::new(),
+        tables: OrdMap::new(),
     };
     for document in &document.tables {
         let table = table(document, &keyspace)?;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::syntax::{self, ast};
+use imbl::OrdMap;
 use md5::{Digest, Md5};
 use uuid::Uuid;
 
@@ -58,7 +59,7 @@ fn keyspace(name: &str, replication: Replication, kind: TableKind, text: &str) -
         replication,
         durable_writes: true,
         is_virtual: [SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA].contains(&name),
-        tables: BTreeMap::new(),
+        tables: OrdMap::new(),
         types: BTreeMap::new(),
     };
     for statement in text.split_terminator(";\n") {

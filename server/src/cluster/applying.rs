@@ -7,7 +7,6 @@
 
 use crate::cluster::address_book::AddressBook;
 use crate::cluster::liveness::LivenessMonitor;
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -110,8 +109,8 @@ async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()>
 }
 
 async fn prepare(context: Rc<ShardContext>, tables: Vec<(TableId, TableOptions)>) -> Result<()> {
-    let known: BTreeSet<TableId> = context.shard.table_ids().into_iter().collect();
-    let (known, missing): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(id, _)| known.contains(id));
+    let (known, missing): (Vec<_>, Vec<_>) =
+        tables.into_iter().partition(|(id, _)| context.shard.has_table(*id));
     for (id, options) in known {
         context.shard.alter_table(id, options)?;
     }
@@ -138,11 +137,11 @@ pub fn tables_to_prepare(
             known.durable_writes == keyspace.durable_writes
                 && (known.replication == keyspace.replication || !has_backups)
         });
-        let is_changed = |table: &&Arc<Table>| {
-            let before = known.and_then(|known| known.tables.get(&table.name));
-            table.kind == TableKind::Stored && !before.is_some_and(|before| Arc::ptr_eq(before, table))
-        };
-        for table in keyspace.tables.values().filter(is_changed) {
+        let changed = Keyspace::table_differences(known.map(AsRef::as_ref), Some(keyspace));
+        let stored = changed
+            .into_iter()
+            .filter_map(|(_, table)| table.filter(|table| table.kind == TableKind::Stored));
+        for table in stored {
             tables.push((table.engine_id(), engine_options(keyspace, table, has_backups)?));
         }
     }
@@ -212,23 +211,22 @@ fn keyspace_difference(old: Option<&Arc<Keyspace>>, new: &Keyspace, events: &mut
             Some(_) => {}
         }
     }
-    for (name, table) in &new.tables {
-        match old.and_then(|old| old.tables.get(name)) {
-            None => events.push(known(ChangeType::Created, ChangeTarget::Table, name)),
-            Some(before) if before.id != table.id => {
-                events.push(known(ChangeType::Dropped, ChangeTarget::Table, name));
-                events.push(known(ChangeType::Created, ChangeTarget::Table, name));
+    for (before, table) in Keyspace::table_differences(old.map(AsRef::as_ref), Some(new)) {
+        let of_table = |change, table: &Table| known(change, ChangeTarget::Table, &table.name);
+        let is_same = before.zip(table).is_some_and(|(before, table)| before.id == table.id);
+        match (before, table) {
+            (Some(before), Some(table)) if is_same => {
+                if before.columns != table.columns || before.options != table.options {
+                    events.push(of_table(ChangeType::Updated, table));
+                }
             }
-            Some(before) if before.columns != table.columns || before.options != table.options => {
-                events.push(known(ChangeType::Updated, ChangeTarget::Table, name));
+            (before, table) => {
+                events.extend(before.map(|before| of_table(ChangeType::Dropped, before)));
+                events.extend(table.map(|table| of_table(ChangeType::Created, table)));
             }
-            Some(_) => {}
         }
     }
     let Some(old) = old else { return };
-    for name in old.tables.keys().filter(|name| !new.tables.contains_key(*name)) {
-        events.push(known(ChangeType::Dropped, ChangeTarget::Table, name));
-    }
     for name in old.types.keys().filter(|name| !new.types.contains_key(*name)) {
         events.push(known(ChangeType::Dropped, ChangeTarget::Type, name));
     }

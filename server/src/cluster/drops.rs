@@ -74,20 +74,22 @@ fn dropped_tables<'a>(
     old: &'a Catalog,
     new: &Catalog,
 ) -> impl Iterator<Item = (&'a Keyspace, &'a Table)> + use<'a> {
-    let changed = old.keyspaces.values().filter(|keyspace| {
-        !new.keyspaces.get(&keyspace.name).is_some_and(|present| Arc::ptr_eq(present, keyspace))
-    });
     let named = LazyCell::new(|| table_ids(new));
-    let is_gone = |keyspace: &Keyspace, table: &Table| {
-        let present = new.table(&keyspace.name, &table.name);
-        // A table may have come back under another name.
-        present.is_none_or(|present| present.id != table.id) && !named.contains(&table.engine_id())
-    };
-    let gone = changed.flat_map(|keyspace| {
-        let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
-        stored.filter(|table| is_gone(keyspace, table)).map(|table| (&**keyspace, &**table))
-    });
-    gone.collect::<Vec<_>>().into_iter()
+    let mut gone = Vec::new();
+    for keyspace in old.keyspaces.values() {
+        let present = new.keyspaces.get(&keyspace.name);
+        if present.is_some_and(|present| Arc::ptr_eq(present, keyspace)) {
+            continue;
+        }
+        for (table, present) in Keyspace::table_differences(Some(keyspace), present.map(AsRef::as_ref)) {
+            let stored = table.filter(|table| table.kind == TableKind::Stored);
+            let replaced = |table: &&Arc<Table>| present.is_none_or(|present| present.id != table.id);
+            // A table may have come back under another name.
+            let left = stored.filter(replaced).filter(|table| !named.contains(&table.engine_id()));
+            gone.extend(left.map(|table| (&**keyspace, &**table)));
+        }
+    }
+    gone.into_iter()
 }
 
 /// The drops that lead from one catalog to another, in effect now.

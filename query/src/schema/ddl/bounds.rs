@@ -10,7 +10,7 @@ use cql_lite::syntax::ast::{AlterTableOperation, AlterTypeOperation, Statement};
 use cql_lite::types::{CqlType, UserType};
 
 use crate::error::{RequestError, Result};
-use crate::schema::catalog::{Catalog, Column, Table};
+use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
 
 /// Most columns of a table, fields of a user type, or elements of a list in a statement that changes the schema.
 pub const COLUMNS_MAX: usize = 16_384;
@@ -67,9 +67,8 @@ pub(super) fn check_change(before: &Catalog, after: &Catalog) -> Result<()> {
                 check_user_type(definition)?;
             }
         }
-        for (name, table) in &keyspace.tables {
-            let before = before.and_then(|before| before.tables.get(name));
-            if !before.is_some_and(|before| Arc::ptr_eq(before, table)) {
+        for (before, table) in Keyspace::table_differences(before.map(AsRef::as_ref), Some(keyspace)) {
+            if let Some(table) = table {
                 check_table(before.map(AsRef::as_ref), table)?;
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cql_lite::syntax::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
+use imbl::OrdMap;
 
 use super::{
     Change, ChangeTarget, ChangeType, Ddl, MAX_KEYSPACE_NAME_LENGTH, TableAction, event, invalid,
@@ -55,7 +56,7 @@ impl Ddl<'_> {
             replication,
             durable_writes: options.durable_writes.unwrap_or(true),
             is_virtual: false,
-            tables: BTreeMap::new(),
+            tables: OrdMap::new(),
             types: BTreeMap::new(),
         };
         Ok(Change {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use cql_lite::types::UserType;
+use imbl::OrdMap;
 use uuid::Uuid;
 
 use super::{
@@ -44,7 +45,7 @@ impl SnapshotSchema {
         let mut keyspace = keyspace.clone();
         keyspace.types.retain(|name, _| is_used(name));
         let table = Arc::new(table.clone());
-        keyspace.tables = [(table.name.clone(), Arc::clone(&table))].into();
+        keyspace.tables = OrdMap::unit(table.name.clone(), Arc::clone(&table));
         Self { keyspace, table }
     }
 

@@ -246,7 +246,7 @@ fn with_user_type(keyspace: &Keyspace, definition: &Arc<UserType>) -> Result<(Ke
         }
     }
     let mut tables = Vec::new();
-    for table in changed.tables.values_mut() {
+    for table in keyspace.tables.values() {
         if !references(table.columns.iter().map(|column| &column.column_type), definition) {
             continue;
         }
@@ -262,8 +262,9 @@ fn with_user_type(keyspace: &Keyspace, definition: &Arc<UserType>) -> Result<(Ke
                 )));
             }
         }
-        *table = Arc::new(updated);
-        tables.push(table.clone());
+        let updated = Arc::new(updated);
+        changed.tables.insert(updated.name.clone(), updated.clone());
+        tables.push(updated);
     }
     Ok((changed, tables))
 }
