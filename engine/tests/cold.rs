@@ -16,7 +16,9 @@ use helenus_engine::shard::Attempt;
 use helenus_engine::{EngineError, Shard, Step, TableOptions, TableWriterOptions};
 use support::model::VisibleRow;
 use support::random_operations::Generator;
-use support::{DIRECTORY, NOW, START_MICROS, TABLE, environment, run_local, small_options, table_options};
+use support::{
+    DIRECTORY, NOW, START_MICROS, TABLE, apply, environment, put, run_local, small_options, table_options,
+};
 
 /// Without a cache every block is missing again after each read.
 const CACHES: [usize; 3] = [0, 4 << 10, 64 << 20];
@@ -298,4 +300,30 @@ fn a_read_of_heads_passes_over_the_blocks_within_partitions() {
             assert!((PARTITIONS..=3 * PARTITIONS).contains(&reads), "{reads} reads of the disk");
         });
     }
+}
+
+/// As [`read_all`] with no cache: the simulated disk refuses files that a job has opened.
+async fn read_from_disk(shard: &Shard) -> usize {
+    let attempts = Cell::new(0);
+    let rows = shard.read_cold(|| read_all(shard, false, &attempts)).await.unwrap().len();
+    assert!(attempts.get() > 1, "it has read from the disk");
+    rows
+}
+
+#[test]
+fn files_written_since_the_start_are_read_by_the_threads_for_reads() {
+    let disk = SimulatedDisk::new(1);
+    run_local(async {
+        let shard = open(&disk, 0).await;
+        for _ in 0..2 {
+            for token in 0..200 {
+                apply(&shard, &put(token, 1, 1, &[7; 200]));
+            }
+            shard.flush(TABLE).await.unwrap();
+            assert_eq!(read_from_disk(&shard).await, 200, "of a flush");
+        }
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!(shard.statistics(TABLE).unwrap().file_count, 1);
+        assert_eq!(read_from_disk(&shard).await, 200, "of a compaction");
+    });
 }

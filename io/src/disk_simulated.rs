@@ -45,6 +45,7 @@ pub type FileContents = BTreeMap<PathBuf, Vec<u8>>;
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk {
     state: Arc<Mutex<DiskState>>,
+    is_of_jobs: bool,
 }
 
 impl SimulatedDisk {
@@ -76,7 +77,15 @@ impl SimulatedDisk {
                 bad_medium: None,
                 part_reads: 0,
             })),
+            is_of_jobs: false,
         }
+    }
+
+    /// The same file system, for background jobs. A file that a job has opened would hold up whoever reads it with
+    /// [`CompleteFile::read_later`] (its disk has no threads for reads), so that is an error.
+    #[must_use]
+    pub fn of_jobs(&self) -> Self {
+        Self { is_of_jobs: true, ..self.clone() }
     }
 
     fn state(&self) -> MutexGuard<'_, DiskState> {
@@ -422,13 +431,13 @@ impl Disk for SimulatedDisk {
     }
 
     fn open_complete<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn CompleteFile>> {
-        let shared = Arc::clone(&self.state);
+        let (shared, is_of_job) = (Arc::clone(&self.state), self.is_of_jobs);
         self.perform("open", path, move |state, fault| {
             DiskState::simple_fault(fault)?;
             let inode = state.file_number(path)?;
             let length = state.inode(inode)?.current.len() as u64;
             let (path, life) = (path.to_path_buf(), state.life);
-            Ok(Arc::new(SimulatedCompleteFile { state: shared, inode, length, path, life })
+            Ok(Arc::new(SimulatedCompleteFile { state: shared, inode, length, path, life, is_of_job })
                 as Arc<dyn CompleteFile>)
         })
     }

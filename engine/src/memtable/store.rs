@@ -356,6 +356,11 @@ impl Memtable {
         }
     }
 
+    /// Puts the partitions of a frozen memtable in order now.
+    pub fn settle_order(&self) {
+        self.ordered();
+    }
+
     /// The memtable, which never changes again.
     pub(super) fn into_frozen(self) -> Self {
         Self { is_frozen: true, ..self }

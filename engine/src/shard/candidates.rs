@@ -59,7 +59,9 @@ impl Shard {
     /// The time until which a look at the candidates finds nothing new, unless a signal comes.
     pub(super) fn pause_to_next_look(&self) -> Duration {
         let now = self.environment.clock.monotonic();
-        let retries = self.candidates().into_iter().filter_map(|table| table.next_retry(now));
-        retries.chain([self.candidates.next_look_at_all.get()]).min().unwrap_or_default().saturating_sub(now)
+        let (listed, tables) = (self.candidates.tables.borrow(), self.tables.borrow());
+        let retries = listed.iter().filter_map(|id| tables.get(id)?.next_retry(now));
+        let next = retries.fold(self.candidates.next_look_at_all.get(), Duration::min);
+        next.saturating_sub(now)
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::damaged_file::{DamagedFile, span, token_of};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
+use super::write_pressure::Change;
 use crate::error::EngineError;
 use crate::manifest::{ManifestFile, TokenSpan};
 use crate::table::{TableError, TableReader};
@@ -77,8 +78,8 @@ impl Shard {
             for file in damaged {
                 let opened =
                     TableReader::open_file(&*self.environment.disk, &file.path, file.place.generation).await;
-                if let Ok(reader) = opened {
-                    table.take_into_use(&file, reader);
+                if opened.is_ok_and(|reader| table.take_into_use(&file, reader)) {
+                    self.look_at_backlog(&table, Change::Other);
                 }
             }
         }

@@ -166,6 +166,8 @@ impl Shard {
             *live = Rc::new(renewed);
         }
         self.retire_files(std::iter::once(file));
+        // What kept the file from being compacted may be over.
+        self.candidates.add(table.id);
         true
     }
 

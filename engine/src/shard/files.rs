@@ -38,17 +38,19 @@ pub(super) fn entry_of(id: FileId, level: u32, created_seconds: u32, reader: &Ta
     ManifestFile { generation, level, created_seconds, directory, tokens }
 }
 
-/// Opens a file that was just written, on another thread: filters and indexes of a large one take long to be read and checked.
+/// Opens a file that was just written. Its filters and indexes are read and checked on another thread, because those of a large one take
+/// long. The file itself is of the shard's disk, whose reads do not hold up the shard's thread later.
 pub(super) async fn open_aside(
     environment: &Environment,
     table: &TableState,
     id: FileId,
 ) -> Result<Arc<TableReader>, EngineError> {
     let path = table.path(id);
-    let opened = run_in_background(&*environment.background, JobKind::Soon, move |context| {
-        Box::pin(async move { TableReader::open_file(&*context.disk, &path, id.generation).await })
+    let file = environment.disk.open_complete(&path).await?;
+    let opened = run_in_background(&*environment.background, JobKind::Soon, move |_| {
+        Box::pin(async move { TableReader::open(file, &path, id.generation) })
     });
-    Ok(opened.await??)
+    Ok(Arc::new(opened.await??))
 }
 
 /// Gives a complete, synced output its own name. The name is durable when the table's directory is synced.

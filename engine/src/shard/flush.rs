@@ -210,9 +210,18 @@ impl Shard {
         outcome.inspect_err(|error| self.note_disk_failure(error))
     }
 
-    async fn write_and_install(&self, memtables: Vec<Unflushed>) -> Result<(), EngineError> {
-        let bytes = memtables.iter().map(|unflushed| unflushed.frozen.memtable.read(Memtable::size_bytes));
-        let _room = self.room_for_flush(bytes.sum()).await?;
+    async fn write_and_install(&self, mut memtables: Vec<Unflushed>) -> Result<(), EngineError> {
+        let bytes = |unflushed: &Unflushed| unflushed.frozen.memtable.read(Memtable::size_bytes);
+        let Some(first_bytes) = memtables.first().map(bytes) else { return Ok(()) };
+        let all_bytes = memtables.iter().map(bytes).sum();
+        let _room = match self.room_for_flush(all_bytes, memtables.len()).await {
+            // One frees a part of the log for others.
+            Err(error) if error.is_full() && memtables.len() > 1 => {
+                memtables.truncate(1);
+                self.room_for_flush(first_bytes, 1).await?
+            }
+            claimed => claimed?,
+        };
         self.flush_hurries.store(self.is_flush_urgent(), Ordering::Relaxed);
         let written = join_all(memtables.into_iter().map(|unflushed| self.write_file(unflushed))).await;
         let mut manifest = self.manifest.lock().await;
@@ -236,12 +245,17 @@ impl Shard {
                 }
                 Err(error) => {
                     self.discard_flushed(table, id, None).await;
-                    first_error.get_or_insert(error);
+                    if first_error.is_none() {
+                        first_error = Some(error);
+                    } else {
+                        self.note_disk_failure(&error);
+                    }
                 }
             }
         }
         if !installed.is_empty() {
             if let Err(error) = self.edit_manifest(&mut manifest, edit, &edited).await {
+                first_error.inspect(|first_error| self.note_disk_failure(first_error));
                 if self.failure.borrow().is_none() {
                     for (Unflushed { table, .. }, id, flushed) in &installed {
                         self.discard_flushed(table, *id, flushed.as_ref()).await;
@@ -255,6 +269,9 @@ impl Shard {
                     table.note_flush(reader.file_bytes());
                     table.add_file(LiveFile::new(place, reader, Some(sample)));
                     self.look_at_backlog(&table, Change::Flush);
+                } else {
+                    // Less may shadow what files have.
+                    self.candidates.add(table.id);
                 }
                 self.release_memtables(&table, 1);
                 outputs.push((table, id));
@@ -320,6 +337,7 @@ impl Shard {
         if self.memtable_bytes.get() >= self.options.memtable_bytes_max / 2 {
             return self.tables_with_large();
         }
+        self.forget_large();
         if self.log.total_bytes() > self.options.commit_log_bytes_max || self.log.lacks_room() {
             return self.tables_with_oldest(self.log.end_position().segment);
         }

@@ -117,7 +117,8 @@ impl Shard {
                 let frozen = selected.memtables.into_iter().flat_map(|(table, memtables)| {
                     memtables.into_iter().map(move |memtable| {
                         let shared = SharedMemtable::from(memtable);
-                        shared.freeze();
+                        // The shard's thread does not sort it later.
+                        shared.freeze().settle_order();
                         (table, shared)
                     })
                 });

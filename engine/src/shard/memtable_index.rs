@@ -15,6 +15,7 @@ use super::edit::Edited;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::commit_log::LogPosition;
+use crate::invariant::broken;
 use crate::memtable::Memtable;
 use crate::mutation::TableId;
 
@@ -73,14 +74,15 @@ impl Shard {
             released.push(table.active.take());
         }
         let index = &self.memtable_index;
-        if frozen.is_empty() {
-            index.frozen.borrow_mut().remove(&table.id);
+        if frozen_count > 0 && frozen.is_empty() && !index.frozen.borrow_mut().remove(&table.id) {
+            broken!("a table with a frozen memtable is listed");
         }
         let mut bytes = 0;
         for memtable in released {
             bytes += memtable.read(Memtable::size_bytes);
-            if let Some(position) = memtable.read(Memtable::lowest_position) {
-                index.needs.borrow_mut().remove(&(position, table.id));
+            let position = memtable.read(Memtable::lowest_position);
+            if position.is_some_and(|position| !index.needs.borrow_mut().remove(&(position, table.id))) {
+                broken!("a memtable is listed by its first logged row");
             }
         }
         self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
@@ -130,11 +132,15 @@ impl Shard {
             listed = largest.iter().rev().filter_map(is_as_large).collect();
         }
         let chosen = flushed_together(listed.into_iter());
-        if let Some(last) = chosen.last() {
-            let next = largest.iter().position(|(_, id)| *id == last.id);
-            largest.truncate(next.unwrap_or_default());
-        }
+        let is_left = |(_, id): &(usize, TableId)| chosen.last().is_none_or(|last| last.id != *id);
+        let left = largest.iter().take_while(|entry| is_left(entry)).count();
+        largest.truncate(left);
         chosen
+    }
+
+    /// Forgets the list of large memtables: when memory is short the next time, others may be large.
+    pub(super) fn forget_large(&self) {
+        self.memtable_index.largest.take();
     }
 
     /// The tables whose active memtables are at least half as large as the largest, or as many of them as are chosen at once.

@@ -26,6 +26,7 @@ mod check;
 mod cleanup;
 mod cold;
 mod compact;
+mod compaction_choice;
 mod compaction_control;
 mod compaction_counters;
 mod compaction_failures;

@@ -23,7 +23,7 @@ use hashbrown::HashMap;
 
 use super::backup::back_up;
 use super::candidates::Candidates;
-use super::compact::Lane;
+use super::compaction_choice::Lane;
 use super::compaction_counters::CompactionCounters;
 use super::damaged_file::is_damage;
 use super::directories::{Directories, table_directory};

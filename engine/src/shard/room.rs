@@ -52,10 +52,15 @@ impl Shard {
         EngineError::NoRoom(reason.to_string())
     }
 
-    /// Claims room for the file of a memtable of this size.
-    pub(super) async fn room_for_flush(&self, memtable_bytes: usize) -> Result<Claim, EngineError> {
+    /// Claims room for the files of so many memtables that have this size together.
+    pub(super) async fn room_for_flush(
+        &self,
+        memtable_bytes: usize,
+        files: usize,
+    ) -> Result<Claim, EngineError> {
         self.measure_room().await;
-        Ok(self.reserve().claim_for_flush(memtable_bytes as u64 + FILE_OVERHEAD_BYTES)?)
+        let overhead_bytes = FILE_OVERHEAD_BYTES * files as u64;
+        Ok(self.reserve().claim_for_flush(memtable_bytes as u64 + overhead_bytes)?)
     }
 
     /// Claims room for the output of a compaction whose inputs have this size: it may be as large as they are. When there is room

@@ -29,7 +29,12 @@ impl Withheld<'_> {
 impl Drop for Withheld<'_> {
     fn drop(&mut self) {
         if let Some(table) = self.table.take() {
-            self.shard.tables.borrow_mut().insert(table.id, table);
+            let shard = self.shard;
+            // A look meanwhile has not found it.
+            shard.candidates.add(table.id);
+            shard.tables.borrow_mut().insert(table.id, table);
+            shard.signals.want_compaction();
+            shard.signals.flush_wanted.notify_one();
         }
     }
 }

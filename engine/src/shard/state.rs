@@ -113,6 +113,7 @@ impl Shard {
         Ok(self.table(id)?.statistics())
     }
 
+    /// Whether the shard has a table of this id.
     pub fn has_table(&self, id: TableId) -> bool {
         self.tables.borrow().contains_key(&id)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::select;
 
-use super::compact::Lane;
+use super::compaction_choice::Lane;
 use super::state::{Shard, Signals};
 
 /// Pause before a failed flush is tried again.

@@ -41,9 +41,9 @@ async fn open(disk: &SimulatedDisk) -> Rc<Shard> {
 
 fn environment(disk: &SimulatedDisk) -> Environment {
     let random = Rc::new(SeededRandom::new(disk.operations()));
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(5_000_000));
-    let background = Rc::new(InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)));
+    let background = Rc::new(InlineBackground::new(Arc::new(disk.of_jobs()), Rc::clone(&clock)));
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     Environment { disk, background, clock, random }
 }
 

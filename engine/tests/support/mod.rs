@@ -37,9 +37,9 @@ pub const EVERYTHING: (&[u8], &[u8]) = (&[], &[0xFF; 9]);
 pub fn environment(disk: &SimulatedDisk, clock: &Rc<ManualClock>) -> Environment {
     // Another one at each start: the number of operations only grows.
     let random = Rc::new(SeededRandom::new(disk.operations()));
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let clock: Rc<dyn Clock> = Rc::clone(clock) as Rc<dyn Clock>;
-    let background = Rc::new(InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)));
+    let background = Rc::new(InlineBackground::new(Arc::new(disk.of_jobs()), Rc::clone(&clock)));
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     Environment { disk, background, clock, random }
 }
 

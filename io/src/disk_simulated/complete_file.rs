@@ -14,6 +14,7 @@ pub(super) struct SimulatedCompleteFile {
     pub(super) length: u64,
     pub(super) path: PathBuf,
     pub(super) life: u64,
+    pub(super) is_of_job: bool,
 }
 
 impl SimulatedCompleteFile {
@@ -38,6 +39,12 @@ impl CompleteFile for SimulatedCompleteFile {
 
     fn read_later(self: Arc<Self>, offset: u64, length: usize) -> DiskFuture<'static, Box<[u8]>> {
         Box::pin(async move {
+            if self.is_of_job {
+                let error = io::Error::other(
+                    "a background job has opened the file; its reads hold up who waits for them",
+                );
+                return Err(DiskError::new("read a part of", &self.path, error));
+            }
             let yields = lock(&self.state).random.below(3);
             for _ in 0..yields {
                 yield_now().await;

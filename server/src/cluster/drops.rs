@@ -188,7 +188,7 @@ impl PendingDrops {
 
 /// Takes the snapshot of a table on this shard, and drops it.
 async fn drop_here(context: &ShardContext, table: TableId, snapshot: Option<&SnapshotPlan>) -> Result<()> {
-    if !context.shard.table_ids().contains(&table) {
+    if !context.shard.has_table(table) {
         return Ok(());
     }
     if let Some(snapshot) = snapshot {
