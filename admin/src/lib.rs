@@ -192,6 +192,9 @@ enum AdminCommand {
     Removenode {
         /// The member, as `status` shows it.
         host_id: Uuid,
+        /// Also while others have old data of ranges that they may gain: rows that were deleted since may come back.
+        #[arg(long)]
+        force: bool,
     },
     /// Cancels the join of a member.
     Abortjoin {
@@ -364,8 +367,10 @@ impl AdminCommand {
                 let force = force.then(|| ("force", "true".to_owned()));
                 (Method::POST, "/admin/decommission", force.into_iter().collect())
             }
-            Self::Removenode { host_id } => {
-                (Method::POST, "/admin/removenode", vec![("host_id", host_id.to_string())])
+            Self::Removenode { host_id, force } => {
+                let force = force.then(|| ("force", "true".to_owned()));
+                let host_id = ("host_id", host_id.to_string());
+                (Method::POST, "/admin/removenode", [host_id].into_iter().chain(force).collect())
             }
             Self::Abortjoin { host_id } => {
                 (Method::POST, "/admin/abortjoin", vec![("host_id", host_id.to_string())])

@@ -249,6 +249,13 @@ pub fn streams(report: &StreamingReport) -> String {
             text.push_str(&columns(&rows));
         }
     }
+    if !report.uncleaned.is_empty() {
+        let members = report.uncleaned.iter().map(uuid::Uuid::to_string).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(
+            text,
+            "Old data of ranges that were given up is removed at: {members}; until then no member can leave"
+        );
+    }
     let mut rows = vec![row(&["To", "Sent since the start"])];
     rows.extend(report.sent_bytes.iter().map(|(to, sent)| vec![to.to_string(), bytes(*sent)]));
     if rows.len() > 1 {
@@ -552,9 +559,12 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
             mode: "NORMAL".to_owned(),
             receiving: Some(transfer.clone()),
             sent_bytes: BTreeMap::new(),
+            uncleaned: Vec::new(),
         };
         let expected = format!("Mode: NORMAL\n{member} changes: nothing is transferred here\n");
         assert_eq!(streams(&report), expected);
+        report.uncleaned.push(peer);
+        assert!(streams(&report).ends_with(&format!("removed at: {peer}; until then no member can leave\n")));
         report.sent_bytes.insert(peer, 2_048);
         let text = streams(&report);
         assert!(text.contains("changes: nothing is received here\n") && text.contains("2.00 KiB"), "{text}");

@@ -15,15 +15,18 @@ pub enum PlantedBug {
     ForgetPromise,
     /// A source streams a range as it was a second ago: partitions that were written since are missing.
     StreamOldRange,
+    /// A node that has given up ranges says that it has removed its data of them, and has not.
+    KeepOldRange,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
         Self::ForgetPromise,
         Self::StreamOldRange,
+        Self::KeepOldRange,
     ];
 }

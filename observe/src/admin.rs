@@ -165,7 +165,7 @@ pub trait Admin: Send + Sync {
     fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Removes a dead member; resolves when the others have its ranges.
-    fn remove_node(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;
+    fn remove_node(&self, host_id: Uuid, force: bool) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Cancels the join of a member.
     fn abort_join(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;

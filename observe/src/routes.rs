@@ -141,7 +141,8 @@ impl Route {
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
             Self::Decommission => &["force"],
-            Self::RemoveNode | Self::AbortJoin => &["host_id"],
+            Self::RemoveNode => &["host_id", "force"],
+            Self::AbortJoin => &["host_id"],
             Self::SetCompactionThroughput => &["mebibytes_per_second"],
             Self::UpgradeFiles => &["keyspace", "table", "all"],
             Self::CollectGarbage => &["keyspace", "tables", "granularity"],
@@ -344,7 +345,8 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
         }
         Route::RemoveNode => {
             let host_id = parameters.host_id()?;
-            operate(uri, admin.remove_node(host_id)).await?
+            let force = parameters.flag("force")?;
+            operate(uri, admin.remove_node(host_id, force)).await?
         }
         Route::AbortJoin => {
             let host_id = parameters.host_id()?;

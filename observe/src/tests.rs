@@ -200,7 +200,7 @@ impl Admin for Node {
         ready(result).boxed()
     }
 
-    fn remove_node(&self, host_id: uuid::Uuid) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn remove_node(&self, host_id: uuid::Uuid, _force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(Err(AdminError::Unknown(format!("Host ID {host_id} not found.")))).boxed()
     }
 

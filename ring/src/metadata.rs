@@ -10,6 +10,7 @@
 //!   index of the last entry that changed ownership: a step of a transition, or a keyspace's replication.
 
 mod command;
+mod uncleaned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::command::{Command, CommandOutcome, MemberUpdate, Refusal, SchemaChangeCommand};
+pub use self::uncleaned::Uncleaned;
 use crate::member::{HostId, Member, MemberState, TransitionPhase};
 use crate::topology::Topology;
 
@@ -35,7 +37,9 @@ use crate::topology::Topology;
 /// * 5: a schema change carries the tables that it changes, not their keyspaces ([`Command::ChangeTables`]), and so does a node's file of
 ///   changes.
 /// * 6: a member carries out an operation on its snapshots for another one.
-pub const FEATURE_VERSION: u16 = MEMBER_SNAPSHOTS;
+/// * 7: the members agree on who has removed the data of ranges that it gave up ([`Uncleaned`], [`Command::Cleaned`],
+///   [`Command::ForceLeave`]).
+pub const FEATURE_VERSION: u16 = AGREED_CLEANUP;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -46,6 +50,8 @@ pub const STREAMED_ROW_PARTS: u16 = 4;
 pub const SCHEMA_DELTAS: u16 = 5;
 /// The feature level from which members carry out operations on their snapshots for each other.
 pub const MEMBER_SNAPSHOTS: u16 = 6;
+/// The feature level from which the members agree on who has removed the data of ranges that it gave up.
+pub const AGREED_CLEANUP: u16 = 7;
 /// Number of members that vote in the metadata log.
 pub const VOTERS_MAX: usize = 5;
 /// Number of schema changes that are remembered, to recognize one that is proposed again.
@@ -62,6 +68,7 @@ pub struct ClusterState {
     recent_changes: Arc<Vec<(Uuid, u64)>>,
     /// The member whose leaving is a removal: another member requested it, because this one is dead.
     removal: Option<HostId>,
+    uncleaned: Arc<Uncleaned>,
 }
 
 /// A [`ClusterState`] for the disk and for other members.
@@ -73,6 +80,8 @@ pub struct StateDocument {
     recent_changes: Vec<(Uuid, u64)>,
     #[serde(default)]
     removal: Option<HostId>,
+    #[serde(default, skip_serializing_if = "Uncleaned::is_empty")]
+    uncleaned: Uncleaned,
     /// Whether members, removed members and seniority are those of the base: only in documents of [`ClusterState::document_since`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_members_of_base: bool,
@@ -90,6 +99,7 @@ impl ClusterState {
             seniority: Arc::default(),
             recent_changes: Arc::default(),
             removal: None,
+            uncleaned: Arc::default(),
         }
     }
 
@@ -100,6 +110,11 @@ impl ClusterState {
     /// Whether a member leaves because others remove it, and not on its own request.
     pub fn is_removal(&self, host_id: &HostId) -> bool {
         self.removal.as_ref() == Some(host_id)
+    }
+
+    /// The members that may still have data of ranges that they have given up.
+    pub fn uncleaned(&self) -> &Uncleaned {
+        &self.uncleaned
     }
 
     /// The members that should vote: the first five `Normal` ones in the order of their joining.
@@ -140,6 +155,7 @@ impl ClusterState {
             seniority: self.seniority.to_vec(),
             recent_changes: self.recent_changes.to_vec(),
             removal: self.removal,
+            uncleaned: Uncleaned::clone(&self.uncleaned),
         }
     }
 }
@@ -164,6 +180,7 @@ impl StateDocument {
             seniority: Arc::new(self.seniority),
             recent_changes: Arc::new(self.recent_changes),
             removal: self.removal,
+            uncleaned: Arc::new(self.uncleaned),
         })
     }
 }
@@ -200,8 +217,16 @@ fn changed(
         Command::Join { member } => join(state, index, member),
         Command::Advance { host_id, from } => advance(state, index, *host_id, *from),
         Command::Abort { host_id } => abort(state, index, *host_id),
-        Command::StartLeave { host_id } => start_leave(state, index, *host_id, false),
-        Command::StartRemoval { host_id } => start_leave(state, index, *host_id, true),
+        Command::StartLeave { host_id } => {
+            check_cleaned(state, Some(host_id))?;
+            start_leave(state, index, *host_id, false)
+        }
+        Command::StartRemoval { host_id } => {
+            check_cleaned(state, Some(host_id))?;
+            start_leave(state, index, *host_id, true)
+        }
+        Command::ForceLeave { host_id, is_removal } => start_leave(state, index, *host_id, *is_removal),
+        Command::Cleaned { host_id, because_of, epoch } => cleaned(state, index, host_id, because_of, *epoch),
         Command::TakeBackRemoval { host_id, epoch } => take_back_removal(state, index, *host_id, *epoch),
         Command::Update(update) => update_member(state, index, update),
     }
@@ -231,6 +256,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
         seniority: Arc::new(vec![member.host_id]),
         recent_changes: Arc::default(),
         removal: None,
+        uncleaned: Arc::default(),
         catalog: Arc::new(catalog),
         topology: Arc::new(Topology {
             version: index,
@@ -266,6 +292,9 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
             address: member.internode_address,
         });
     }
+    if changed_replication.is_some() {
+        check_cleaned(state, None)?;
+    }
     let mut topology = Topology::clone(&state.topology);
     topology.version = index;
     if changed_replication.is_some() {
@@ -282,6 +311,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
         seniority: state.seniority.clone(),
         recent_changes: Arc::new(recent_changes),
         removal: state.removal,
+        uncleaned: state.uncleaned.clone(),
     }))
 }
 
@@ -365,6 +395,8 @@ fn advance(state: &ClusterState, index: u64, host_id: HostId, from: MemberState)
             topology.removed.insert(host_id);
         }
     });
+    let changed =
+        if next == Some(MemberState::Normal) { with_others_uncleaned(changed, host_id) } else { changed };
     let mut seniority = changed.seniority.to_vec();
     match next {
         None => seniority.retain(|senior| *senior != host_id),
@@ -401,9 +433,45 @@ fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
 /// The state in which a leaving member is `Normal` again.
 fn with_member_staying(state: &ClusterState, index: u64, member: &Member) -> ClusterState {
     let stays = Arc::new(Member { state: MemberState::Normal, ..member.clone() });
-    with_topology(state, index, true, |topology| {
+    let changed = with_topology(state, index, true, |topology| {
         topology.members.insert(stays.host_id, stays);
-    })
+    });
+    with_others_uncleaned(changed, member.host_id)
+}
+
+/// The state in which all members but this one may have data of ranges that they have given up because of it.
+fn with_others_uncleaned(mut state: ClusterState, host_id: HostId) -> ClusterState {
+    // Every member has to know what is noted, as all must decide alike.
+    if state.topology.feature_level >= AGREED_CLEANUP {
+        Arc::make_mut(&mut state.uncleaned).note_others(&state.topology, host_id);
+    }
+    state
+}
+
+/// Refuses what may give a member ranges of which it still has old data. `leaving`: this member gains none.
+fn check_cleaned(state: &ClusterState, leaving: Option<&HostId>) -> Result<(), CommandOutcome> {
+    let host_ids = state.uncleaned.others_than(leaving);
+    if host_ids.is_empty() { Ok(()) } else { refuse(Refusal::CleanupDue { host_ids }) }
+}
+
+fn cleaned(
+    state: &ClusterState,
+    index: u64,
+    host_id: &HostId,
+    because_of: &BTreeSet<HostId>,
+    epoch: u64,
+) -> Changed {
+    if state.topology.epoch != epoch {
+        // Since then more may have been given up because of the same members.
+        return Err(CommandOutcome::Conflict { version: state.topology.version });
+    }
+    let mut uncleaned = state.uncleaned.clone();
+    Arc::make_mut(&mut uncleaned).forget(host_id, because_of);
+    if uncleaned == state.uncleaned {
+        return Ok(None);
+    }
+    let changed = with_topology(state, index, false, |_| {});
+    Ok(Some(ClusterState { uncleaned, ..changed }))
 }
 
 fn take_back_removal(state: &ClusterState, index: u64, host_id: HostId, epoch: u64) -> Changed {
@@ -502,7 +570,9 @@ fn with_topology(
     };
     // A removal ends with the leaving, whatever ended the leaving.
     let removal = state.removal.filter(is_leaving);
-    ClusterState { topology: Arc::new(topology), removal, ..state.clone() }
+    let mut uncleaned = state.uncleaned.clone();
+    Arc::make_mut(&mut uncleaned).forget_strangers(&topology);
+    ClusterState { topology: Arc::new(topology), removal, uncleaned, ..state.clone() }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, MembershipError};
 use crate::streaming;
-use crate::streaming::cleanup::{CleanupError, cleanup};
+use crate::streaming::cleanup::CleanupError;
 use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
 use helenus_execution::shard::disk_status::{DiskStatus, DiskUsage};
 use helenus_execution::shard::status_table::ServingState;
@@ -443,9 +443,9 @@ impl Admin for NodeAdmin {
         })
     }
 
-    fn remove_node(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn remove_node(&self, host_id: Uuid, force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
         self.change_members(move |context| {
-            Box::pin(async move { membership::removenode(&context, host_id).await })
+            Box::pin(async move { membership::removenode(&context, host_id, force).await })
         })
     }
 
@@ -457,7 +457,7 @@ impl Admin for NodeAdmin {
 
     fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
         let job = move |context| -> LocalBoxFuture<'static, Result<usize, CleanupError>> {
-            Box::pin(async move { cleanup(&context, keyspace).await })
+            Box::pin(async move { membership::clean_up(&context, keyspace).await })
         };
         async move {
             let outcome = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
@@ -470,7 +470,11 @@ impl Admin for NodeAdmin {
     }
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
-        self.on_first_shard(|context| Ok(streaming::progress(context))).boxed()
+        self.on_first_shard(|context| {
+            let uncleaned = membership::uncleaned(context);
+            Ok(StreamingReport { uncleaned, ..streaming::progress(context) })
+        })
+        .boxed()
     }
 
     fn table_statistics(

@@ -263,6 +263,55 @@ def test_a_cluster_grows_and_shrinks_under_load(three_nodes, connect):
     assert writer.acknowledged, f"nothing could be written meanwhile: {writer.failures[:3]}"
 
 
+def deletions_left(cluster):
+    """The tombstones of shop.items on all members, after each has merged its files."""
+    tombstones = 0
+    for node in cluster.nodes:
+        node.administer("compact", keyspace="shop", table="items")
+        tables = node.report("tablestats")["tables"]
+        tombstones += sum(table["tombstones"] for table in tables if table["table"] == "items")
+    return tombstones
+
+
+@pytest.mark.parametrize("cleans_up", [True, False])
+def test_rows_that_were_deleted_do_not_come_back_with_a_range_that_comes_back(connect, cleans_up):
+    with Cluster(3, PROGRAM, settings={"cleanup_after_transition": cleans_up}) as cluster:
+        session = connect(cluster, consistency=ConsistencyLevel.ALL)
+        insert = make_table(session)
+        session.execute("ALTER TABLE shop.items WITH gc_grace_seconds = 1")
+        write(session, insert, range(400))
+        fourth = cluster.add()
+
+        def rows():
+            tables = [node.report("tablestats")["tables"] for node in cluster.nodes]
+            return sum(table["row_versions"] for table in sum(tables, []) if table["table"] == "items")
+
+        def uncleaned():
+            return cluster.nodes[0].report("netstats")["uncleaned"]
+
+        if cleans_up:
+            until("what the others have given up is removed", lambda: rows() == 3 * 400)
+            until("all have said so", lambda: not uncleaned())
+        else:
+            assert rows() > 3 * 400
+            assert len(uncleaned()) == 3
+        for number in range(400):
+            session.execute("DELETE FROM shop.items WHERE id = %s", (number,))
+        until("the deletions are purged", lambda: deletions_left(cluster) == 0)
+        leaving = threading.Thread(target=fourth.administer, args=("decommission",))
+        leaving.start()
+        if not cleans_up:
+            until("the leaving waits", lambda: "a member waits for its turn to leave" in fourth.log_path.read_text())
+            for node in cluster.nodes[:3]:
+                node.administer("cleanup")
+        leaving.join()
+        assert fourth.ended() == REMOVED
+        for level in (ConsistencyLevel.ONE, ConsistencyLevel.QUORUM, ConsistencyLevel.ALL):
+            for node in cluster.nodes[:3]:
+                left = list(connect(cluster, only=node, consistency=level).execute("SELECT id FROM shop.items"))
+                assert not left, f"{len(left)} deleted rows are back, at {level}"
+
+
 def test_a_snapshot_of_all_members_comes_back_into_a_cluster_that_has_grown(three_nodes, connect):
     session = connect(three_nodes)
     write(session, make_table(session), range(1000))

@@ -147,17 +147,9 @@ impl Merge {
                 merge.forget();
                 continue;
             }
-            if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
-                self.enter_partition(&key).await?;
+            if !self.dropped.takes_row(&key) {
+                self.put_current(&key, cursors, merge.current(), &mut merged).await?;
             }
-            let mut versions: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
-            for &index in merge.current() {
-                let row = cursors.get(index as usize).ok_or_else(no_cursor)?.row();
-                self.read_bytes += (key.len() + row.bytes.len()) as u64;
-                versions.push(row);
-            }
-            self.put_versions(&key, &versions, &mut merged).await?;
-            drop(versions);
             for &index in merge.current() {
                 cursors.get_mut(index as usize).ok_or_else(no_cursor)?.next()?;
             }
@@ -169,6 +161,26 @@ impl Merge {
             }
         }
         self.write_range_tombstones(None).await
+    }
+
+    /// Writes what stays of the row that the cursors of these indexes are on.
+    async fn put_current(
+        &mut self,
+        key: &[u8],
+        cursors: &[TableCursor],
+        current: &[u32],
+        merged: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
+            self.enter_partition(key).await?;
+        }
+        let mut versions: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
+        for &index in current {
+            let row = cursors.get(index as usize).ok_or_else(no_cursor)?.row();
+            self.read_bytes += (key.len() + row.bytes.len()) as u64;
+            versions.push(row);
+        }
+        self.put_versions(key, &versions, merged).await
     }
 
     /// Writes what stays of the versions of a row.

@@ -37,9 +37,27 @@ impl Shard {
         id: TableId,
         ranges: &[RangeInclusive<i64>],
     ) -> Result<Dropped, EngineError> {
+        self.drop_all_of(id, ranges, DroppedRanges::new(ranges)).await
+    }
+
+    /// As [`Shard::drop_ranges`], only of the rows at these positions of their partitions.
+    pub async fn drop_rows_at(
+        &self,
+        id: TableId,
+        ranges: &[RangeInclusive<i64>],
+        positions: Vec<Vec<u8>>,
+    ) -> Result<Dropped, EngineError> {
+        self.drop_all_of(id, ranges, DroppedRanges::new(ranges).only_at(positions)).await
+    }
+
+    async fn drop_all_of(
+        &self,
+        id: TableId,
+        ranges: &[RangeInclusive<i64>],
+        dropped: DroppedRanges,
+    ) -> Result<Dropped, EngineError> {
         self.check_open()?;
         let table = self.table(id)?;
-        let dropped = DroppedRanges::new(ranges);
         let mut outcome = Dropped::default();
         if dropped.is_empty() {
             return Ok(outcome);
@@ -77,7 +95,7 @@ impl Shard {
             };
             let file = Rc::clone(file);
             let (looked, reader) = (dropped.clone(), Arc::clone(&file.reader));
-            let is_touched = run_in_background(&*self.environment.background, JobKind::Long, move |_| {
+            let is_touched = run_in_background(&*self.environment.background, JobKind::Short, move |_| {
                 Box::pin(async move { looked.touch(&reader) })
             })
             .await??;

@@ -1,5 +1,6 @@
 //! The commands of the metadata log and their outcomes, as they are stored and sent.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -53,6 +54,17 @@ pub enum Command {
     },
     /// A restarted member has another address or program version.
     Update(MemberUpdate),
+    /// A member has removed its data of the ranges that it had given up at this epoch because of these members.
+    Cleaned {
+        host_id: HostId,
+        because_of: BTreeSet<HostId>,
+        epoch: u64,
+    },
+    /// As `StartLeave`, or `StartRemoval`, also while other members may have old data of the ranges that they gain.
+    ForceLeave {
+        host_id: HostId,
+        is_removal: bool,
+    },
 }
 
 /// A schema change. It applies only to the catalog on which it was planned.
@@ -154,6 +166,15 @@ pub enum Refusal {
         "Cannot alter RF while some endpoints are not in normal state (no range movements): [{address}] ({host_id}); replication of {keyspace}"
     )]
     ReplicationInTransition { keyspace: String, host_id: HostId, address: SocketAddr },
+    #[error(
+        "members still have old data of ranges that they have given up: {}; they remove it by themselves after a while, or at once with 'helenus admin cleanup' on each",
+        list(.host_ids)
+    )]
+    CleanupDue { host_ids: Vec<HostId> },
+}
+
+fn list(host_ids: &[HostId]) -> String {
+    host_ids.iter().map(HostId::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Command {
@@ -177,6 +198,13 @@ impl fmt::Display for Command {
                 write!(formatter, "take back the removal of {host_id} at epoch {epoch}")
             }
             Self::Update(update) => write!(formatter, "update {}", update.host_id),
+            Self::Cleaned { host_id, epoch, .. } => {
+                write!(formatter, "{host_id} has cleaned up at epoch {epoch}")
+            }
+            Self::ForceLeave { host_id, is_removal } => {
+                let what = if *is_removal { "remove" } else { "leave" };
+                write!(formatter, "{what} {host_id}, whatever old data others have")
+            }
         }
     }
 }

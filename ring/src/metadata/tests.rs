@@ -1,3 +1,5 @@
+mod uncleaned;
+
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
 use helenus_testing::{CREATE_KEYSPACE, catalog_of};
 

@@ -1,9 +1,9 @@
 //! Joining and leaving: proposes the steps of transitions.
 //!
-//! Every node runs two tasks on its first shard. The first *receives*: while a transition is in its first phase, it
+//! Every node runs three tasks on its first shard. The first *receives*: while a transition is in its first phase, it
 //! streams the ranges that this node gains ([`crate::streaming::receiver`]), repeatedly until it has everything. The
-//! second *drives*: it proposes the next step when its conditions are met. Both depend only on the agreed state, so
-//! after a restart they continue from there.
+//! second *drives*: it proposes the next step when its conditions are met. The third *cleans* up after transitions ([`cleaning`]). All depend
+//! only on the agreed state, so after a restart they continue from there.
 //!
 //! * A joining member drives its own join, a leaving one its own leaving. The removal of a dead member is driven by
 //!   the node on which an operator requested it (after a restart of that node, the operator must request it again).
@@ -18,6 +18,7 @@
 //!
 //! Requests of operators are in `requests`.
 
+mod cleaning;
 mod requests;
 
 use crate::cluster::liveness::LivenessMonitor;
@@ -35,6 +36,7 @@ use helenus_ring::member::{Member, MemberState, TransitionPhase};
 use helenus_ring::metadata::{ClusterState, Command, CommandOutcome, MemberUpdate, Refusal};
 use helenus_ring::topology::Topology;
 
+pub use self::cleaning::{clean_up, uncleaned};
 pub use self::requests::{abort_join, decommission, removenode};
 use super::join::{JoinError, join};
 use super::log_throttle::LogThrottle;
@@ -45,8 +47,8 @@ use crate::cluster::raft::MetadataLog;
 use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
 use crate::streaming::plan::Sides;
 use crate::streaming::{self, progress, receiver, replicated_tables};
-use helenus_execution::coordinator::batch_log;
 use helenus_execution::coordinator::replica::hints;
+use helenus_execution::coordinator::{batch_log, paxos};
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::status_table::ServingState;
 
@@ -60,6 +62,8 @@ const POLL_PAUSE: Duration = Duration::from_millis(20);
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause before a failed transfer is retried, and before a busy cluster is asked again.
 const TRANSITION_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause before a failed cleanup is tried again: of a damaged file, or on a full disk.
+const CLEANUP_RETRY_PAUSE: Duration = Duration::from_mins(1);
 /// Interval at which a waiting task checks the state even without a notification.
 const IDLE_PAUSE: Duration = Duration::from_secs(5);
 /// Time without news from the metadata log after which a joining node reports itself.
@@ -108,10 +112,13 @@ pub enum MembershipError {
 
 type Result<T> = std::result::Result<T, MembershipError>;
 
-/// Starts the two tasks, which end when the node stops. Call on the first shard, when the metadata log is open.
+/// Starts the three tasks, which end when the node stops. Call on the first shard, when the metadata log is open.
 pub fn start(context: &Rc<ShardContext>) {
     tokio::task::spawn_local(receive(context.clone()));
     tokio::task::spawn_local(drive(context.clone()));
+    if context.node.config.cleanup_after_transition {
+        tokio::task::spawn_local(cleaning::clean(context.clone()));
+    }
 }
 
 /// Waits for a later version of the metadata to be applied, at most `patience`. Returns false when the node stops. A
@@ -449,7 +456,7 @@ pub fn check_removed(context: &ShardContext) -> Result<()> {
     Ok(())
 }
 
-/// Empties the tables of the ring: data of a node that is not a member remains from a join that was aborted.
+/// Empties the tables of the ring, and that of transactions: data of a node that is not a member remains from a join that was aborted.
 async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
     let tables: Vec<_> = {
         let catalog = context.catalog();
@@ -457,7 +464,8 @@ async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
             .keyspaces
             .values()
             .filter(|keyspace| !keyspace.is_virtual && keyspace.replication != Replication::Local);
-        keyspaces.flat_map(|keyspace| replicated_tables(keyspace)).collect()
+        let of_ring = keyspaces.flat_map(|keyspace| replicated_tables(keyspace));
+        of_ring.chain([paxos::store::TABLE]).collect()
     };
     for shard in 0..context.node.shard_count() {
         let tables = tables.clone();

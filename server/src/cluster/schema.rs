@@ -159,7 +159,8 @@ async fn agree(
             }
             metadata::CommandOutcome::Busy { .. } => {}
             metadata::CommandOutcome::Refused(
-                refusal @ metadata::Refusal::ReplicationInTransition { .. },
+                refusal @ (metadata::Refusal::ReplicationInTransition { .. }
+                | metadata::Refusal::CleanupDue { .. }),
             ) => {
                 return Err(RequestError::Configuration(refusal.to_string()));
             }

@@ -1,5 +1,6 @@
 //! Clusters in one thread: simulated disks, virtual time, messages in memory.
 
+mod cleanup;
 mod drops;
 mod harness;
 mod membership;
@@ -128,7 +129,7 @@ fn a_former_member_does_not_participate_and_another_votes_instead() {
         let host_id = world.host_id(leaving);
         let node = world.node(leaving);
         let steps = [
-            Command::StartLeave { host_id },
+            Command::ForceLeave { host_id, is_removal: false },
             Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::WriteBoth) },
             Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::ReadNew) },
         ];
@@ -231,7 +232,7 @@ fn a_member_removed_while_it_was_down_learns_of_it() {
         let host_id = world.host_id(removed);
         world.crash(removed);
         let steps = [
-            Command::StartLeave { host_id },
+            Command::ForceLeave { host_id, is_removal: false },
             Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::WriteBoth) },
             Command::Advance { host_id, from: MemberState::Leaving(TransitionPhase::ReadNew) },
         ];

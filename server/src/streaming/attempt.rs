@@ -70,8 +70,12 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// An error if the attempt is given up or the node stops.
+    /// An error if the attempt is given up, the node stops, or ownership has changed: what was streamed for a transition that has ended
+    /// may have been deleted since.
     pub fn check(&self, context: &ShardContext) -> Result<(), TransferError> {
+        if context.cluster_view().topology.epoch != self.epoch {
+            return Err(TransferError::RingChanged);
+        }
         let is_given_up = self.is_cancelled.load(Ordering::Relaxed) || *context.node.stopping.borrow();
         if is_given_up { Err(TransferError::Cancelled) } else { Ok(()) }
     }

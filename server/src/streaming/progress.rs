@@ -334,6 +334,7 @@ impl Transfers {
     pub fn report(&self, mode: &str, now: Duration) -> StreamingReport {
         let state = self.state();
         StreamingReport {
+            uncleaned: Vec::new(),
             mode: mode.to_owned(),
             receiving: state.receiving.as_ref().map(|receiving| receiving.progress(now)),
             sent_bytes: state.sent_bytes.clone(),

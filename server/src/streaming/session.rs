@@ -344,6 +344,8 @@ async fn apply(
             turn_bytes = 0;
             tokio::task::yield_now().await;
             admit(&context, &attempt).await?;
+            // It may have waited for long.
+            attempt.check(&context)?;
         }
         if context.replication().hints.is_truncated(&table, asked_micros) {
             return Err(TransferError::Truncated(table));

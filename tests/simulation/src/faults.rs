@@ -38,7 +38,7 @@ pub async fn inject(world: Rc<World>) {
         world.links.duplicates_per_mille.set(random.below(100));
     }
     loop {
-        pause_ms(100 + random.below(2_500)).await;
+        pause_ms(100 + random.below(world.plan.calm.as_millis() as u64 - 100)).await;
         if world.is_load_over.get() {
             return;
         }

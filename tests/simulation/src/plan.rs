@@ -85,12 +85,25 @@ pub enum LoadKind {
     Counters,
     Batches,
     Schema,
+    Deletions,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 6] =
-        [Self::Registers, Self::Transactions, Self::Pages, Self::Counters, Self::Batches, Self::Schema];
+    pub const ALL: [Self; 7] = [
+        Self::Registers,
+        Self::Transactions,
+        Self::Pages,
+        Self::Counters,
+        Self::Batches,
+        Self::Schema,
+        Self::Deletions,
+    ];
 }
+
+/// Time that is added where members come and go and deletions are watched: a range has to be given up and to come back.
+const RETURN_TIME: Duration = Duration::from_secs(35);
+/// And not all that come and go do so in the first seconds.
+const RETURN_CALM: Duration = Duration::from_secs(12);
 
 /// The options from which a seed chooses.
 #[derive(Debug, Clone)]
@@ -123,6 +136,11 @@ pub struct Plan {
     /// Rate of streams; 0: no limit. There is so little data that without a limit a transition would be over before
     /// any fault could affect it.
     pub stream_bytes_per_second: u64,
+    /// After that time the tombstones of deletions may be purged. It is longer than what a read has seen can be under way to other replicas
+    /// as a repair: its timeout, and the longest pause of a node.
+    pub gc_grace: Duration,
+    /// The longest time between two faults.
+    pub calm: Duration,
     /// Planted in every node.
     pub planted_bug: Option<PlantedBug>,
 }
@@ -142,7 +160,7 @@ impl Plan {
             if goes && choice.nodes.is_none() { nodes.max(4 + random.below(2) as usize) } else { nodes };
         let spares = if faults.contains(&FaultKind::Join) { 1 + random.below(2) as usize } else { 0 };
         let shards = (0..nodes + spares).map(|_| 1 + random.below(2) as usize).collect();
-        Self {
+        let mut plan = Self {
             seed,
             nodes,
             spares,
@@ -152,9 +170,23 @@ impl Plan {
             faults,
             duration: Duration::from_millis(4_000 + random.below(12_000)),
             stream_bytes_per_second: if random.chance(1, 3) { 0 } else { 1_000 + random.below(8_000) },
+            gc_grace: Duration::from_secs(14),
+            calm: Duration::from_millis(2_600),
             planted_bug: choice.planted_bug,
             tokens: 1 + random.below(3) as usize,
+        };
+        // Where clocks jump, tombstones may be purged while messages are under way.
+        if plan.faults.contains(&FaultKind::Clock) && plan.load.len() > 1 {
+            plan.load.retain(|kind| *kind != LoadKind::Deletions);
         }
+        if plan.load.contains(&LoadKind::Deletions) && plan.changes_members() {
+            plan.duration += RETURN_TIME;
+            plan.calm = RETURN_CALM;
+            if plan.faults.iter().all(|fault| matches!(fault, FaultKind::Join | FaultKind::Leave)) {
+                plan.gc_grace = Duration::from_secs(2);
+            }
+        }
+        plan
     }
 
     /// Whether nodes crash, even if they come back.

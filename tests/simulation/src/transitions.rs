@@ -136,7 +136,7 @@ async fn removed_by_someone(world: &World, dead: &Machine, random: &mut SplitMix
         return !is_known;
     }
     let host_id = dead.host_id;
-    let asking = asked.run(async move { membership::removenode(&context, host_id).await });
+    let asking = asked.run(async move { membership::removenode(&context, host_id, false).await });
     match tokio::time::timeout(REMOVAL_MAX, asking).await {
         Ok(Ok(Ok(()))) => return true,
         Ok(Ok(Err(error))) => {

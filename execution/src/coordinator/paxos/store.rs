@@ -21,12 +21,14 @@
 //! * Forgotten state is deleted by a row deletion with the microseconds of the settled ballot. The low bound is one
 //!   above, and expires.
 
+use std::ops::RangeInclusive;
+
 use helenus_engine::error::EngineError;
 use helenus_engine::key::{self, REGULAR_TAG};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, Deletion, Expiry, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard, TableId,
-    TableOptions, TableStatistics,
+    Cell, CellKind, Deletion, Dropped, Expiry, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard,
+    TableId, TableOptions, TableStatistics,
 };
 
 use super::ballot::Ballot;
@@ -67,6 +69,21 @@ pub fn table_options() -> TableOptions {
 /// Whether any state of a transaction was ever stored: false on a node that has always been a single node.
 pub fn has_state(shard: &Shard) -> bool {
     shard.statistics(TABLE).is_ok_and(|statistics| statistics != TableStatistics::default())
+}
+
+/// Removes the state of all partitions of these tables in the ranges, as if there had never been one. It leaves no tombstones: state
+/// that comes with the ranges later may be older. What is still in memory stays: flush before. Only for ranges of which this node is
+/// no replica.
+pub async fn discard(
+    shard: &Shard,
+    tables: &[TableId],
+    ranges: &[RangeInclusive<i64>],
+) -> Result<Dropped, EngineError> {
+    if tables.is_empty() || ranges.is_empty() || !has_state(shard) {
+        return Ok(Dropped::default());
+    }
+    let positions = tables.iter().map(|table| position_of(table.0)).collect();
+    shard.drop_rows_at(TABLE, ranges, positions).await
 }
 
 /// The reason why state could not be read or written.

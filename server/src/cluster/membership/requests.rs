@@ -7,7 +7,7 @@ use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Catalog, Replication};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
-use helenus_ring::metadata::{Command, CommandOutcome, REMOVALS};
+use helenus_ring::metadata::{AGREED_CLEANUP, Command, CommandOutcome, REMOVALS, Refusal};
 use helenus_ring::topology::Topology;
 
 use super::{
@@ -20,7 +20,7 @@ use helenus_execution::shard::context::{Departure, ShardContext};
 use helenus_execution::shard::status_table::ServingState;
 
 /// Makes this node leave the cluster, and resolves when it has left. Call from any shard. `force`: also if fewer
-/// members remain than a keyspace has replicas. An interrupted decommission continues by itself; another call waits
+/// members remain than a keyspace has replicas, and while others have old data of ranges that they may gain. An interrupted decommission continues by itself; another call waits
 /// for it.
 pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()> {
     let host_id = context.node.host_id;
@@ -47,7 +47,13 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
                     _ => Ok(()),
                 }
             };
-            start_leave(context, &Command::StartLeave { host_id }, check).await?;
+            let is_forced = force && can_be_forced(context);
+            let command = if is_forced {
+                Command::ForceLeave { host_id, is_removal: false }
+            } else {
+                Command::StartLeave { host_id }
+            };
+            start_leave(context, &command, check).await?;
         }
     }
     if wait_until_gone(context, host_id).await? {
@@ -55,6 +61,10 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
     } else {
         Err(MembershipError::LeaveAborted { host_id })
     }
+}
+
+fn can_be_forced(context: &ShardContext) -> bool {
+    context.cluster_view().topology.feature_level >= AGREED_CLEANUP
 }
 
 /// Refuses a leaving after which a keyspace would have fewer members than replicas (as Cassandra does).
@@ -95,17 +105,22 @@ async fn start_leave(
         check()?;
         match propose(context, command.clone(), PROPOSAL_DEADLINE).await? {
             CommandOutcome::Applied { .. } => return Ok(()),
+            CommandOutcome::Refused(reason @ Refusal::CleanupDue { .. }) => {
+                if notices.is_due(&"cleanup", &reason, context.clock.monotonic()) {
+                    tracing::info!(%reason, "a member waits for its turn to leave");
+                }
+            }
             CommandOutcome::Refused(refusal) => return Err(refusal.into()),
             CommandOutcome::Busy { host_id: other } => {
                 if notices.is_due(&"busy", &other, context.clock.monotonic()) {
                     tracing::info!(host_id = %other, "another member is joining or leaving; waiting for it to finish");
                 }
-                let version = context.cluster_view().topology.version;
-                if !wait_for_change(context, version, TRANSITION_RETRY_PAUSE).await {
-                    return Err(RequestError::Server("the node is shutting down".to_owned()).into());
-                }
             }
-            CommandOutcome::Conflict { .. } => {}
+            CommandOutcome::Conflict { .. } => continue,
+        }
+        let version = context.cluster_view().topology.version;
+        if !wait_for_change(context, version, TRANSITION_RETRY_PAUSE).await {
+            return Err(RequestError::Server("the node is shutting down".to_owned()).into());
         }
     }
 }
@@ -137,8 +152,8 @@ async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<
 }
 
 /// Removes a dead member, and resolves when the others have its ranges. Call from any shard of any other member. A
-/// member that died while it joined is removed at once.
-pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<()> {
+/// member that died while it joined is removed at once. `force`: also while others have old data of ranges that they may gain.
+pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId, force: bool) -> Result<()> {
     let view = context.cluster();
     if view.topology.removed.contains(&host_id) {
         return Ok(());
@@ -156,19 +171,26 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId) -> Result<(
     let is_begun = member.state != MemberState::Normal;
     // Before the log has the leaving: a task that reads it there must know that this node drives it.
     Transfers::of(&context.node).ask_removal(host_id);
-    let outcome = carry_out_removal(context, host_id, is_begun).await;
+    let outcome = carry_out_removal(context, host_id, is_begun, force).await;
     Transfers::of(&context.node).forget_removal(&host_id);
     outcome
 }
 
-async fn carry_out_removal(context: &Rc<ShardContext>, host_id: HostId, is_begun: bool) -> Result<()> {
+async fn carry_out_removal(
+    context: &Rc<ShardContext>,
+    host_id: HostId,
+    is_begun: bool,
+    force: bool,
+) -> Result<()> {
     if !is_begun {
         // The member may come back while this waits for its turn.
         let check = || {
             let is_back = context.cluster_view().is_alive(&host_id);
             if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
         };
-        let command = if context.cluster_view().topology.feature_level >= REMOVALS {
+        let command = if force && can_be_forced(context) {
+            Command::ForceLeave { host_id, is_removal: true }
+        } else if context.cluster_view().topology.feature_level >= REMOVALS {
             Command::StartRemoval { host_id }
         } else {
             Command::StartLeave { host_id }

@@ -23,16 +23,16 @@ use helenus_execution::shard::status_table::ServingState;
 const KEYSPACES: [(&str, u32); 2] = [("one", 1), ("three", 3)];
 
 /// The acknowledged writes, by keyspace.
-struct Load {
+pub struct Load {
     world: Rc<World>,
     next: Cell<u32>,
-    acknowledged: RefCell<BTreeMap<&'static str, Vec<u32>>>,
+    pub acknowledged: RefCell<BTreeMap<&'static str, Vec<u32>>>,
     is_over: Cell<bool>,
 }
 
 impl Load {
     /// Creates the tables.
-    async fn new(world: &Rc<World>) -> Rc<Self> {
+    pub async fn new(world: &Rc<World>) -> Rc<Self> {
         let node = world.node(0);
         for (name, replicas) in KEYSPACES {
             let keyspace = format!(
@@ -50,7 +50,7 @@ impl Load {
     }
 
     /// Creates a cluster of `members` members and writes `rows` rows at QUORUM through all of them.
-    async fn of_members(world: &Rc<World>, members: usize, rows: u32) -> Rc<Self> {
+    pub async fn of_members(world: &Rc<World>, members: usize, rows: u32) -> Rc<Self> {
         for index in 0..members {
             world.enter(index).await.unwrap().unwrap();
         }
@@ -60,7 +60,7 @@ impl Load {
     }
 
     /// Writes `count` rows through these nodes in turn.
-    async fn write(&self, nodes: &[usize], count: u32, consistency: Consistency) {
+    pub async fn write(&self, nodes: &[usize], count: u32, consistency: Consistency) {
         for _ in 0..count {
             let key = self.next.replace(self.next.get() + 1);
             let node = nodes[key as usize % nodes.len()];
@@ -95,7 +95,7 @@ impl Load {
     }
 
     /// Asserts that every node finds every row at this level.
-    async fn check(&self, nodes: &[usize], consistency: Consistency) {
+    pub async fn check(&self, nodes: &[usize], consistency: Consistency) {
         let acknowledged = self.acknowledged.borrow().clone();
         for (name, keys) in acknowledged {
             for (number, key) in keys.iter().enumerate() {
@@ -108,7 +108,7 @@ impl Load {
     }
 }
 
-async fn decommission(world: &World, index: usize, force: bool) -> Option<Result<(), MembershipError>> {
+pub async fn decommission(world: &World, index: usize, force: bool) -> Option<Result<(), MembershipError>> {
     world.on(index, move |context| async move { membership::decommission(&context, force).await }).await
 }
 
@@ -274,7 +274,8 @@ fn a_dead_member_is_removed_and_the_others_have_what_quorums_wrote() {
 
 async fn removenode(world: &World, by: usize, dead: usize) -> Result<(), MembershipError> {
     let id = world.host_id(dead);
-    let removed = world.on(by, move |context| async move { membership::removenode(&context, id).await });
+    let removed =
+        world.on(by, move |context| async move { membership::removenode(&context, id, false).await });
     removed.await.unwrap()
 }
 
@@ -339,7 +340,8 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
         world.crash(2);
         let remove_by = |by: usize| {
             let world = world.clone();
-            let removing = move |context| async move { membership::removenode(&context, host_id).await };
+            let removing =
+                move |context| async move { membership::removenode(&context, host_id, false).await };
             tokio::task::spawn_local(async move { world.on(by, removing).await })
         };
         let removing = remove_by(0);
@@ -469,40 +471,13 @@ fn a_leaving_that_waits_for_a_dead_member_can_be_cancelled() {
         assert_eq!(state_of(&world, 0, 3), Some(MemberState::Normal));
         // Now the dead member can be removed.
         let id = world.host_id(2);
-        let removed =
-            world.on(0, move |context| async move { membership::removenode(&context, id).await }).await;
+        let removed = world
+            .on(0, move |context| async move { membership::removenode(&context, id, false).await })
+            .await;
         removed.unwrap().unwrap();
         world.settle().await;
         load.acknowledged.borrow_mut().remove("one");
         load.check(&[0, 1, 3], Consistency::Quorum).await;
-    });
-}
-
-#[test]
-fn a_cleanup_leaves_what_a_node_owns() {
-    simulate(80, |world| async move {
-        world.enter(0).await.unwrap().unwrap();
-        let load = Load::new(&world).await;
-        load.write(&[0], 300, Consistency::One).await;
-        world.enter(1).await.unwrap().unwrap();
-        world.settle().await;
-        let cleanup = |name: &'static str| {
-            let world = world.clone();
-            async move {
-                let clean = move |context| async move {
-                    crate::streaming::cleanup::cleanup(&context, Some(name.to_owned())).await
-                };
-                world.on(0, clean).await.unwrap()
-            }
-        };
-        assert_eq!(world.stored_rows(0, "one", "t"), 300);
-        assert!(cleanup("one").await.unwrap() > 0);
-        assert_eq!(cleanup("three").await.unwrap(), 0, "of three replicas each node has everything");
-        let left = world.stored_rows(0, "one", "t");
-        assert!(left < 300 && left + world.stored_rows(1, "one", "t") == 300, "{left}");
-        load.check(&[0, 1], Consistency::One).await;
-        let error = cleanup("none").await.unwrap_err();
-        assert_eq!(error.to_string(), "keyspace 'none' does not exist");
     });
 }
 

@@ -2,6 +2,7 @@
 
 pub mod batches;
 pub mod counters;
+pub mod deletions;
 pub mod load;
 pub mod pages;
 pub mod registers;
@@ -9,6 +10,7 @@ pub mod schema;
 pub mod transactions;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use self::load::Workload;
 use crate::plan::LoadKind;
@@ -21,7 +23,15 @@ pub fn keyspace(nodes: usize) -> String {
     )
 }
 
-/// The tables of the load.
+/// The table of deletions, whose tombstones may be purged after that time.
+pub fn deletions_table(gc_grace: Duration) -> String {
+    format!(
+        "CREATE TABLE sim.deletions (k int PRIMARY KEY, v bigint) WITH gc_grace_seconds = {}",
+        gc_grace.as_secs()
+    )
+}
+
+/// The other tables of the load.
 pub const SCHEMA: &[&str] = &[
     "CREATE TABLE sim.registers (k int, c int, v bigint, PRIMARY KEY (k, c))",
     "CREATE TABLE sim.transactions (k int PRIMARY KEY, v bigint)",
@@ -38,6 +48,7 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Pages => Rc::new(pages::Pages),
         LoadKind::Counters => Rc::new(counters::Counters::default()),
         LoadKind::Batches => Rc::new(batches::Batches::default()),
+        LoadKind::Deletions => Rc::new(deletions::Deletions::default()),
         LoadKind::Schema => Rc::new(schema::Schema::default()),
     }
 }

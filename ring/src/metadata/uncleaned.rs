@@ -1,0 +1,63 @@
+//! Which members may still have data of ranges that they have given up.
+//!
+//! Such a member does not see what is deleted from those ranges, and the tombstones may be purged everywhere else. If a range came back to
+//! it, deleted rows would come back with it. So the members agree on who has removed what it gave up:
+//! * The end of a join, and a leaving that is cancelled, note every other member.
+//! * A noted member removes the data, and says so ([`super::Command::Cleaned`]).
+//! * While another member is noted, none begins to leave, because that one might gain ranges that it had; and no keyspace's replication
+//!   changes. [`super::Command::ForceLeave`] does not ask.
+//!
+//! A join needs no such care: only the new member gains ranges by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::member::HostId;
+use crate::topology::Topology;
+
+/// The members with data of ranges that they may have given up. For each, the members because of which: it owned those ranges without
+/// them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Uncleaned(BTreeMap<HostId, BTreeSet<HostId>>);
+
+impl Uncleaned {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The members because of which one has given up ranges.
+    pub fn of(&self, host_id: &HostId) -> Option<&BTreeSet<HostId>> {
+        self.0.get(host_id)
+    }
+
+    /// The noted members but this one.
+    pub fn others_than(&self, host_id: Option<&HostId>) -> Vec<HostId> {
+        self.0.keys().filter(|noted| Some(*noted) != host_id).copied().collect()
+    }
+
+    /// Notes all members but the one because of which they have given up ranges.
+    pub(super) fn note_others(&mut self, topology: &Topology, host_id: HostId) {
+        for other in topology.members.keys().filter(|other| **other != host_id) {
+            self.0.entry(*other).or_default().insert(host_id);
+        }
+    }
+
+    /// A member has removed what it gave up because of these.
+    pub(super) fn forget(&mut self, host_id: &HostId, because_of: &BTreeSet<HostId>) {
+        if let Some(noted) = self.0.get_mut(host_id) {
+            noted.retain(|noted| !because_of.contains(noted));
+        }
+        self.0.retain(|_, noted| !noted.is_empty());
+    }
+
+    /// Who is no member any more keeps nothing, and the ranges that others gave up because of it are theirs again.
+    pub(super) fn forget_strangers(&mut self, topology: &Topology) {
+        let is_member = |host_id: &HostId| topology.members.contains_key(host_id);
+        self.0.retain(|host_id, noted| {
+            noted.retain(is_member);
+            is_member(host_id) && !noted.is_empty()
+        });
+    }
+}
