@@ -187,14 +187,17 @@ enum AdminCommand {
         /// Also if fewer members remain than a keyspace has replicas.
         #[arg(long)]
         force: bool,
+        /// Also while others have old data of ranges that they gain: rows that were deleted since may come back.
+        #[arg(long)]
+        accept_old_data: bool,
     },
     /// Removes a dead member: the others stream its ranges from each other.
     Removenode {
         /// The member, as `status` shows it.
         host_id: Uuid,
-        /// Also while others have old data of ranges that they may gain: rows that were deleted since may come back.
+        /// Also while others have old data of ranges that they gain: rows that were deleted since may come back.
         #[arg(long)]
-        force: bool,
+        accept_old_data: bool,
     },
     /// Cancels the join of a member.
     Abortjoin {
@@ -363,14 +366,15 @@ impl AdminCommand {
                 (Method::POST, "/admin/scrub", parameters)
             }
             Self::Checks => (Method::GET, "/admin/checks", Vec::new()),
-            Self::Decommission { force } => {
+            Self::Decommission { force, accept_old_data } => {
                 let force = force.then(|| ("force", "true".to_owned()));
-                (Method::POST, "/admin/decommission", force.into_iter().collect())
+                let accepts = accept_old_data.then(accepts_old_data);
+                (Method::POST, "/admin/decommission", force.into_iter().chain(accepts).collect())
             }
-            Self::Removenode { host_id, force } => {
-                let force = force.then(|| ("force", "true".to_owned()));
+            Self::Removenode { host_id, accept_old_data } => {
                 let host_id = ("host_id", host_id.to_string());
-                (Method::POST, "/admin/removenode", [host_id].into_iter().chain(force).collect())
+                let accepts = accept_old_data.then(accepts_old_data);
+                (Method::POST, "/admin/removenode", [host_id].into_iter().chain(accepts).collect())
             }
             Self::Abortjoin { host_id } => {
                 (Method::POST, "/admin/abortjoin", vec![("host_id", host_id.to_string())])
@@ -453,6 +457,10 @@ impl AdminCommand {
             | Self::Cleanup { .. } => "done\n".to_owned(),
         })
     }
+}
+
+fn accepts_old_data() -> (&'static str, String) {
+    ("accept_old_data", "true".to_owned())
 }
 
 impl AdminCommand {
@@ -618,6 +626,14 @@ mod tests {
         assert_eq!(call(&["decommission", "--force"]), "POST /admin/decommission?force=true");
         let host_id = "7f3c1c5e-0000-4000-8000-000000000001";
         let encoded = host_id.replace('-', "%2D");
+        assert_eq!(
+            call(&["decommission", "--accept-old-data"]),
+            "POST /admin/decommission?accept_old_data=true"
+        );
+        assert_eq!(
+            call(&["removenode", "--accept-old-data", host_id]),
+            format!("POST /admin/removenode?host_id={encoded}&accept_old_data=true")
+        );
         assert_eq!(call(&["removenode", host_id]), format!("POST /admin/removenode?host_id={encoded}"));
         assert_eq!(call(&["abortjoin", host_id]), format!("POST /admin/abortjoin?host_id={encoded}"));
         assert_eq!(call(&["cleanup", "shop"]), "POST /admin/cleanup?keyspace=shop");

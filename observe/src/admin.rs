@@ -162,10 +162,10 @@ pub trait Admin: Send + Sync {
 
     /// Makes this node leave the cluster and hand over its data; resolves when it has left. `force`: also if fewer
     /// members remain than a keyspace has replicas.
-    fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>>;
+    fn decommission(&self, force: bool, accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Removes a dead member; resolves when the others have its ranges.
-    fn remove_node(&self, host_id: Uuid, force: bool) -> BoxFuture<'_, Result<(), AdminError>>;
+    fn remove_node(&self, host_id: Uuid, accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Cancels the join of a member.
     fn abort_join(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;

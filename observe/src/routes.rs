@@ -140,8 +140,8 @@ impl Route {
             | Self::ArchiveLog
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
-            Self::Decommission => &["force"],
-            Self::RemoveNode => &["host_id", "force"],
+            Self::Decommission => &["force", "accept_old_data"],
+            Self::RemoveNode => &["host_id", "accept_old_data"],
             Self::AbortJoin => &["host_id"],
             Self::SetCompactionThroughput => &["mebibytes_per_second"],
             Self::UpgradeFiles => &["keyspace", "table", "all"],
@@ -341,12 +341,13 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
         Route::Streams => report(&admin.streams().await?)?,
         Route::Decommission => {
             let force = parameters.flag("force")?;
-            operate(uri, admin.decommission(force)).await?
+            let accepts_old_data = parameters.flag("accept_old_data")?;
+            operate(uri, admin.decommission(force, accepts_old_data)).await?
         }
         Route::RemoveNode => {
             let host_id = parameters.host_id()?;
-            let force = parameters.flag("force")?;
-            operate(uri, admin.remove_node(host_id, force)).await?
+            let accepts_old_data = parameters.flag("accept_old_data")?;
+            operate(uri, admin.remove_node(host_id, accepts_old_data)).await?
         }
         Route::AbortJoin => {
             let host_id = parameters.host_id()?;

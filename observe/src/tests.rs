@@ -195,12 +195,16 @@ impl Admin for Node {
         .boxed()
     }
 
-    fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn decommission(&self, force: bool, _accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>> {
         let result = if force { Ok(()) } else { Err(AdminError::Failed("too few members".to_owned())) };
         ready(result).boxed()
     }
 
-    fn remove_node(&self, host_id: uuid::Uuid, _force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn remove_node(
+        &self,
+        host_id: uuid::Uuid,
+        _accepts_old_data: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(Err(AdminError::Unknown(format!("Host ID {host_id} not found.")))).boxed()
     }
 

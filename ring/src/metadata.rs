@@ -6,10 +6,11 @@
 //! * A command that is applied twice (its proposer did not learn of the first time) has no second effect.
 //! * At most one member is in a transition; no keyspace's replication changes meanwhile.
 //! * [`Topology::feature_level`] never goes down, and every member supports it: a program that does not is refused.
-//! * [`Topology::version`] is the index of the last entry that changed members or schema. [`Topology::epoch`] is the
+//! * [`Topology::version`] is the index of the last entry that changed members, schema or who has old data. [`Topology::epoch`] is the
 //!   index of the last entry that changed ownership: a step of a transition, or a keyspace's replication.
 
 mod command;
+mod gains;
 mod uncleaned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::command::{Command, CommandOutcome, MemberUpdate, Refusal, SchemaChangeCommand};
+use self::gains::{gain_by_replication, gain_without};
 pub use self::uncleaned::Uncleaned;
 use crate::member::{HostId, Member, MemberState, TransitionPhase};
 use crate::topology::Topology;
@@ -115,6 +117,18 @@ impl ClusterState {
     /// The members that may still have data of ranges that they have given up.
     pub fn uncleaned(&self) -> &Uncleaned {
         &self.uncleaned
+    }
+
+    /// The members that would gain ranges if this one left, and may still have old data of ranges.
+    pub fn cleanup_due_before(&self, leaving: &HostId) -> Vec<HostId> {
+        if self.uncleaned.is_empty() {
+            return Vec::new();
+        }
+        self.noted_among(&gain_without(&self.topology, &self.catalog, leaving))
+    }
+
+    fn noted_among(&self, gaining: &BTreeSet<HostId>) -> Vec<HostId> {
+        self.uncleaned.members().filter(|noted| gaining.contains(noted)).copied().collect()
     }
 
     /// The members that should vote: the first five `Normal` ones in the order of their joining.
@@ -217,15 +231,11 @@ fn changed(
         Command::Join { member } => join(state, index, member),
         Command::Advance { host_id, from } => advance(state, index, *host_id, *from),
         Command::Abort { host_id } => abort(state, index, *host_id),
-        Command::StartLeave { host_id } => {
-            check_cleaned(state, Some(host_id))?;
-            start_leave(state, index, *host_id, false)
+        Command::StartLeave { host_id } => start_leave(state, index, *host_id, false, OldData::Refused),
+        Command::StartRemoval { host_id } => start_leave(state, index, *host_id, true, OldData::Refused),
+        Command::ForceLeave { host_id, is_removal } => {
+            start_leave(state, index, *host_id, *is_removal, OldData::Accepted)
         }
-        Command::StartRemoval { host_id } => {
-            check_cleaned(state, Some(host_id))?;
-            start_leave(state, index, *host_id, true)
-        }
-        Command::ForceLeave { host_id, is_removal } => start_leave(state, index, *host_id, *is_removal),
         Command::Cleaned { host_id, because_of, epoch } => cleaned(state, index, host_id, because_of, *epoch),
         Command::TakeBackRemoval { host_id, epoch } => take_back_removal(state, index, *host_id, *epoch),
         Command::Update(update) => update_member(state, index, update),
@@ -292,8 +302,9 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
             address: member.internode_address,
         });
     }
-    if changed_replication.is_some() {
-        check_cleaned(state, None)?;
+    if changed_replication.is_some() && !state.uncleaned.is_empty() {
+        let gaining = gain_by_replication(&state.topology, old, &catalog);
+        check_cleaned(state.noted_among(&gaining))?;
     }
     let mut topology = Topology::clone(&state.topology);
     topology.version = index;
@@ -396,7 +407,7 @@ fn advance(state: &ClusterState, index: u64, host_id: HostId, from: MemberState)
         }
     });
     let changed =
-        if next == Some(MemberState::Normal) { with_others_uncleaned(changed, host_id) } else { changed };
+        if next == Some(MemberState::Normal) { with_losers_uncleaned(changed, host_id) } else { changed };
     let mut seniority = changed.seniority.to_vec();
     match next {
         None => seniority.retain(|senior| *senior != host_id),
@@ -436,21 +447,21 @@ fn with_member_staying(state: &ClusterState, index: u64, member: &Member) -> Clu
     let changed = with_topology(state, index, true, |topology| {
         topology.members.insert(stays.host_id, stays);
     });
-    with_others_uncleaned(changed, member.host_id)
+    with_losers_uncleaned(changed, member.host_id)
 }
 
-/// The state in which all members but this one may have data of ranges that they have given up because of it.
-fn with_others_uncleaned(mut state: ClusterState, host_id: HostId) -> ClusterState {
+/// The state in which the members that have given up ranges because of this one may have data of them.
+fn with_losers_uncleaned(mut state: ClusterState, host_id: HostId) -> ClusterState {
     // Every member has to know what is noted, as all must decide alike.
     if state.topology.feature_level >= AGREED_CLEANUP {
-        Arc::make_mut(&mut state.uncleaned).note_others(&state.topology, host_id);
+        let losers = gain_without(&state.topology, &state.catalog, &host_id);
+        Arc::make_mut(&mut state.uncleaned).note(losers, host_id);
     }
     state
 }
 
-/// Refuses what may give a member ranges of which it still has old data. `leaving`: this member gains none.
-fn check_cleaned(state: &ClusterState, leaving: Option<&HostId>) -> Result<(), CommandOutcome> {
-    let host_ids = state.uncleaned.others_than(leaving);
+/// Refuses what would give members ranges of which they may have old data.
+fn check_cleaned(host_ids: Vec<HostId>) -> Result<(), CommandOutcome> {
     if host_ids.is_empty() { Ok(()) } else { refuse(Refusal::CleanupDue { host_ids }) }
 }
 
@@ -496,7 +507,20 @@ fn take_back_removal(state: &ClusterState, index: u64, host_id: HostId, epoch: u
     }
 }
 
-fn start_leave(state: &ClusterState, index: u64, host_id: HostId, is_removal: bool) -> Changed {
+/// Whether a member may leave while those that gain its ranges may have old data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OldData {
+    Refused,
+    Accepted,
+}
+
+fn start_leave(
+    state: &ClusterState,
+    index: u64,
+    host_id: HostId,
+    is_removal: bool,
+    old_data: OldData,
+) -> Changed {
     let topology = &state.topology;
     let Some(member) = topology.member(&host_id) else {
         return if topology.removed.contains(&host_id) {
@@ -513,6 +537,9 @@ fn start_leave(state: &ClusterState, index: u64, host_id: HostId, is_removal: bo
     }
     if topology.members.len() == 1 {
         return refuse(Refusal::LastOwner { host_id });
+    }
+    if old_data == OldData::Refused {
+        check_cleaned(state.cleanup_due_before(&host_id))?;
     }
     let leaving =
         Arc::new(Member { state: MemberState::Leaving(TransitionPhase::WriteBoth), ..Member::clone(member) });

@@ -437,15 +437,15 @@ impl Admin for NodeAdmin {
         .boxed()
     }
 
-    fn decommission(&self, force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn decommission(&self, force: bool, accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>> {
         self.change_members(move |context| {
-            Box::pin(async move { membership::decommission(&context, force).await })
+            Box::pin(async move { membership::decommission(&context, force, accepts_old_data).await })
         })
     }
 
-    fn remove_node(&self, host_id: Uuid, force: bool) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn remove_node(&self, host_id: Uuid, accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>> {
         self.change_members(move |context| {
-            Box::pin(async move { membership::removenode(&context, host_id, force).await })
+            Box::pin(async move { membership::removenode(&context, host_id, accepts_old_data).await })
         })
     }
 

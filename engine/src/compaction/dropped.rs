@@ -73,6 +73,11 @@ impl DroppedRanges {
         (start.as_slice() <= key).then_some(end)
     }
 
+    /// Whether a file may have keys of any of the ranges, by its first and last key.
+    pub fn may_touch(&self, table: &TableReader) -> bool {
+        self.ranges.iter().any(|(start, end)| table.statistics().may_overlap(start, end))
+    }
+
     /// Whether a file has a row or a range tombstone that is left out.
     pub fn touch(&self, table: &Arc<TableReader>) -> Result<bool, TableError> {
         if table.range_tombstones().prefixes().any(|prefix| self.end_of(prefix).is_some()) {

@@ -18,6 +18,7 @@ use crate::invariant::broken;
 use crate::io::{JobKind, run_in_background};
 use crate::manifest::TokenSpan;
 use crate::mutation::TableId;
+use crate::table::TableError;
 
 /// The result of [`Shard::drop_ranges`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,9 +70,12 @@ impl Shard {
                 table.check_spans(tokens)?;
             }
         }
-        let (busy, idle): (Vec<_>, Vec<_>) =
-            table.files.borrow().iter().cloned().partition(|file| file.is_busy.get());
+        let files = table.files.borrow().clone();
+        let concerned = files.into_iter().filter(|file| dropped.may_touch(&file.reader));
+        let (busy, mut idle): (Vec<_>, Vec<_>) = concerned.partition(|file| file.is_busy.get());
         outcome.busy_files = busy.len();
+        // On a disk that is nearly full the small ones may still have room.
+        idle.sort_by_key(|file| file.reader.file_bytes());
         let cleaned = self.drop_in_files(&table, idle, dropped).await;
         self.look_at_backlog(&table, Change::Other);
         let cleaned = cleaned?;
@@ -80,41 +84,58 @@ impl Shard {
         Ok(outcome)
     }
 
+    /// Cleans up files one after the other. Those that fail do not hold up the others; the first error is returned.
     async fn drop_in_files(
         &self,
         table: &TableState,
         files: Vec<Rc<LiveFile>>,
         dropped: DroppedRanges,
     ) -> Result<Dropped, EngineError> {
-        let mut outcome = Dropped::default();
+        let (mut outcome, mut first_error) = (Dropped::default(), None);
         // All files are marked busy now: none of them may be merged with newer data while it waits.
         let taken: Vec<Busy> = files.into_iter().map(|file| Busy::new(vec![file])).collect();
         for busy in taken {
-            let [file] = busy.files.as_slice() else {
-                return Err(broken!("a file that is cleaned up is taken alone").into());
-            };
-            let file = Rc::clone(file);
-            let (looked, reader) = (dropped.clone(), Arc::clone(&file.reader));
-            let is_touched = run_in_background(&*self.environment.background, JobKind::Short, move |_| {
-                Box::pin(async move { looked.touch(&reader) })
-            })
-            .await??;
-            if !is_touched {
-                continue;
-            }
-            let merge = Merge {
-                inputs: vec![file.place.generation],
-                output_level: file.place.level,
-                split: Split::Never,
-            };
-            let left_out = LeftOut { tokens: dropped.clone(), ..LeftOut::default() };
-            let purpose = Rewrite { left_out, ..Rewrite::of(CompactionKind::Cleanup) };
-            if self.rewrite(table, &merge, busy, purpose).await? {
-                outcome.rewritten_files += 1;
-            } else {
-                outcome.busy_files += 1;
+            self.check_open()?;
+            match self.drop_in_file(table, busy, &dropped).await {
+                Ok(None) => {}
+                Ok(Some(true)) => outcome.rewritten_files += 1,
+                Ok(Some(false)) => outcome.busy_files += 1,
+                // An operator wants an end of all of it.
+                Err(error @ EngineError::Table(TableError::Stopped)) => return Err(error),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
             }
         }
-        Ok(outcome)
+        first_error.map_or(Ok(outcome), Err)
+    }
+
+    /// Cleans up one file. Returns whether its successor was installed; `None`: it has nothing of the ranges.
+    async fn drop_in_file(
+        &self,
+        table: &TableState,
+        busy: Busy,
+        dropped: &DroppedRanges,
+    ) -> Result<Option<bool>, EngineError> {
+        let [file] = busy.files.as_slice() else {
+            return Err(broken!("a file that is cleaned up is taken alone").into());
+        };
+        let file = Rc::clone(file);
+        let (looked, reader) = (dropped.clone(), Arc::clone(&file.reader));
+        let is_touched = run_in_background(&*self.environment.background, JobKind::Short, move |_| {
+            Box::pin(async move { looked.touch(&reader) })
+        })
+        .await??;
+        if !is_touched {
+            return Ok(None);
+        }
+        let merge = Merge {
+            inputs: vec![file.place.generation],
+            output_level: file.place.level,
+            split: Split::Never,
+        };
+        let left_out = LeftOut { tokens: dropped.clone(), ..LeftOut::default() };
+        let purpose = Rewrite { left_out, ..Rewrite::of(CompactionKind::Cleanup) };
+        self.rewrite(table, &merge, busy, purpose).await.map(Some)
     }
 }

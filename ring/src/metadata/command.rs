@@ -167,7 +167,7 @@ pub enum Refusal {
     )]
     ReplicationInTransition { keyspace: String, host_id: HostId, address: SocketAddr },
     #[error(
-        "members still have old data of ranges that they have given up: {}; they remove it by themselves after a while, or at once with 'helenus admin cleanup' on each",
+        "members would gain ranges, and still have old data of ranges that they have given up: {}; each removes it when it is up and well ('helenus admin netstats' shows when), or at once with 'helenus admin cleanup'",
         list(.host_ids)
     )]
     CleanupDue { host_ids: Vec<HostId> },

@@ -2,10 +2,10 @@
 //!
 //! Such a member does not see what is deleted from those ranges, and the tombstones may be purged everywhere else. If a range came back to
 //! it, deleted rows would come back with it. So the members agree on who has removed what it gave up:
-//! * The end of a join, and a leaving that is cancelled, note every other member.
+//! * The end of a join, and a leaving that is cancelled, note the members that have given up ranges by it.
 //! * A noted member removes the data, and says so ([`super::Command::Cleaned`]).
-//! * While another member is noted, none begins to leave, because that one might gain ranges that it had; and no keyspace's replication
-//!   changes. [`super::Command::ForceLeave`] does not ask.
+//! * While a member is noted, none begins to leave by which it would gain ranges, and no keyspace's replication changes so.
+//!   [`super::Command::ForceLeave`] does not ask.
 //!
 //! A join needs no such care: only the new member gains ranges by it.
 
@@ -32,15 +32,15 @@ impl Uncleaned {
         self.0.get(host_id)
     }
 
-    /// The noted members but this one.
-    pub fn others_than(&self, host_id: Option<&HostId>) -> Vec<HostId> {
-        self.0.keys().filter(|noted| Some(*noted) != host_id).copied().collect()
+    /// The noted members.
+    pub fn members(&self) -> impl Iterator<Item = &HostId> {
+        self.0.keys()
     }
 
-    /// Notes all members but the one because of which they have given up ranges.
-    pub(super) fn note_others(&mut self, topology: &Topology, host_id: HostId) {
-        for other in topology.members.keys().filter(|other| **other != host_id) {
-            self.0.entry(*other).or_default().insert(host_id);
+    /// Notes members that have given up ranges because of another one.
+    pub(super) fn note(&mut self, host_ids: BTreeSet<HostId>, because_of: HostId) {
+        for host_id in host_ids {
+            self.0.entry(host_id).or_default().insert(because_of);
         }
     }
 

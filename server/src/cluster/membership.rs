@@ -465,7 +465,7 @@ async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
             .values()
             .filter(|keyspace| !keyspace.is_virtual && keyspace.replication != Replication::Local);
         let of_ring = keyspaces.flat_map(|keyspace| replicated_tables(keyspace));
-        of_ring.chain([paxos::store::TABLE]).collect()
+        [paxos::store::TABLE].into_iter().chain(of_ring).collect()
     };
     for shard in 0..context.node.shard_count() {
         let tables = tables.clone();

@@ -39,6 +39,9 @@ const PLANS_MAX: usize = 50;
 /// Time limit for a change to get into the metadata log: less than the ten seconds that drivers wait for an answer,
 /// so that they get one if there is no majority.
 const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);
+/// Time that a change of replication waits for members that have old data of ranges that they would gain.
+const CLEANUP_PATIENCE: Duration = Duration::from_secs(5);
+const CLEANUP_PAUSE: Duration = Duration::from_millis(250);
 /// Time to wait for live members that have not applied a change.
 const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
 /// Time to wait for the newest catalog before a statement is refused or found to have no effect.
@@ -112,6 +115,7 @@ async fn agree(
 ) -> Result<Option<Agreed>> {
     // One at a time: concurrent changes of this node would only have to be planned again.
     let turn = context.layers.get::<SchemaLock>().0.lock().await;
+    let begun = context.clock.monotonic();
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
         let planned = plan(&catalog);
@@ -158,9 +162,15 @@ async fn agree(
                 context.clock.sleep(Duration::from_millis(pause_ms)).await;
             }
             metadata::CommandOutcome::Busy { .. } => {}
+            metadata::CommandOutcome::Refused(refusal @ metadata::Refusal::CleanupDue { .. }) => {
+                // Where there is little data it is soon done.
+                if context.clock.monotonic() >= begun + CLEANUP_PATIENCE {
+                    return Err(RequestError::Configuration(refusal.to_string()));
+                }
+                context.clock.sleep(CLEANUP_PAUSE).await;
+            }
             metadata::CommandOutcome::Refused(
-                refusal @ (metadata::Refusal::ReplicationInTransition { .. }
-                | metadata::Refusal::CleanupDue { .. }),
+                refusal @ metadata::Refusal::ReplicationInTransition { .. },
             ) => {
                 return Err(RequestError::Configuration(refusal.to_string()));
             }

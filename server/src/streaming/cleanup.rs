@@ -35,8 +35,9 @@ pub enum CleanupError {
 
 type Result<T> = std::result::Result<T, CleanupError>;
 
-/// Pause before files that a compaction was reading are tried again.
+/// Pause before files that a compaction was reading are tried again: starts with the first one and grows up to the second one.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
+const BUSY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The ranges that a cleanup removes.
 #[derive(Debug, Clone)]
@@ -68,40 +69,67 @@ pub async fn cleanup(context: &Rc<ShardContext>, keyspace: Option<String>, exten
 }
 
 async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>, extent: Extent) -> Result<usize> {
-    let catalog = context.catalog();
     let unowned = UnownedRanges::new(&context, extent);
-    let is_wanted = |name: &String| keyspace.as_ref().is_none_or(|wanted| wanted == name);
-    // The state of transactions on all tables is in one table, which is gone through once for each way of replication.
-    let mut by_replication: Vec<(String, &Replication, Vec<TableId>)> = Vec::new();
-    let mut files = 0;
-    for (name, keyspace) in catalog.keyspaces.iter().filter(|(name, _)| is_wanted(name)) {
-        let tables = replicated_tables(keyspace);
-        for table in &tables {
-            files += unowned.remove(name, Removed::Rows(*table)).await?;
-        }
-        match by_replication.iter_mut().find(|(_, known, _)| **known == keyspace.replication) {
-            Some((.., known)) => known.extend(tables),
-            None => by_replication.push((name.clone(), &keyspace.replication, tables)),
+    let catalog = context.catalog();
+    let wanted = || {
+        let all = catalog.keyspaces.iter();
+        all.filter(|(name, _)| keyspace.as_ref().is_none_or(|wanted| wanted == *name))
+    };
+    let mut outcome = Outcome::default();
+    // First the transactions: without their state rows are like others, and state without its rows would be wrong. It is all in one
+    // table, which is gone through once for each way of replication.
+    let mut seen: Vec<&Replication> = Vec::new();
+    for (_, keyspace_of) in wanted() {
+        if !seen.contains(&&keyspace_of.replication) {
+            seen.push(&keyspace_of.replication);
+            let state = Removed::Transactions {
+                replication: &keyspace_of.replication,
+                keyspace: keyspace.as_deref(),
+            };
+            outcome.note(unowned.remove(state).await)?;
         }
     }
-    for (name, _, tables) in &by_replication {
-        files += unowned.remove(name, Removed::Transactions(tables)).await?;
+    for (name, keyspace) in wanted() {
+        for table in replicated_tables(keyspace) {
+            outcome.note(unowned.remove(Removed::Rows { keyspace: name, table }).await)?;
+        }
     }
-    Ok(files)
+    outcome.first_error.map_or(Ok(outcome.files), Err)
+}
+
+/// What has come of a cleanup so far. One table that cannot be cleaned up does not hold up the others.
+#[derive(Debug, Default)]
+struct Outcome {
+    files: usize,
+    first_error: Option<CleanupError>,
+}
+
+impl Outcome {
+    /// An error if it makes no sense to go on.
+    fn note(&mut self, cleaned: Result<usize>) -> Result<()> {
+        match cleaned {
+            Ok(files) => self.files += files,
+            Err(CleanupError::RingIsChanging) => return Err(CleanupError::RingIsChanging),
+            Err(error) => {
+                self.first_error.get_or_insert(error);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Removes from one table on this shard all that this node does not own. Returns the number of files that were rewritten or removed.
 pub(crate) async fn clean_table(context: &Rc<ShardContext>, keyspace: &str, table: TableId) -> Result<usize> {
-    UnownedRanges::new(context, Extent::NotOwned).remove(keyspace, Removed::Rows(table)).await
+    UnownedRanges::new(context, Extent::NotOwned).remove(Removed::Rows { keyspace, table }).await
 }
 
 /// What is removed of ranges.
 #[derive(Debug, Clone, Copy)]
-enum Removed<'t> {
+enum Removed<'r> {
     /// The rows of a table.
-    Rows(TableId),
-    /// The state of transactions on these tables.
-    Transactions(&'t [TableId]),
+    Rows { keyspace: &'r str, table: TableId },
+    /// The state of transactions on all tables that are replicated so, of one keyspace or all.
+    Transactions { replication: &'r Replication, keyspace: Option<&'r str> },
 }
 
 /// The ranges that are removed on one shard.
@@ -120,43 +148,60 @@ impl<'c> UnownedRanges<'c> {
     }
 
     /// Removes what this shard has of the ranges. Returns the number of files that were rewritten or removed.
-    async fn remove(&self, keyspace: &str, removed: Removed<'_>) -> Result<usize> {
+    async fn remove(&self, removed: Removed<'_>) -> Result<usize> {
         let failed = |error| CleanupError::Node(RequestError::from(error));
         let shard = &self.context.shard;
-        let table = match removed {
-            Removed::Rows(table) => table,
-            Removed::Transactions(_) => paxos::store::TABLE,
+        let stored_in = match removed {
+            Removed::Rows { table, .. } => table,
+            Removed::Transactions { .. } => paxos::store::TABLE,
         };
-        let mut files = 0;
         // There may be 10,000 tables, most of them with nothing to remove.
         tokio::task::yield_now().await;
-        loop {
-            if self.of(keyspace)?.is_empty() {
-                return Ok(files);
+        if self.of(removed)?.is_empty() {
+            return Ok(0);
+        }
+        // What is written later is of ranges that this node owns.
+        let flushed = shard.flush(stored_in).await;
+        let (mut files, mut pause) = (0, BUSY_PAUSE);
+        let cleaned = async {
+            flushed?;
+            loop {
+                // One turn from here to the choice of the files: nothing else of the shard runs.
+                let ranges = self.of(removed)?;
+                let dropped = match removed {
+                    Removed::Rows { table, .. } => shard.drop_ranges(table, &ranges).await,
+                    Removed::Transactions { .. } => {
+                        paxos::store::discard(shard, &self.tables_of(removed), &ranges).await
+                    }
+                }?;
+                files += dropped.rewritten_files;
+                if dropped.busy_files == 0 {
+                    return Ok(());
+                }
+                self.context.clock.sleep(pause).await;
+                pause = (2 * pause).min(BUSY_PAUSE_MAX);
             }
-            match shard.flush(table).await {
-                Ok(()) => {}
-                // Dropped meanwhile.
-                Err(EngineError::UnknownTable(_)) => return Ok(files),
-                Err(error) => return Err(failed(error)),
-            }
-            // One turn from here to the choice of the files: nothing else of the shard runs.
-            let ranges = self.of(keyspace)?;
-            let dropped = match removed {
-                Removed::Rows(table) => shard.drop_ranges(table, &ranges).await,
-                Removed::Transactions(tables) => paxos::store::discard(shard, tables, &ranges).await,
-            };
-            let dropped = dropped.map_err(failed)?;
-            files += dropped.rewritten_files;
-            if dropped.busy_files == 0 {
-                return Ok(files);
-            }
-            self.context.clock.sleep(BUSY_PAUSE).await;
+        };
+        match cleaned.await {
+            // The table was dropped meanwhile.
+            Ok(()) | Err(Failure::Engine(EngineError::UnknownTable(_))) => Ok(files),
+            Err(Failure::Engine(error)) => Err(failed(error)),
+            Err(Failure::Cleanup(error)) => Err(error),
         }
     }
 
-    /// The ranges of a keyspace in this turn.
-    fn of(&self, keyspace: &str) -> Result<Tokens> {
+    /// The tables whose transactions are meant, in this turn.
+    fn tables_of(&self, removed: Removed<'_>) -> Vec<TableId> {
+        let Removed::Transactions { replication, keyspace } = removed else { return Vec::new() };
+        let catalog = self.context.catalog();
+        let keyspaces = catalog.keyspaces.iter().filter(|(name, known)| {
+            known.replication == *replication && keyspace.is_none_or(|wanted| wanted == name.as_str())
+        });
+        keyspaces.flat_map(|(_, keyspace)| replicated_tables(keyspace)).collect()
+    }
+
+    /// The ranges that are removed of this, in this turn.
+    fn of(&self, removed: Removed<'_>) -> Result<Tokens> {
         let view = self.context.cluster_view();
         let topology = &view.topology;
         let is_other = matches!(self.extent, Extent::GivenUp { epoch, .. } if epoch != topology.epoch);
@@ -164,11 +209,14 @@ impl<'c> UnownedRanges<'c> {
             return Err(CleanupError::RingIsChanging);
         }
         let catalog = self.context.catalog();
-        let replication = catalog.keyspace(keyspace).map(|keyspace| &keyspace.replication);
-        let placement = view.placement(keyspace).filter(|_| !view.is_alone());
-        let (Some(replication), Some(placement)) = (replication, placement) else {
-            return Ok(Rc::default());
+        let replication = match removed {
+            Removed::Rows { keyspace, .. } => {
+                catalog.keyspace(keyspace).map(|keyspace| &keyspace.replication)
+            }
+            Removed::Transactions { replication, .. } => Some(replication),
         };
+        let replicated = replication.filter(|replication| **replication != Replication::Local);
+        let Some(replication) = replicated.filter(|_| !view.is_alone()) else { return Ok(Rc::default()) };
         let mut known = self.known.borrow_mut();
         let is_known =
             |(epoch, of, _): &&(u64, Replication, Tokens)| *epoch == topology.epoch && of == replication;
@@ -176,16 +224,34 @@ impl<'c> UnownedRanges<'c> {
             return Ok(Rc::clone(ranges));
         }
         let own = &self.context.node.host_id;
-        let owned = owned(placement, own);
+        let owned_now = owned(&Placement::new(topology, replication), own);
         let ranges = match &self.extent {
-            Extent::NotOwned => complement(&owned),
+            Extent::NotOwned => complement(&owned_now),
             Extent::GivenUp { because_of, .. } => {
-                difference(&owned_without(topology, because_of, replication, own), &owned)
+                difference(&owned_without(topology, because_of, replication, own), &owned_now)
             }
         };
         let ranges: Tokens = ranges.into();
         known.push((topology.epoch, replication.clone(), Rc::clone(&ranges)));
         Ok(ranges)
+    }
+}
+
+/// The reason why one table was not cleaned up.
+enum Failure {
+    Engine(EngineError),
+    Cleanup(CleanupError),
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<CleanupError> for Failure {
+    fn from(error: CleanupError) -> Self {
+        Self::Cleanup(error)
     }
 }
 

@@ -60,7 +60,7 @@ pub fn leave(world: &Rc<World>, random: &mut SplitMix64) {
     let comes_back = random.chance(1, 3);
     let shared = world.clone();
     world.spawn(async move {
-        let left = machine.run(async move { membership::decommission(&context, false).await }).await;
+        let left = machine.run(async move { membership::decommission(&context, false, false).await }).await;
         match left {
             Ok(Ok(())) => {
                 shared.trace.note(format!("n{} has left", machine.index));

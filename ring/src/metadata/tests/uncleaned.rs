@@ -2,16 +2,22 @@
 
 use super::*;
 
+fn alter(factor: u32) -> String {
+    format!(
+        "ALTER KEYSPACE ks WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {factor}}}"
+    )
+}
+
 /// A member whose program knows the newest features.
 fn new_member(number: u128) -> Member {
     Member { feature_version: FEATURE_VERSION, ..member(number) }
 }
 
-/// A cluster of members `1..=count` with the newest features.
+/// A cluster of members `1..=count` with the newest features, and a keyspace with two replicas.
 fn log_of_new_members(count: u128) -> Log {
     let mut log = Log::empty();
-    let catalog = CatalogDocument::of(&initial_catalog(id(1000)));
-    log.done(&Command::Found { member: new_member(1), catalog });
+    let catalog = catalog_of(&[CREATE_KEYSPACE, &alter(2)]).catalog;
+    log.done(&Command::Found { member: new_member(1), catalog: CatalogDocument::of(&catalog) });
     for number in 2..=count {
         log.join_wholly(new_member(number));
     }
@@ -30,7 +36,7 @@ fn cleanup_due(numbers: &[u128]) -> Refusal {
 #[test]
 fn no_member_leaves_while_another_has_old_data() {
     let mut log = log_of_new_members(3);
-    // 1 gave up ranges when 2 joined, and both when 3 did.
+    // 1 gave up ranges when 2 joined (of what has one replica), and both did when 3 joined.
     let because_of = |log: &Log, number| log.state.uncleaned().of(&id(number)).cloned().unwrap_or_default();
     assert_eq!(because_of(&log, 1), BTreeSet::from([id(2), id(3)]));
     assert_eq!(because_of(&log, 2), BTreeSet::from([id(3)]));
@@ -54,15 +60,10 @@ fn no_member_leaves_while_another_has_old_data() {
     let late = Command::Cleaned { host_id: id(2), because_of: BTreeSet::from([id(3), id(4)]), epoch };
     let version = log.state.topology.version;
     assert_eq!(log.apply(&late), CommandOutcome::Conflict { version });
-    for (number, of) in [(1, vec![4]), (2, vec![3, 4]), (3, vec![4])] {
-        log.refused(
-            &Command::StartLeave { host_id: id(4) },
-            match number {
-                1 => cleanup_due(&[1, 2, 3]),
-                2 => cleanup_due(&[2, 3]),
-                _ => cleanup_due(&[3]),
-            },
-        );
+    // 3, too, has given up ranges to 4: of system tables, which have three replicas.
+    for (number, of, due) in [(1, vec![4], vec![1, 2, 3]), (2, vec![3, 4], vec![2, 3]), (3, vec![4], vec![3])]
+    {
+        log.refused(&Command::StartLeave { host_id: id(4) }, cleanup_due(&due));
         cleaned(&mut log, number, &of);
     }
     log.leave_wholly(4);
@@ -71,32 +72,49 @@ fn no_member_leaves_while_another_has_old_data() {
 
 #[test]
 fn a_leaving_that_is_cancelled_leaves_old_data_with_the_others() {
-    let mut log = log_of_new_members(1);
-    log.join_wholly(new_member(2));
-    cleaned(&mut log, 1, &[2]);
-    log.done(&Command::StartLeave { host_id: id(2) });
+    let mut log = log_of_new_members(3);
+    let clean = |log: &mut Log| {
+        cleaned(log, 1, &[2, 3]);
+        cleaned(log, 2, &[3]);
+    };
+    clean(&mut log);
+    log.done(&Command::StartLeave { host_id: id(3) });
     assert!(log.state.uncleaned().is_empty());
-    log.done(&Command::Abort { host_id: id(2) });
-    log.refused(&Command::StartLeave { host_id: id(2) }, cleanup_due(&[1]));
-    cleaned(&mut log, 1, &[2]);
-    log.done(&Command::StartRemoval { host_id: id(2) });
+    log.done(&Command::Abort { host_id: id(3) });
+    log.refused(&Command::StartLeave { host_id: id(3) }, cleanup_due(&[1, 2]));
+    clean(&mut log);
+    log.done(&Command::StartRemoval { host_id: id(3) });
     let epoch = log.state.topology.epoch;
-    log.done(&Command::TakeBackRemoval { host_id: id(2), epoch });
-    log.refused(&Command::StartRemoval { host_id: id(2) }, cleanup_due(&[1]));
+    log.done(&Command::TakeBackRemoval { host_id: id(3), epoch });
+    log.refused(&Command::StartRemoval { host_id: id(3) }, cleanup_due(&[1, 2]));
     // An operator may not want to wait. When the member has gone, the ranges are those of the others again.
-    log.done(&Command::ForceLeave { host_id: id(2), is_removal: true });
-    assert!(log.state.is_removal(&id(2)));
-    log.done(&Command::Advance { host_id: id(2), from: MemberState::Leaving(TransitionPhase::WriteBoth) });
-    log.done(&Command::Advance { host_id: id(2), from: MemberState::Leaving(TransitionPhase::ReadNew) });
+    log.done(&Command::ForceLeave { host_id: id(3), is_removal: true });
+    log.again(&Command::StartRemoval { host_id: id(3) });
+    assert!(log.state.is_removal(&id(3)));
+    log.done(&Command::Advance { host_id: id(3), from: MemberState::Leaving(TransitionPhase::WriteBoth) });
+    log.done(&Command::Advance { host_id: id(3), from: MemberState::Leaving(TransitionPhase::ReadNew) });
     assert!(log.state.uncleaned().is_empty());
+}
+
+#[test]
+fn replication_may_change_where_nobody_with_old_data_gains_ranges() {
+    let mut log = log_of_new_members(3);
+    let (three, one) = (alter(3), alter(1));
+    log.refused(&schema_change(&log.state, 1002, &[&three]), cleanup_due(&[1, 2]));
+    cleaned(&mut log, 1, &[2, 3]);
+    cleaned(&mut log, 2, &[3]);
+    log.done(&schema_change(&log.state, 1002, &[&three]));
+    log.join_wholly(new_member(4));
+    assert!(!log.state.uncleaned().is_empty());
+    log.done(&schema_change(&log.state, 1003, &[&three, &one]));
 }
 
 #[test]
 fn members_of_older_programs_are_not_noted() {
     let mut log = log_of_new_members(1);
-    let mut log_of_old = Log::of(3);
-    log_of_old.leave_wholly(3);
+    let mut log_of_old = Log::of(4);
     assert!(log_of_old.state.uncleaned().is_empty());
+    log_of_old.leave_wholly(4);
     // A join that is taken back gives nothing up.
     log.done(&Command::Join { member: new_member(2) });
     log.done(&Command::Abort { host_id: id(2) });

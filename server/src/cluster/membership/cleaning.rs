@@ -66,7 +66,9 @@ async fn remove(context: &Rc<ShardContext>, due: &Due) -> Result<()> {
     let Due { because_of, epoch } = due.clone();
     if !context.has_bug(PlantedBug::KeepOldRange) {
         let files = cleanup::cleanup(context, None, Extent::GivenUp { because_of, epoch }).await?;
-        tracing::info!(files, epoch, "removed the data of ranges that this node has given up");
+        if files > 0 {
+            tracing::info!(files, epoch, "removed the data of ranges that this node has given up");
+        }
     }
     say_cleaned(context, due).await
 }
@@ -84,7 +86,8 @@ pub async fn clean_up(context: &Rc<ShardContext>, keyspace: Option<String>) -> R
 
 /// The members that may still have data of ranges that they have given up. Call on the first shard.
 pub fn uncleaned(context: &ShardContext) -> Vec<HostId> {
-    MetadataLog::of(context).map_or_else(|_| Vec::new(), |log| log.state().uncleaned().others_than(None))
+    MetadataLog::of(context)
+        .map_or_else(|_| Vec::new(), |log| log.state().uncleaned().members().copied().collect())
 }
 
 async fn say_cleaned(context: &Rc<ShardContext>, due: &Due) -> Result<()> {

@@ -3,6 +3,7 @@
 use crate::streaming::progress::Transfers;
 use std::rc::Rc;
 
+use futures::future::LocalBoxFuture;
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Catalog, Replication};
 use helenus_ring::HostId;
@@ -16,13 +17,14 @@ use super::{
 };
 use crate::cluster::log_throttle::LogThrottle;
 use crate::cluster::propose::propose;
+use crate::cluster::raft::MetadataLog;
 use helenus_execution::shard::context::{Departure, ShardContext};
 use helenus_execution::shard::status_table::ServingState;
 
 /// Makes this node leave the cluster, and resolves when it has left. Call from any shard. `force`: also if fewer
-/// members remain than a keyspace has replicas, and while others have old data of ranges that they may gain. An interrupted decommission continues by itself; another call waits
+/// members remain than a keyspace has replicas. `accepts_old_data`: also while others have old data of ranges that they gain. An interrupted decommission continues by itself; another call waits
 /// for it.
-pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()> {
+pub async fn decommission(context: &Rc<ShardContext>, force: bool, accepts_old_data: bool) -> Result<()> {
     let host_id = context.node.host_id;
     let view = context.cluster();
     check_removed(context)?;
@@ -47,8 +49,7 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
                     _ => Ok(()),
                 }
             };
-            let is_forced = force && can_be_forced(context);
-            let command = if is_forced {
+            let command = if accepts_old_data && knows_old_data(context) {
                 Command::ForceLeave { host_id, is_removal: false }
             } else {
                 Command::StartLeave { host_id }
@@ -63,7 +64,8 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool) -> Result<()>
     }
 }
 
-fn can_be_forced(context: &ShardContext) -> bool {
+/// Whether the members agree on who has old data. Otherwise nobody waits for it.
+fn knows_old_data(context: &ShardContext) -> bool {
     context.cluster_view().topology.feature_level >= AGREED_CLEANUP
 }
 
@@ -103,7 +105,12 @@ async fn start_leave(
     let mut notices = LogThrottle::default();
     loop {
         check()?;
-        match propose(context, command.clone(), PROPOSAL_DEADLINE).await? {
+        // A proposal is an entry of the log. It may take hours until it would be accepted.
+        let outcome = match cleanup_due_before(context, command).await? {
+            Some(refusal) => CommandOutcome::Refused(refusal),
+            None => propose(context, command.clone(), PROPOSAL_DEADLINE).await?,
+        };
+        match outcome {
             CommandOutcome::Applied { .. } => return Ok(()),
             CommandOutcome::Refused(reason @ Refusal::CleanupDue { .. }) => {
                 if notices.is_due(&"cleanup", &reason, context.clock.monotonic()) {
@@ -123,6 +130,19 @@ async fn start_leave(
             return Err(RequestError::Server("the node is shutting down".to_owned()).into());
         }
     }
+}
+
+/// The refusal that a leaving would get now, as far as this node knows, because others have old data.
+async fn cleanup_due_before(context: &Rc<ShardContext>, command: &Command) -> Result<Option<Refusal>> {
+    let (Command::StartLeave { host_id } | Command::StartRemoval { host_id }) = *command else {
+        return Ok(None);
+    };
+    let due = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
+        let state = MetadataLog::of(&context).map(|log| log.state());
+        Box::pin(std::future::ready(state.map(|state| state.cleanup_due_before(&host_id))))
+    };
+    let host_ids = context.run_on(0, due).await??;
+    Ok((!host_ids.is_empty()).then_some(Refusal::CleanupDue { host_ids }))
 }
 
 /// Waits for the end of a leaving. Returns false if it was cancelled.
@@ -152,8 +172,9 @@ async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<
 }
 
 /// Removes a dead member, and resolves when the others have its ranges. Call from any shard of any other member. A
-/// member that died while it joined is removed at once. `force`: also while others have old data of ranges that they may gain.
-pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId, force: bool) -> Result<()> {
+/// member that died while it joined is removed at once. `accepts_old_data`: also while others have old data of ranges
+/// that they gain.
+pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId, accepts_old_data: bool) -> Result<()> {
     let view = context.cluster();
     if view.topology.removed.contains(&host_id) {
         return Ok(());
@@ -171,7 +192,7 @@ pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId, force: bool
     let is_begun = member.state != MemberState::Normal;
     // Before the log has the leaving: a task that reads it there must know that this node drives it.
     Transfers::of(&context.node).ask_removal(host_id);
-    let outcome = carry_out_removal(context, host_id, is_begun, force).await;
+    let outcome = carry_out_removal(context, host_id, is_begun, accepts_old_data).await;
     Transfers::of(&context.node).forget_removal(&host_id);
     outcome
 }
@@ -180,7 +201,7 @@ async fn carry_out_removal(
     context: &Rc<ShardContext>,
     host_id: HostId,
     is_begun: bool,
-    force: bool,
+    accepts_old_data: bool,
 ) -> Result<()> {
     if !is_begun {
         // The member may come back while this waits for its turn.
@@ -188,7 +209,7 @@ async fn carry_out_removal(
             let is_back = context.cluster_view().is_alive(&host_id);
             if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
         };
-        let command = if force && can_be_forced(context) {
+        let command = if accepts_old_data && knows_old_data(context) {
             Command::ForceLeave { host_id, is_removal: true }
         } else if context.cluster_view().topology.feature_level >= REMOVALS {
             Command::StartRemoval { host_id }

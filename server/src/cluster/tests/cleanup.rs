@@ -44,7 +44,7 @@ fn rows_that_were_deleted_meanwhile_do_not_come_back_with_their_range() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(!leaving.is_finished(), "it waits until the others have removed what they gave up");
         let alter =
-            "ALTER KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}";
+            "ALTER KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 4}";
         let error = world.node(0).ddl(alter).await.unwrap_err().to_string();
         assert!(error.contains("old data of ranges that they have given up"), "{error}");
         let mut files = 0;
@@ -100,7 +100,7 @@ fn what_a_change_of_replication_gave_up_is_not_cleaned_up_by_itself() {
 }
 
 #[test]
-fn a_leaving_that_is_forced_waits_for_no_cleanup() {
+fn a_leaving_that_accepts_old_data_waits_for_no_cleanup() {
     simulate(84, |world| async move {
         for index in 0..4 {
             world.configure(index, |config| config.cleanup_after_transition = false);
@@ -108,7 +108,8 @@ fn a_leaving_that_is_forced_waits_for_no_cleanup() {
         let load = Load::of_members(&world, 3, 200).await;
         world.enter(3).await.unwrap().unwrap();
         assert_eq!(membership::uncleaned(&world.node(0)).len(), 3);
-        decommission(&world, 3, true).await.unwrap().unwrap();
+        let leave = |context| async move { membership::decommission(&context, false, true).await };
+        world.on(3, leave).await.unwrap().unwrap();
         world.crash(3);
         world.settle().await;
         let uncleaned = membership::uncleaned(&world.node(0));

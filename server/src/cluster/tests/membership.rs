@@ -109,7 +109,9 @@ impl Load {
 }
 
 pub async fn decommission(world: &World, index: usize, force: bool) -> Option<Result<(), MembershipError>> {
-    world.on(index, move |context| async move { membership::decommission(&context, force).await }).await
+    world
+        .on(index, move |context| async move { membership::decommission(&context, force, false).await })
+        .await
 }
 
 fn state_of(world: &World, asked: usize, member: usize) -> Option<MemberState> {
