@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::candidates::LOOK_PAUSE;
-use super::compaction_choice::{Lane, Next};
+use super::compaction_choice::{Lane, Next, raw_bytes};
 use super::compaction_failures::Failure;
 use super::compaction_report::Subject;
 use super::edit::Edited;
@@ -61,11 +61,6 @@ struct Successor {
     reader: Arc<TableReader>,
     /// `None`: the file itself stays, at another level.
     output: Option<Output>,
-}
-
-/// Bytes of the keys and rows of files, before compression.
-pub(super) fn raw_bytes(files: &[Rc<LiveFile>]) -> u64 {
-    files.iter().map(|file| file.reader.statistics().raw_bytes).sum()
 }
 
 /// What files are rewritten for.

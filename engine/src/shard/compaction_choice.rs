@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
-use super::compact::raw_bytes;
+use super::candidates::LOOK_PAUSE;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Choice, Merge, Situation};
@@ -30,7 +31,43 @@ pub(super) struct Next {
     pub job: Option<JobKind>,
 }
 
+/// Bytes of the keys and rows of files, before compression.
+pub(super) fn raw_bytes(files: &[Rc<LiveFile>]) -> u64 {
+    files.iter().map(|file| file.reader.statistics().raw_bytes).sum()
+}
+
 impl Shard {
+    /// The tables that may have something to compact, ordered by id.
+    pub(super) fn candidates(&self) -> Vec<Rc<TableState>> {
+        let now = self.environment.clock.monotonic();
+        let listed = &self.candidates;
+        let tables = self.tables.borrow();
+        if now >= listed.next_look_at_all.get() {
+            listed.next_look_at_all.set(now + LOOK_PAUSE);
+            let with_files = tables.values().filter(|table| !table.files.borrow().is_empty());
+            listed.tables.borrow_mut().extend(with_files.map(|table| table.id));
+        }
+        let mut listed = listed.tables.borrow_mut();
+        let mut found = Vec::with_capacity(listed.len());
+        // A dropped table is listed no more.
+        listed.retain(|id| {
+            tables.get(id).is_some_and(|table| {
+                found.push(Rc::clone(table));
+                true
+            })
+        });
+        found
+    }
+
+    /// The time until which a look at the candidates finds nothing new, unless a signal comes.
+    pub(super) fn pause_to_next_look(&self) -> Duration {
+        let now = self.environment.clock.monotonic();
+        let (listed, tables) = (self.candidates.tables.borrow(), self.tables.borrow());
+        let retries = listed.iter().filter_map(|id| tables.get(id)?.next_retry(now));
+        let next = retries.fold(self.candidates.next_look_at_all.get(), Duration::min);
+        next.saturating_sub(now)
+    }
+
     /// The choice of the first table after `last` that has one, then of those before it: no table waits for the end of another's work.
     /// Tables that will slow writers come before all. The tables that have found no room on the disk are left out.
     pub(super) fn choose_next(

@@ -46,6 +46,7 @@ mod leftovers;
 mod log_import;
 mod look_up;
 mod memtable_index;
+mod memtables;
 mod names;
 mod open;
 mod options;

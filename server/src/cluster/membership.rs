@@ -2,7 +2,7 @@
 //!
 //! Every node runs three tasks on its first shard. The first *receives*: while a transition is in its first phase, it
 //! streams the ranges that this node gains ([`crate::streaming::receiver`]), repeatedly until it has everything. The
-//! second *drives*: it proposes the next step when its conditions are met. The third *cleans* up after transitions ([`cleaning`]). All depend
+//! second *drives*: it proposes the next step when its conditions are met. The third *cleans* up after transitions (`cleaning`). All depend
 //! only on the agreed state, so after a restart they continue from there.
 //!
 //! * A joining member drives its own join, a leaving one its own leaving. The removal of a dead member is driven by
@@ -36,7 +36,7 @@ use helenus_ring::member::{Member, MemberState, TransitionPhase};
 use helenus_ring::metadata::{ClusterState, Command, CommandOutcome, MemberUpdate, Refusal};
 use helenus_ring::topology::Topology;
 
-pub use self::cleaning::{clean_up, uncleaned};
+pub use self::cleaning::{clean_up, start_cleaning, uncleaned};
 pub use self::requests::{abort_join, decommission, removenode};
 use super::join::{JoinError, join};
 use super::log_throttle::LogThrottle;
@@ -112,13 +112,10 @@ pub enum MembershipError {
 
 type Result<T> = std::result::Result<T, MembershipError>;
 
-/// Starts the three tasks, which end when the node stops. Call on the first shard, when the metadata log is open.
+/// Starts the first two tasks, which end when the node stops. Call on the first shard, when the metadata log is open.
 pub fn start(context: &Rc<ShardContext>) {
     tokio::task::spawn_local(receive(context.clone()));
     tokio::task::spawn_local(drive(context.clone()));
-    if context.node.config.cleanup_after_transition {
-        tokio::task::spawn_local(cleaning::clean(context.clone()));
-    }
 }
 
 /// Waits for a later version of the metadata to be applied, at most `patience`. Returns false when the node stops. A

@@ -254,6 +254,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         let seeds = context.node.config.seeds.clone();
         cluster::start::start(context, &seeds).await?;
         membership::start(context);
+        membership::start_cleaning(context);
         membership::enter(context, &seeds).await.map_err(|error| failed(&error))?;
     }
     replica::start(context).await?;

@@ -38,8 +38,15 @@ fn due(context: &ShardContext) -> Option<Due> {
     Some(Due { because_of: because_of.clone(), epoch: topology.epoch })
 }
 
-/// The task that cleans up whenever this node has given up ranges. It ends with the node. Runs on the first shard.
-pub(super) async fn clean(context: Rc<ShardContext>) {
+/// Starts the task that cleans up whenever this node has given up ranges, if it is to do so by itself. It ends with the node. Call on the first
+/// shard, when the metadata log is open.
+pub fn start_cleaning(context: &Rc<ShardContext>) {
+    if context.node.config.cleanup_after_transition {
+        tokio::task::spawn_local(clean(context.clone()));
+    }
+}
+
+async fn clean(context: Rc<ShardContext>) {
     let mut notices = LogThrottle::default();
     loop {
         let Ok(version) = MetadataLog::of(&context).map(|log| log.state().topology.version) else { return };

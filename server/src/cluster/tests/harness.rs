@@ -212,6 +212,7 @@ impl World {
         let contexts = self.machine(index).contexts();
         self.on(index, move |context| async move {
             membership::start(&context);
+            membership::start_cleaning(&context);
             membership::enter(&context, &seeds).await?;
             for context in &contexts {
                 replica::start(context).await?;
