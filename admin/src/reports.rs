@@ -343,7 +343,8 @@ pub struct StreamingReport {
     pub receiving: Option<TransferProgress>,
     /// Bytes sent to each member since the start of the node.
     pub sent_bytes: BTreeMap<Uuid, u64>,
-    /// The members that may still have data of ranges that they have given up. Until it is removed no member can leave.
+    /// The members that may still have data of ranges that they have given up. Until it is removed no other member leaves by which they
+    /// would gain ranges.
     #[serde(default)]
     pub uncleaned: Vec<Uuid>,
 }

@@ -253,7 +253,7 @@ pub fn streams(report: &StreamingReport) -> String {
         let members = report.uncleaned.iter().map(uuid::Uuid::to_string).collect::<Vec<_>>().join(", ");
         let _ = writeln!(
             text,
-            "Old data of ranges that were given up is removed at: {members}; until then no member can leave"
+            "Old data of ranges that were given up is removed at: {members}; until then they gain no ranges"
         );
     }
     let mut rows = vec![row(&["To", "Sent since the start"])];
@@ -564,7 +564,7 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
         let expected = format!("Mode: NORMAL\n{member} changes: nothing is transferred here\n");
         assert_eq!(streams(&report), expected);
         report.uncleaned.push(peer);
-        assert!(streams(&report).ends_with(&format!("removed at: {peer}; until then no member can leave\n")));
+        assert!(streams(&report).ends_with(&format!("removed at: {peer}; until then they gain no ranges\n")));
         report.sent_bytes.insert(peer, 2_048);
         let text = streams(&report);
         assert!(text.contains("changes: nothing is received here\n") && text.contains("2.00 KiB"), "{text}");

@@ -266,8 +266,8 @@ settings! {
     /// removes anything there: copy the files away and remove them, for example after each snapshot.
     incremental_backups: bool = false;
     /// Whether a node removes the data of ranges that it has given up by itself, after a member has joined, or was to leave and stays. Until
-    /// each has done so no member can leave, because deleted rows would come back with a range that comes back. Without it run
-    /// `helenus admin cleanup` on each member.
+    /// it has done so it gains no ranges, and members that would give it some cannot leave, because deleted rows would come back. Without it
+    /// run `helenus admin cleanup` on each member.
     cleanup_after_transition: bool = true;
     /// A directory for copies of the commit log's segments, for restores to a point in time (`helenus admin replay`): each complete segment
     /// goes to `<host id>/shard-N` there. The directory must be there: a disk that is not mounted is not written to. The node never changes or

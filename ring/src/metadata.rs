@@ -119,6 +119,14 @@ impl ClusterState {
         &self.uncleaned
     }
 
+    /// The members that would gain ranges by this other catalog, and may still have old data of ranges.
+    pub fn cleanup_due_by(&self, catalog: &Catalog) -> Vec<HostId> {
+        if self.uncleaned.is_empty() {
+            return Vec::new();
+        }
+        self.noted_among(&gain_by_replication(&self.topology, &self.catalog, catalog))
+    }
+
     /// The members that would gain ranges if this one left, and may still have old data of ranges.
     pub fn cleanup_due_before(&self, leaving: &HostId) -> Vec<HostId> {
         if self.uncleaned.is_empty() {
@@ -302,9 +310,8 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
             address: member.internode_address,
         });
     }
-    if changed_replication.is_some() && !state.uncleaned.is_empty() {
-        let gaining = gain_by_replication(&state.topology, old, &catalog);
-        check_cleaned(state.noted_among(&gaining))?;
+    if changed_replication.is_some() {
+        check_cleaned(state.cleanup_due_by(&catalog))?;
     }
     let mut topology = Topology::clone(&state.topology);
     topology.version = index;
@@ -450,11 +457,13 @@ fn with_member_staying(state: &ClusterState, index: u64, member: &Member) -> Clu
     with_losers_uncleaned(changed, member.host_id)
 }
 
-/// The state in which the members that have given up ranges because of this one may have data of them.
+/// The state in which the members that have given up ranges because of this one, or may have data from before, are noted for it.
 fn with_losers_uncleaned(mut state: ClusterState, host_id: HostId) -> ClusterState {
     // Every member has to know what is noted, as all must decide alike.
     if state.topology.feature_level >= AGREED_CLEANUP {
-        let losers = gain_without(&state.topology, &state.catalog, &host_id);
+        let mut losers = gain_without(&state.topology, &state.catalog, &host_id);
+        // What a noted member still has may belong to this one from now on: it would not be found without it.
+        losers.extend(state.uncleaned.members().filter(|noted| **noted != host_id));
         Arc::make_mut(&mut state.uncleaned).note(losers, host_id);
     }
     state

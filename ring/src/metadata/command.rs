@@ -167,7 +167,7 @@ pub enum Refusal {
     )]
     ReplicationInTransition { keyspace: String, host_id: HostId, address: SocketAddr },
     #[error(
-        "members would gain ranges, and still have old data of ranges that they have given up: {}; each removes it when it is up and well ('helenus admin netstats' shows when), or at once with 'helenus admin cleanup'",
+        "members would gain ranges, and still have old data of ranges that they have given up: {}; each removes it when it is up and well ('helenus admin netstats' shows when), or at once with 'helenus admin cleanup' of all keyspaces; a leaving with --accept-old-data does not wait",
         list(.host_ids)
     )]
     CleanupDue { host_ids: Vec<HostId> },

@@ -1,4 +1,5 @@
-//! Which members gain ranges by a change of the members or of replication. Every member must find the same, whatever its version.
+//! Which members gain ranges by a change of the members or of replication. Every member must find the same, whatever its version: a change of
+//! placements, or of the keyspaces that programs bring with them, needs a feature level.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

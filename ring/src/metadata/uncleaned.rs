@@ -2,7 +2,8 @@
 //!
 //! Such a member does not see what is deleted from those ranges, and the tombstones may be purged everywhere else. If a range came back to
 //! it, deleted rows would come back with it. So the members agree on who has removed what it gave up:
-//! * The end of a join, and a leaving that is cancelled, note the members that have given up ranges by it.
+//! * The end of a join, and a leaving that is cancelled, note the members that have given up ranges by it, and those that are noted
+//!   already: of the ranges that they still have data of, some may now belong to the new member.
 //! * A noted member removes the data, and says so ([`super::Command::Cleaned`]).
 //! * While a member is noted, none begins to leave by which it would gain ranges, and no keyspace's replication changes so.
 //!   [`super::Command::ForceLeave`] does not ask.
@@ -44,12 +45,12 @@ impl Uncleaned {
         }
     }
 
-    /// A member has removed what it gave up because of these.
+    /// A member has removed what it gave up because of these. If they are not all because of which it is noted, that says nothing: the data
+    /// of ranges that passed through several hands is found without all of them.
     pub(super) fn forget(&mut self, host_id: &HostId, because_of: &BTreeSet<HostId>) {
-        if let Some(noted) = self.0.get_mut(host_id) {
-            noted.retain(|noted| !because_of.contains(noted));
+        if self.0.get(host_id).is_some_and(|noted| noted.is_subset(because_of)) {
+            self.0.remove(host_id);
         }
-        self.0.retain(|_, noted| !noted.is_empty());
     }
 
     /// Who is no member any more keeps nothing, and the ranges that others gave up because of it are theirs again.

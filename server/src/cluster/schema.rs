@@ -25,6 +25,7 @@ use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{self, Command, SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces};
 
 use crate::cluster::applying::tables_to_prepare;
+use crate::cluster::raft::MetadataLog;
 use crate::cluster::{self, drops};
 use helenus_execution::coordinator::replica::truncate::truncate_everywhere;
 use helenus_execution::coordinator::{Outcome, RequestOptions};
@@ -39,8 +40,8 @@ const PLANS_MAX: usize = 50;
 /// Time limit for a change to get into the metadata log: less than the ten seconds that drivers wait for an answer,
 /// so that they get one if there is no majority.
 const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);
-/// Time that a change of replication waits for members that have old data of ranges that they would gain.
-const CLEANUP_PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a change of replication waits, before it is proposed, for members that have old data of ranges that they would gain.
+const CLEANUP_PATIENCE: Duration = Duration::from_secs(2);
 const CLEANUP_PAUSE: Duration = Duration::from_millis(250);
 /// Time to wait for live members that have not applied a change.
 const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
@@ -113,9 +114,9 @@ async fn agree(
     plan: impl Fn(&Catalog) -> Result<Option<Change>>,
     check: impl Fn(&Change) -> Result<Vec<String>>,
 ) -> Result<Option<Agreed>> {
+    wait_for_cleanup(context, &plan).await?;
     // One at a time: concurrent changes of this node would only have to be planned again.
     let turn = context.layers.get::<SchemaLock>().0.lock().await;
-    let begun = context.clock.monotonic();
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
         let planned = plan(&catalog);
@@ -162,15 +163,9 @@ async fn agree(
                 context.clock.sleep(Duration::from_millis(pause_ms)).await;
             }
             metadata::CommandOutcome::Busy { .. } => {}
-            metadata::CommandOutcome::Refused(refusal @ metadata::Refusal::CleanupDue { .. }) => {
-                // Where there is little data it is soon done.
-                if context.clock.monotonic() >= begun + CLEANUP_PATIENCE {
-                    return Err(RequestError::Configuration(refusal.to_string()));
-                }
-                context.clock.sleep(CLEANUP_PAUSE).await;
-            }
             metadata::CommandOutcome::Refused(
-                refusal @ metadata::Refusal::ReplicationInTransition { .. },
+                refusal @ (metadata::Refusal::ReplicationInTransition { .. }
+                | metadata::Refusal::CleanupDue { .. }),
             ) => {
                 return Err(RequestError::Configuration(refusal.to_string()));
             }
@@ -182,6 +177,25 @@ async fn agree(
     Err(RequestError::Server(format!(
         "the schema was changed by others {PLANS_MAX} times while this change was under way"
     )))
+}
+
+/// Waits a while for members that would gain ranges by a change, and still have old data of ranges: where there is little data it is soon
+/// removed. The log decides in the end.
+async fn wait_for_cleanup(
+    context: &Rc<ShardContext>,
+    plan: impl Fn(&Catalog) -> Result<Option<Change>>,
+) -> Result<()> {
+    let end = context.clock.monotonic() + CLEANUP_PATIENCE;
+    while context.clock.monotonic() < end {
+        let state = MetadataLog::of(context)?.state();
+        let is_due = |change: Change| !state.cleanup_due_by(&change.catalog).is_empty();
+        // What cannot be planned is reported by who plans it in earnest.
+        if state.uncleaned().is_empty() || !plan(&state.catalog).ok().flatten().is_some_and(is_due) {
+            return Ok(());
+        }
+        context.clock.sleep(CLEANUP_PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Empties a table on every shard of every member.

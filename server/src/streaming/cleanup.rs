@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_engine::table::TableError;
 use helenus_engine::{EngineError, TableId};
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::Replication;
@@ -29,6 +30,8 @@ pub enum CleanupError {
     UnknownKeyspace(String),
     #[error("Node is involved in cluster membership changes. Not safe to run cleanup.")]
     RingIsChanging,
+    #[error("an operator has stopped the cleanup")]
+    Stopped,
     #[error(transparent)]
     Node(#[from] RequestError),
 }
@@ -78,7 +81,7 @@ async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>, extent
     let mut outcome = Outcome::default();
     // First the transactions: without their state rows are like others, and state without its rows would be wrong. It is all in one
     // table, which is gone through once for each way of replication.
-    let mut seen: Vec<&Replication> = Vec::new();
+    let (mut seen, mut failed): (Vec<&Replication>, Vec<&Replication>) = (Vec::new(), Vec::new());
     for (_, keyspace_of) in wanted() {
         if !seen.contains(&&keyspace_of.replication) {
             seen.push(&keyspace_of.replication);
@@ -86,10 +89,12 @@ async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>, extent
                 replication: &keyspace_of.replication,
                 keyspace: keyspace.as_deref(),
             };
-            outcome.note(unowned.remove(state).await)?;
+            if !outcome.note(unowned.remove(state).await)? {
+                failed.push(&keyspace_of.replication);
+            }
         }
     }
-    for (name, keyspace) in wanted() {
+    for (name, keyspace) in wanted().filter(|(_, keyspace)| !failed.contains(&&keyspace.replication)) {
         for table in replicated_tables(keyspace) {
             outcome.note(unowned.remove(Removed::Rows { keyspace: name, table }).await)?;
         }
@@ -105,16 +110,19 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// An error if it makes no sense to go on.
-    fn note(&mut self, cleaned: Result<usize>) -> Result<()> {
+    /// Returns whether that succeeded. An error if it makes no sense to go on.
+    fn note(&mut self, cleaned: Result<usize>) -> Result<bool> {
         match cleaned {
-            Ok(files) => self.files += files,
-            Err(CleanupError::RingIsChanging) => return Err(CleanupError::RingIsChanging),
+            Ok(files) => {
+                self.files += files;
+                Ok(true)
+            }
+            Err(error @ (CleanupError::RingIsChanging | CleanupError::Stopped)) => Err(error),
             Err(error) => {
                 self.first_error.get_or_insert(error);
+                Ok(false)
             }
         }
-        Ok(())
     }
 }
 
@@ -185,6 +193,7 @@ impl<'c> UnownedRanges<'c> {
         match cleaned.await {
             // The table was dropped meanwhile.
             Ok(()) | Err(Failure::Engine(EngineError::UnknownTable(_))) => Ok(files),
+            Err(Failure::Engine(EngineError::Table(TableError::Stopped))) => Err(CleanupError::Stopped),
             Err(Failure::Engine(error)) => Err(failed(error)),
             Err(Failure::Cleanup(error)) => Err(error),
         }

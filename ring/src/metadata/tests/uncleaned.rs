@@ -45,9 +45,10 @@ fn no_member_leaves_while_another_has_old_data() {
     log.refused(&Command::StartRemoval { host_id: id(3) }, cleanup_due(&[1, 2]));
     // Its own old data goes with it.
     log.refused(&Command::StartLeave { host_id: id(1) }, cleanup_due(&[2]));
-    cleaned(&mut log, 1, &[2]);
-    assert_eq!(because_of(&log, 1), BTreeSet::from([id(3)]));
-    cleaned(&mut log, 1, &[3]);
+    // A part of it says nothing.
+    let epoch = log.state.topology.epoch;
+    log.again(&Command::Cleaned { host_id: id(1), because_of: BTreeSet::from([id(2)]), epoch });
+    cleaned(&mut log, 1, &[2, 3]);
     log.again(&Command::Cleaned {
         host_id: id(1),
         because_of: BTreeSet::from([id(2), id(3)]),
@@ -136,4 +137,18 @@ fn the_commands_are_stored_and_sent_as_they_were() {
             format!(r#"{{"ForceLeave":{{"host_id":"{two}","is_removal":true}}}}"#),
         ]
     );
+}
+
+#[test]
+fn a_member_with_old_data_is_noted_for_all_that_come_after() {
+    // Of one replica: 1 gives up ranges to 3, and 3 gives a part of these up to 2, which takes none from 1.
+    let mut log = log_of_new_members(1);
+    let system =
+        ["system_auth", "system_distributed", "system_traces"].map(|name| alter(1).replace("ks", name));
+    let alters: Vec<&str> = system.iter().map(String::as_str).collect();
+    log.done(&schema_change(&log.state, 1001, &alters));
+    log.join_wholly(new_member(3));
+    log.join_wholly(new_member(2));
+    let because_of = log.state.uncleaned().of(&id(1)).unwrap();
+    assert_eq!(*because_of, BTreeSet::from([id(2), id(3)]));
 }

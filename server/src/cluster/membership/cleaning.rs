@@ -50,7 +50,7 @@ async fn clean(context: Rc<ShardContext>) {
     let mut notices = LogThrottle::default();
     loop {
         let Ok(version) = MetadataLog::of(&context).map(|log| log.state().topology.version) else { return };
-        let mut patience = IDLE_PAUSE;
+        let mut is_to_go_on = true;
         if let Some(due) = due(&context) {
             match remove(&context, &due).await {
                 // When the ring is settled it begins again.
@@ -59,11 +59,12 @@ async fn clean(context: Rc<ShardContext>) {
                     if notices.is_due(&"cleaning", &error, context.clock.monotonic()) {
                         tracing::warn!(%error, "data of ranges that were given up could not be removed; it will be retried");
                     }
-                    patience = CLEANUP_RETRY_PAUSE;
+                    // Whatever changes: what has failed may cost much.
+                    is_to_go_on = wait_for_change(&context, u64::MAX, CLEANUP_RETRY_PAUSE).await;
                 }
             }
         }
-        if !wait_for_change(&context, version, patience).await {
+        if !is_to_go_on || !wait_for_change(&context, version, IDLE_PAUSE).await {
             return;
         }
     }
