@@ -6,7 +6,7 @@
 //! * A command that is applied twice (its proposer did not learn of the first time) has no second effect.
 //! * At most one member is in a transition; no keyspace's replication changes meanwhile.
 //! * [`Topology::feature_level`] never goes down, and every member supports it: a program that does not is refused.
-//! * [`Topology::version`] is the index of the last entry that changed members, schema or who has old data. [`Topology::epoch`] is the
+//! * [`Topology::version`] is the index of the last entry that changed members, schema or pending cleanups. [`Topology::epoch`] is the
 //!   index of the last entry that changed ownership: a step of a transition, or a keyspace's replication.
 
 mod command;
@@ -39,7 +39,7 @@ use crate::topology::Topology;
 /// * 5: a schema change carries the tables that it changes, not their keyspaces ([`Command::ChangeTables`]), and so does a node's file of
 ///   changes.
 /// * 6: a member carries out an operation on its snapshots for another one.
-/// * 7: the members agree on who has removed the data of ranges that it gave up ([`Uncleaned`], [`Command::Cleaned`],
+/// * 7: the log records which members have yet to clean up ranges that they no longer own ([`Uncleaned`], [`Command::Cleaned`],
 ///   [`Command::ForceLeave`]).
 pub const FEATURE_VERSION: u16 = AGREED_CLEANUP;
 /// The feature level from which removals are distinguished from leavings.
@@ -52,7 +52,7 @@ pub const STREAMED_ROW_PARTS: u16 = 4;
 pub const SCHEMA_DELTAS: u16 = 5;
 /// The feature level from which members carry out operations on their snapshots for each other.
 pub const MEMBER_SNAPSHOTS: u16 = 6;
-/// The feature level from which the members agree on who has removed the data of ranges that it gave up.
+/// The feature level from which the log records pending cleanups.
 pub const AGREED_CLEANUP: u16 = 7;
 /// Number of members that vote in the metadata log.
 pub const VOTERS_MAX: usize = 5;

@@ -191,9 +191,8 @@ impl Shard {
     }
 
     /// Flushes the oldest frozen memtable of each of these tables.
-    async fn flush_together(&self, mut tables: Vec<Rc<TableState>>) -> Result<(), EngineError> {
+    async fn flush_together(&self, tables: Vec<Rc<TableState>>) -> Result<(), EngineError> {
         // Whoever else waits for one of these locks holds no other.
-        tables.sort_by_key(|table| table.id);
         let flushing = tables.iter().map(|table| table.flushing.lock());
         let _flushing = join_all(flushing).await;
         let oldest = |table: &Rc<TableState>| {
@@ -212,6 +211,7 @@ impl Shard {
 
     async fn write_and_install(&self, mut memtables: Vec<Unflushed>) -> Result<(), EngineError> {
         let bytes = |unflushed: &Unflushed| unflushed.frozen.memtable.read(Memtable::size_bytes);
+        // Another flush, a TRUNCATE or a DROP may have taken them while the locks were waited for.
         let Some(first_bytes) = memtables.first().map(bytes) else { return Ok(()) };
         let all_bytes = memtables.iter().map(bytes).sum();
         let _room = match self.room_for_flush(all_bytes, memtables.len()).await {

@@ -52,7 +52,7 @@ impl Shard {
         EngineError::NoRoom(reason.to_string())
     }
 
-    /// Claims room for the files of so many memtables that have this size together.
+    /// Claims room to flush memtables of `memtable_bytes` in total to `files` SSTables.
     pub(super) async fn room_for_flush(
         &self,
         memtable_bytes: usize,

@@ -1,7 +1,7 @@
 //! Which members may still have data of ranges that they have given up.
 //!
 //! Such a member does not see what is deleted from those ranges, and the tombstones may be purged everywhere else. If a range came back to
-//! it, deleted rows would come back with it. So the members agree on who has removed what it gave up:
+//! it, deleted rows would be resurrected. So the log records which members have yet to clean up:
 //! * The end of a join, and a leaving that is cancelled, note the members that have given up ranges by it, and those that are noted
 //!   already: of the ranges that they still have data of, some may now belong to the new member.
 //! * A noted member removes the data, and says so ([`super::Command::Cleaned`]).
@@ -53,7 +53,7 @@ impl Uncleaned {
         }
     }
 
-    /// Who is no member any more keeps nothing, and the ranges that others gave up because of it are theirs again.
+    /// Drops the notes of former members: they hold no data, and the ranges that others had given up because of them are theirs again.
     pub(super) fn forget_strangers(&mut self, topology: &Topology) {
         let is_member = |host_id: &HostId| topology.members.contains_key(host_id);
         self.0.retain(|host_id, noted| {

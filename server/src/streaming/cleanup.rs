@@ -30,8 +30,8 @@ pub enum CleanupError {
     UnknownKeyspace(String),
     #[error("Node is involved in cluster membership changes. Not safe to run cleanup.")]
     RingIsChanging,
-    #[error("an operator has stopped the cleanup")]
-    Stopped,
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     #[error(transparent)]
     Node(#[from] RequestError),
 }
@@ -117,7 +117,11 @@ impl Outcome {
                 self.files += files;
                 Ok(true)
             }
-            Err(error @ (CleanupError::RingIsChanging | CleanupError::Stopped)) => Err(error),
+            // The ring is another one, or an operator has stopped all of it.
+            Err(
+                error @ (CleanupError::RingIsChanging
+                | CleanupError::Engine(EngineError::Table(TableError::Stopped))),
+            ) => Err(error),
             Err(error) => {
                 self.first_error.get_or_insert(error);
                 Ok(false)
@@ -157,7 +161,6 @@ impl<'c> UnownedRanges<'c> {
 
     /// Removes what this shard has of the ranges. Returns the number of files that were rewritten or removed.
     async fn remove(&self, removed: Removed<'_>) -> Result<usize> {
-        let failed = |error| CleanupError::Node(RequestError::from(error));
         let shard = &self.context.shard;
         let stored_in = match removed {
             Removed::Rows { table, .. } => table,
@@ -168,11 +171,10 @@ impl<'c> UnownedRanges<'c> {
         if self.of(removed)?.is_empty() {
             return Ok(0);
         }
-        // What is written later is of ranges that this node owns.
-        let flushed = shard.flush(stored_in).await;
         let (mut files, mut pause) = (0, BUSY_PAUSE);
         let cleaned = async {
-            flushed?;
+            // What is written later is of ranges that this node owns.
+            shard.flush(stored_in).await?;
             loop {
                 // One turn from here to the choice of the files: nothing else of the shard runs.
                 let ranges = self.of(removed)?;
@@ -192,10 +194,8 @@ impl<'c> UnownedRanges<'c> {
         };
         match cleaned.await {
             // The table was dropped meanwhile.
-            Ok(()) | Err(Failure::Engine(EngineError::UnknownTable(_))) => Ok(files),
-            Err(Failure::Engine(EngineError::Table(TableError::Stopped))) => Err(CleanupError::Stopped),
-            Err(Failure::Engine(error)) => Err(failed(error)),
-            Err(Failure::Cleanup(error)) => Err(error),
+            Ok(()) | Err(CleanupError::Engine(EngineError::UnknownTable(_))) => Ok(files),
+            Err(error) => Err(error),
         }
     }
 
@@ -225,6 +225,7 @@ impl<'c> UnownedRanges<'c> {
             Removed::Transactions { replication, .. } => Some(replication),
         };
         let replicated = replication.filter(|replication| **replication != Replication::Local);
+        // A keyspace that was dropped meanwhile has none, nor has a node that owns everything.
         let Some(replication) = replicated.filter(|_| !view.is_alone()) else { return Ok(Rc::default()) };
         let mut known = self.known.borrow_mut();
         let is_known =
@@ -243,24 +244,6 @@ impl<'c> UnownedRanges<'c> {
         let ranges: Tokens = ranges.into();
         known.push((topology.epoch, replication.clone(), Rc::clone(&ranges)));
         Ok(ranges)
-    }
-}
-
-/// The reason why one table was not cleaned up.
-enum Failure {
-    Engine(EngineError),
-    Cleanup(CleanupError),
-}
-
-impl From<EngineError> for Failure {
-    fn from(error: EngineError) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<CleanupError> for Failure {
-    fn from(error: CleanupError) -> Self {
-        Self::Cleanup(error)
     }
 }
 

@@ -22,8 +22,8 @@ use helenus_execution::shard::context::{Departure, ShardContext};
 use helenus_execution::shard::status_table::ServingState;
 
 /// Makes this node leave the cluster, and resolves when it has left. Call from any shard. `force`: also if fewer
-/// members remain than a keyspace has replicas. `accepts_old_data`: also while others have old data of ranges that they gain. An interrupted decommission continues by itself; another call waits
-/// for it.
+/// members remain than a keyspace has replicas. `accepts_old_data`: also while others have old data of ranges that they
+/// gain. An interrupted decommission continues by itself; another call waits for it.
 pub async fn decommission(context: &Rc<ShardContext>, force: bool, accepts_old_data: bool) -> Result<()> {
     let host_id = context.node.host_id;
     let view = context.cluster();
@@ -49,7 +49,7 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool, accepts_old_d
                     _ => Ok(()),
                 }
             };
-            let command = if accepts_old_data && knows_old_data(context) {
+            let command = if accepts_old_data && records_cleanups(context) {
                 Command::ForceLeave { host_id, is_removal: false }
             } else {
                 Command::StartLeave { host_id }
@@ -64,8 +64,8 @@ pub async fn decommission(context: &Rc<ShardContext>, force: bool, accepts_old_d
     }
 }
 
-/// Whether the members agree on who has old data. Otherwise nobody waits for it.
-fn knows_old_data(context: &ShardContext) -> bool {
+/// Whether the log records pending cleanups. Where it does not, no leaving waits for them.
+fn records_cleanups(context: &ShardContext) -> bool {
     context.cluster_view().topology.feature_level >= AGREED_CLEANUP
 }
 
@@ -209,7 +209,7 @@ async fn carry_out_removal(
             let is_back = context.cluster_view().is_alive(&host_id);
             if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
         };
-        let command = if accepts_old_data && knows_old_data(context) {
+        let command = if accepts_old_data && records_cleanups(context) {
             Command::ForceLeave { host_id, is_removal: true }
         } else if context.cluster_view().topology.feature_level >= REMOVALS {
             Command::StartRemoval { host_id }

@@ -1,5 +1,6 @@
 //! Old data of ranges that were given up: it is removed before such a range can come back.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
@@ -8,6 +9,14 @@ use helenus_testing::virtual_time::wait_until;
 use super::harness::{World, simulate};
 use super::membership::{Load, decommission};
 use crate::cluster::membership;
+
+/// A load on three members, which do not clean up by themselves; nor will the fourth.
+async fn load_without_cleanup(world: &Rc<World>) -> Rc<Load> {
+    for index in 0..4 {
+        world.configure(index, |config| config.cleanup_after_transition = false);
+    }
+    Load::of_members(world, 3, 200).await
+}
 
 async fn compact(world: &World, index: usize, keyspace: &str) {
     let id = *world.catalog(index).table(keyspace, "t").unwrap().id.as_bytes();
@@ -19,10 +28,7 @@ async fn compact(world: &World, index: usize, keyspace: &str) {
 #[test]
 fn rows_that_were_deleted_meanwhile_do_not_come_back_with_their_range() {
     simulate(81, |world| async move {
-        for index in 0..4 {
-            world.configure(index, |config| config.cleanup_after_transition = false);
-        }
-        let load = Load::of_members(&world, 3, 200).await;
+        let load = load_without_cleanup(&world).await;
         world.node(0).ddl("ALTER TABLE three.t WITH gc_grace_seconds = 1").await.unwrap();
         world.enter(3).await.unwrap().unwrap();
         world.settle().await;
@@ -102,10 +108,7 @@ fn what_a_change_of_replication_gave_up_is_not_cleaned_up_by_itself() {
 #[test]
 fn a_leaving_that_accepts_old_data_waits_for_no_cleanup() {
     simulate(84, |world| async move {
-        for index in 0..4 {
-            world.configure(index, |config| config.cleanup_after_transition = false);
-        }
-        let load = Load::of_members(&world, 3, 200).await;
+        let load = load_without_cleanup(&world).await;
         world.enter(3).await.unwrap().unwrap();
         assert_eq!(membership::uncleaned(&world.node(0)).len(), 3);
         let leave = |context| async move { membership::decommission(&context, false, true).await };
