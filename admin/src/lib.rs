@@ -191,13 +191,17 @@ enum AdminCommand {
         #[arg(long)]
         accept_old_data: bool,
     },
-    /// Removes a dead member: the others stream its ranges from each other.
+    /// Removes dead members, in one transition: the others stream their ranges from each other.
     Removenode {
-        /// The member, as `status` shows it.
-        host_id: Uuid,
+        /// The members, as `status` shows them.
+        #[arg(required = true, num_args = 1..)]
+        host_ids: Vec<Uuid>,
         /// Also while others have old data of ranges that they gain: rows that were deleted since may come back.
         #[arg(long)]
         accept_old_data: bool,
+        /// Also if they have the only copy of some ranges, whose rows are lost then.
+        #[arg(long)]
+        accept_loss: bool,
     },
     /// Cancels the join of a member.
     Abortjoin {
@@ -371,10 +375,12 @@ impl AdminCommand {
                 let accepts = accept_old_data.then(accepts_old_data);
                 (Method::POST, "/admin/decommission", force.into_iter().chain(accepts).collect())
             }
-            Self::Removenode { host_id, accept_old_data } => {
-                let host_id = ("host_id", host_id.to_string());
+            Self::Removenode { host_ids, accept_old_data, accept_loss } => {
+                let list = host_ids.iter().map(Uuid::to_string).collect::<Vec<_>>().join(",");
                 let accepts = accept_old_data.then(accepts_old_data);
-                (Method::POST, "/admin/removenode", [host_id].into_iter().chain(accepts).collect())
+                let loss = accept_loss.then(|| ("accept_loss", "true".to_owned()));
+                let parameters = [("host_id", list)].into_iter().chain(accepts).chain(loss);
+                (Method::POST, "/admin/removenode", parameters.collect())
             }
             Self::Abortjoin { host_id } => {
                 (Method::POST, "/admin/abortjoin", vec![("host_id", host_id.to_string())])

@@ -307,7 +307,7 @@ pub struct ClusterDescription {
 /// The present state of a transfer to this node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferProgress {
-    /// The member that joins or leaves.
+    /// The member that joins or leaves; nil: the replication of keyspaces changes.
     pub member: Uuid,
     pub epoch: u64,
     pub peers: Vec<PeerProgress>,
@@ -347,4 +347,10 @@ pub struct StreamingReport {
     /// would gain ranges.
     #[serde(default)]
     pub uncleaned: Vec<Uuid>,
+    /// The members that must hear of the present step before a transition goes on.
+    #[serde(default)]
+    pub waits_for: Vec<Uuid>,
+    /// The keyspaces whose replication changes, or is to change, and how far that is.
+    #[serde(default)]
+    pub replication_changes: BTreeMap<String, String>,
 }

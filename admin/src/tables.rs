@@ -215,6 +215,11 @@ fn waits(transfer: &TransferProgress) -> String {
     transfer.waiting_for.as_ref().map_or(String::new(), |reason| format!("; waits: {reason}"))
 }
 
+/// What changes, so that ranges get other owners.
+fn cause(transfer: &TransferProgress) -> String {
+    if transfer.member.is_nil() { "replication".to_owned() } else { transfer.member.to_string() }
+}
+
 /// The streams of data between replicas.
 pub fn streams(report: &StreamingReport) -> String {
     let mut text = format!("Mode: {}\n", report.mode);
@@ -223,14 +228,14 @@ pub fn streams(report: &StreamingReport) -> String {
         None => text.push_str("Receiving: nothing\n"),
         Some(transfer) if transfer.peers.is_empty() => {
             let what = if report.sent_bytes.is_empty() { "transferred" } else { "received" };
-            let _ = writeln!(text, "{} changes: nothing is {what} here{}", transfer.member, waits(transfer));
+            let _ = writeln!(text, "{} changes: nothing is {what} here{}", cause(transfer), waits(transfer));
         }
         Some(transfer) => {
             let left = transfer.seconds_left.map_or("?".to_owned(), |seconds| seconds.to_string());
             let _ = writeln!(
                 text,
                 "Receiving, because {} changes: {} of about {} ({:.1} %), {}/s, {left} s left{}",
-                transfer.member,
+                cause(transfer),
                 bytes(transfer.bytes),
                 bytes(transfer.estimated_bytes),
                 transfer.percent,
@@ -249,8 +254,17 @@ pub fn streams(report: &StreamingReport) -> String {
             text.push_str(&columns(&rows));
         }
     }
+    for (keyspace, step) in &report.replication_changes {
+        let _ = writeln!(text, "The replication of {keyspace} changes: {step}");
+    }
+    let list =
+        |members: &[uuid::Uuid]| members.iter().map(uuid::Uuid::to_string).collect::<Vec<_>>().join(", ");
+    if !report.waits_for.is_empty() {
+        let members = list(&report.waits_for);
+        let _ = writeln!(text, "The next step waits until these have heard of the last one: {members}");
+    }
     if !report.uncleaned.is_empty() {
-        let members = report.uncleaned.iter().map(uuid::Uuid::to_string).collect::<Vec<_>>().join(", ");
+        let members = list(&report.uncleaned);
         let _ = writeln!(
             text,
             "Old data of ranges that were given up is removed at: {members}; until then they gain no ranges"
@@ -558,20 +572,33 @@ UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
         let mut report = StreamingReport {
             mode: "NORMAL".to_owned(),
             receiving: Some(transfer.clone()),
-            sent_bytes: BTreeMap::new(),
-            uncleaned: Vec::new(),
+            ..StreamingReport::default()
         };
         let expected = format!("Mode: NORMAL\n{member} changes: nothing is transferred here\n");
         assert_eq!(streams(&report), expected);
         report.uncleaned.push(peer);
         assert!(streams(&report).ends_with(&format!("removed at: {peer}; until then they gain no ranges\n")));
+        report.waits_for.push(peer);
+        report.replication_changes.insert("shop".to_owned(), "waits for its turn".to_owned());
+        let text = streams(&report);
+        assert!(text.contains("The replication of shop changes: waits for its turn\n"), "{text}");
+        assert!(text.contains(&format!("until these have heard of the last one: {peer}\n")), "{text}");
         report.sent_bytes.insert(peer, 2_048);
         let text = streams(&report);
         assert!(text.contains("changes: nothing is received here\n") && text.contains("2.00 KiB"), "{text}");
         let part = PeerProgress { peer, bytes: 1, estimated_bytes: 1, units: 1, units_done: 1 };
         report.receiving = Some(TransferProgress { peers: vec![part], ..transfer });
         let text = streams(&report);
-        assert!(text.contains("Receiving, because") && text.contains("1 of 1"), "{text}");
+        assert!(
+            text.contains(&format!("Receiving, because {member} changes")) && text.contains("1 of 1"),
+            "{text}"
+        );
+        let of_replication = report
+            .receiving
+            .take()
+            .map(|transfer| TransferProgress { member: uuid::Uuid::nil(), ..transfer });
+        report.receiving = of_replication;
+        assert!(streams(&report).contains("Receiving, because replication changes"));
     }
 
     #[test]

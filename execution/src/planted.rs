@@ -17,16 +17,19 @@ pub enum PlantedBug {
     StreamOldRange,
     /// A node that has given up ranges says that it has removed its data of them, and has not.
     KeepOldRange,
+    /// New replicas are read before they have streamed anything.
+    ReadBeforeStreaming,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
         Self::ForgetPromise,
         Self::StreamOldRange,
         Self::KeepOldRange,
+        Self::ReadBeforeStreaming,
     ];
 }

@@ -164,8 +164,13 @@ pub trait Admin: Send + Sync {
     /// members remain than a keyspace has replicas.
     fn decommission(&self, force: bool, accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>>;
 
-    /// Removes a dead member; resolves when the others have its ranges.
-    fn remove_node(&self, host_id: Uuid, accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>>;
+    /// Removes dead members; resolves when the others have their ranges. `accepts_loss`: also those that have the only copy of some.
+    fn remove_nodes(
+        &self,
+        host_ids: Vec<Uuid>,
+        accepts_old_data: bool,
+        accepts_loss: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// Cancels the join of a member.
     fn abort_join(&self, host_id: Uuid) -> BoxFuture<'_, Result<(), AdminError>>;

@@ -141,7 +141,7 @@ impl Route {
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
             Self::Decommission => &["force", "accept_old_data"],
-            Self::RemoveNode => &["host_id", "accept_old_data"],
+            Self::RemoveNode => &["host_id", "accept_old_data", "accept_loss"],
             Self::AbortJoin => &["host_id"],
             Self::SetCompactionThroughput => &["mebibytes_per_second"],
             Self::UpgradeFiles => &["keyspace", "table", "all"],
@@ -345,9 +345,10 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             operate(uri, admin.decommission(force, accepts_old_data)).await?
         }
         Route::RemoveNode => {
-            let host_id = parameters.host_id()?;
+            let host_ids = parameters.host_ids()?;
             let accepts_old_data = parameters.flag("accept_old_data")?;
-            operate(uri, admin.remove_node(host_id, accepts_old_data)).await?
+            let accepts_loss = parameters.flag("accept_loss")?;
+            operate(uri, admin.remove_nodes(host_ids, accepts_old_data, accepts_loss)).await?
         }
         Route::AbortJoin => {
             let host_id = parameters.host_id()?;

@@ -200,12 +200,14 @@ impl Admin for Node {
         ready(result).boxed()
     }
 
-    fn remove_node(
+    fn remove_nodes(
         &self,
-        host_id: uuid::Uuid,
+        host_ids: Vec<uuid::Uuid>,
         _accepts_old_data: bool,
+        _accepts_loss: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
-        ready(Err(AdminError::Unknown(format!("Host ID {host_id} not found.")))).boxed()
+        let names = host_ids.iter().map(uuid::Uuid::to_string).collect::<Vec<_>>().join(" and ");
+        ready(Err(AdminError::Unknown(format!("Host ID {names} not found.")))).boxed()
     }
 
     fn abort_join(&self, host_id: uuid::Uuid) -> BoxFuture<'_, Result<(), AdminError>> {

@@ -4,8 +4,8 @@
 //! [`metadata`] defines how commands of the log change that state; the other modules derive values from it. The log
 //! itself is above, in the server.
 //!
-//! The modules, each of which uses only those before it: [`member`], [`topology`], [`placement`], [`view`],
-//! [`allocation`], [`metadata`].
+//! The modules, each of which uses only those before it: [`member`], [`replication_change`], [`topology`], [`placement`],
+//! [`view`], [`allocation`], [`metadata`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
@@ -13,6 +13,7 @@ pub mod allocation;
 pub mod member;
 pub mod metadata;
 pub mod placement;
+pub mod replication_change;
 pub mod topology;
 pub mod view;
 

@@ -14,6 +14,7 @@ use helenus_query::schema::catalog::Replication;
 use smallvec::SmallVec;
 
 use super::member::{HostId, Member};
+use super::replication_change::ReplicationChange;
 use super::topology::Topology;
 
 /// The replicas of the tokens of one range.
@@ -23,6 +24,16 @@ pub struct Replicas {
     pub read: SmallVec<[Arc<Member>; 3]>,
     /// The replicas that must get writes as well, because ownership is changing hands.
     pub pending: SmallVec<[Arc<Member>; 1]>,
+    /// While the keyspace's replication changes: its other side.
+    pub other: Option<Arc<OtherSide>>,
+}
+
+/// The replicas under the replication that is not read while a keyspace's replication changes. A write must reach its level on this
+/// side too.
+#[derive(Debug, Clone)]
+pub struct OtherSide {
+    pub replication: Arc<Replication>,
+    pub members: SmallVec<[HostId; 3]>,
 }
 
 impl Replicas {
@@ -63,12 +74,34 @@ impl TokenRange {
 /// The replicas of every token.
 #[derive(Debug, Clone)]
 pub struct Placement {
+    /// The replication that is read.
+    replication: Replication,
     /// Ends of the ranges, sorted. Empty: a single range without an end, `sets[0]`.
     ends: Vec<i64>,
     sets: Vec<Replicas>,
 }
 
 impl Placement {
+    /// The placement of a keyspace whose replication changes, or is to change.
+    pub fn of_change(topology: &Topology, change: &ReplicationChange) -> Self {
+        let Some(other) = change.other() else { return Self::new(topology, change.read()) };
+        let owners: Vec<_> = topology.owners().cloned().collect();
+        let ring = Ring::new(&owners);
+        let ends: Vec<i64> = ring.tokens.keys().copied().collect();
+        let (read_replication, other_replication) = (change.read().clone(), Arc::new(other.clone()));
+        let sets = ends.iter().map(|&end| {
+            let read = ring.replicas(end, &read_replication);
+            let others = ring.replicas(end, &other_replication);
+            let members = others.iter().map(|member| member.host_id).collect();
+            let is_read = |member: &Arc<Member>| read.iter().any(|known| known.host_id == member.host_id);
+            let pending = others.into_iter().filter(|member| !is_read(member)).collect();
+            let other = OtherSide { replication: other_replication.clone(), members };
+            Replicas { read, pending, other: Some(Arc::new(other)) }
+        });
+        let sets = sets.collect();
+        Self { replication: read_replication, ends, sets }
+    }
+
     pub fn new(topology: &Topology, replication: &Replication) -> Self {
         let owners: Vec<_> = topology.owners().cloned().collect();
         let others: Vec<_> = topology.other_owners().cloned().collect();
@@ -94,15 +127,21 @@ impl Placement {
                 } else {
                     SmallVec::new()
                 };
-                Replicas { read: natural, pending }
+                Replicas { read: natural, pending, other: None }
             })
             .collect();
-        Self { ends, sets }
+        Self { replication: replication.clone(), ends, sets }
+    }
+
+    /// The replication that is read.
+    pub fn replication(&self) -> &Replication {
+        &self.replication
     }
 
     /// The replicas of a token.
     pub fn replicas(&self, token: i64) -> &Replicas {
-        static NONE: Replicas = Replicas { read: SmallVec::new_const(), pending: SmallVec::new_const() };
+        static NONE: Replicas =
+            Replicas { read: SmallVec::new_const(), pending: SmallVec::new_const(), other: None };
         let index = self.ends.partition_point(|&end| end < token);
         // Tokens behind the last end belong to the first range. A ring without tokens has no replicas.
         self.sets.get(index).or_else(|| self.sets.first()).unwrap_or(&NONE)

@@ -5,7 +5,8 @@
 //! * `epoch` grows exactly when ownership of some token changes hands (a member begins, advances or ends a
 //!   transition). Every replica request carries its coordinator's epoch: a replica refuses an epoch older than its
 //!   own (the coordinator might address former replicas). If the replica is behind, it first catches up.
-//! * At most one member is in a transition.
+//! * At most one transition is under way: a member joins or leaves, several dead ones are removed together (all are in one phase), or
+//!   the replication of keyspaces changes (all are in one phase).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::member::{HostId, Member, MemberState, TransitionPhase};
+use super::replication_change::ReplicationChange;
 
 /// The members of the cluster at one version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,9 @@ pub struct Topology {
     /// Features up to this version may be in use: every member supports them. It never goes down.
     #[serde(default = "super::member::first_feature_version")]
     pub feature_level: u16,
+    /// Keyspaces whose replication changes, or is to change.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replication_changes: BTreeMap<String, ReplicationChange>,
 }
 
 impl Topology {
@@ -59,9 +64,24 @@ impl Topology {
         })
     }
 
-    /// The member in transition.
+    /// The members in transition: one, or several dead ones that are removed.
+    pub fn moving(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.members.values().filter(|member| member.state != MemberState::Normal)
+    }
+
+    /// The member in transition; of several, the first one.
     pub fn in_transition(&self) -> Option<&Arc<Member>> {
-        self.members.values().find(|member| member.state != MemberState::Normal)
+        self.moving().next()
+    }
+
+    /// The phase of the changes of replication that are under way.
+    pub fn replication_phase(&self) -> Option<TransitionPhase> {
+        self.replication_changes.values().find_map(|change| change.phase)
+    }
+
+    /// Whether no range changes hands.
+    pub fn is_settled(&self) -> bool {
+        self.in_transition().is_none() && self.replication_phase().is_none()
     }
 
     /// The feature level that these members permit.

@@ -29,6 +29,11 @@ impl ClusterView {
             if keyspace.is_virtual || keyspace.replication == Replication::Local {
                 continue;
             }
+            if let Some(change) = topology.replication_changes.get(&keyspace.name) {
+                let placement = Arc::new(Placement::of_change(&topology, change));
+                placements.insert(keyspace.name.clone(), placement);
+                continue;
+            }
             let known = computed.iter().find(|(replication, _)| **replication == keyspace.replication);
             let placement = if let Some((_, placement)) = known {
                 placement.clone()

@@ -26,12 +26,13 @@ use helenus_observe::{Admin, AdminError, ReplayRequest, RestoreRequest, Snapshot
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_query::schema::selection::TableSelection;
+use helenus_ring::member::TransitionPhase;
 use uuid::Uuid;
 
 use self::cluster::Sizes;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
-use crate::cluster::membership::{self, MembershipError};
+use crate::cluster::membership::{self, Consent, MembershipError};
 use crate::streaming;
 use crate::streaming::cleanup::CleanupError;
 use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
@@ -443,9 +444,16 @@ impl Admin for NodeAdmin {
         })
     }
 
-    fn remove_node(&self, host_id: Uuid, accepts_old_data: bool) -> BoxFuture<'_, Result<(), AdminError>> {
+    fn remove_nodes(
+        &self,
+        host_ids: Vec<Uuid>,
+        accepts_old_data: bool,
+        accepts_loss: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        let consent = Consent { to_old_data: accepts_old_data, to_loss: accepts_loss };
+        let host_ids = host_ids.into_iter().collect();
         self.change_members(move |context| {
-            Box::pin(async move { membership::removenode(&context, host_id, accepts_old_data).await })
+            Box::pin(async move { membership::removenode(&context, &host_ids, consent).await })
         })
     }
 
@@ -471,8 +479,21 @@ impl Admin for NodeAdmin {
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
         self.on_first_shard(|context| {
-            let uncleaned = membership::uncleaned(context);
-            Ok(StreamingReport { uncleaned, ..streaming::progress(context) })
+            let (uncleaned, waits_for) = (membership::uncleaned(context), membership::waited_for(context));
+            let changes = &context.cluster_view().topology.replication_changes;
+            let replication_changes = changes
+                .iter()
+                .map(|(keyspace, change)| {
+                    let step = match change.phase {
+                        None => "waits for its turn",
+                        Some(TransitionPhase::WriteBoth) => "rows are streamed to the new replicas",
+                        Some(TransitionPhase::ReadNew) => "the new replicas are read",
+                    };
+                    (keyspace.clone(), step.to_owned())
+                })
+                .collect();
+            let progress = streaming::progress(context);
+            Ok(StreamingReport { uncleaned, waits_for, replication_changes, ..progress })
         })
         .boxed()
     }

@@ -6,9 +6,11 @@
 
 mod attempt;
 pub(crate) mod cleanup;
+pub(crate) mod fetch_plan;
 pub mod message;
 pub mod place;
 pub(crate) mod plan;
+mod plan_change;
 pub(crate) mod progress;
 pub(crate) mod ranges;
 pub(crate) mod receiver;

@@ -12,7 +12,9 @@ use helenus_query::schema::catalog::{Catalog, Replication, Table, TableKind};
 use helenus_query::schema::system_keyspaces;
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
+use helenus_ring::placement::Replicas;
 use helenus_ring::view::ClusterView;
+use smallvec::SmallVec;
 
 /// The use that a request makes of its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,18 @@ pub struct RequiredReplicas {
     consistency: Consistency,
     scope: CountedReplicas,
     required: u32,
+    /// While the keyspace's replication changes, what a write needs besides.
+    other: Option<Box<OtherRequirement>>,
+}
+
+/// A write while a keyspace's replication changes: the level must be reached under both replications, each among its own replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OtherRequirement {
+    /// The replicas that are read.
+    read: SmallVec<[HostId; 3]>,
+    /// The replicas of the other side.
+    members: SmallVec<[HostId; 3]>,
+    required: RequiredReplicas,
 }
 
 /// The majority of `replicas`.
@@ -87,7 +101,7 @@ pub fn required(
             other => (CountedReplicas::Anywhere, quorum(other.replica_count())),
         },
     };
-    RequiredReplicas { consistency, scope, required }
+    RequiredReplicas { consistency, scope, required, other: None }
 }
 
 impl RequiredReplicas {
@@ -97,16 +111,36 @@ impl RequiredReplicas {
 
     /// The number of responses required in total, as errors report it to the client.
     pub fn required(&self) -> u32 {
-        self.required
+        self.other.as_ref().map_or(self.required, |other| self.required.max(other.required.required))
     }
 
-    /// The required replicas of a write while ownership changes hands: one more acknowledgement for each pending
-    /// replica in the level's scope. ANY needs no more.
+    /// The number of these members that count, as errors report it to the client: fewer than are required.
+    pub fn received<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> u32 {
+        let count = self.count(members);
+        if self.other.is_some() { count.min(self.required() - 1) } else { count }
+    }
+
+    /// The required replicas of a write to these replicas, seen from the coordinator `this_node` in `data_center`, while ownership changes
+    /// hands. ANY needs no more.
+    ///
+    /// * A member is in a transition: one more acknowledgement for each pending replica in the level's scope.
+    /// * The keyspace's replication changes: the level on the other side too, unless that has no replica in the level's scope.
     #[must_use]
-    pub fn with_pending<'m>(mut self, pending: impl IntoIterator<Item = &'m Member>) -> Self {
+    pub fn of_write(mut self, replicas: &Replicas, data_center: &str, this_node: HostId) -> Self {
         if self.consistency == Consistency::Any {
             return self;
         }
+        let Some(other) = &replicas.other else { return self.with_pending(replicas.pending.iter()) };
+        let required = required(self.consistency, &other.replication, data_center, this_node);
+        let of_other = replicas.all().filter(|member| other.members.contains(&member.host_id));
+        if required.count(of_other.map(|member| &**member)) > 0 {
+            let read = replicas.read.iter().map(|member| member.host_id).collect();
+            self.other = Some(Box::new(OtherRequirement { read, members: other.members.clone(), required }));
+        }
+        self
+    }
+
+    fn with_pending<'m>(mut self, pending: impl Iterator<Item = &'m Arc<Member>>) -> Self {
         for member in pending {
             if !self.counts(member) {
                 continue;
@@ -138,6 +172,16 @@ impl RequiredReplicas {
 
     /// Whether responses of these members are enough.
     pub fn is_met<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> bool {
+        let Some(other) = &self.other else { return self.is_met_here(members) };
+        let members: SmallVec<[&Member; 6]> = members.into_iter().collect();
+        let on = |side: &[HostId]| -> SmallVec<[&'m Member; 6]> {
+            members.iter().copied().filter(|member| side.contains(&member.host_id)).collect()
+        };
+        self.is_met_here(on(&other.read)) && other.required.is_met_here(on(&other.members))
+    }
+
+    /// As [`Self::is_met`], of one side.
+    fn is_met_here<'m>(&self, members: impl IntoIterator<Item = &'m Member>) -> bool {
         match &self.scope {
             CountedReplicas::Each(each) => {
                 let mut missing: BTreeMap<&str, u32> =
@@ -176,6 +220,14 @@ impl RequiredReplicas {
     pub fn check_alive<'m>(&self, alive: impl IntoIterator<Item = &'m Member> + Clone) -> Result<()> {
         if self.is_met(alive.clone()) {
             return Ok(());
+        }
+        if let Some(other) = &self.other {
+            let on = |side: &[HostId]| -> SmallVec<[&'m Member; 6]> {
+                alive.clone().into_iter().filter(|member| side.contains(&member.host_id)).collect()
+            };
+            let one_side = Self { other: None, ..self.clone() };
+            one_side.check_alive(on(&other.read).iter().copied())?;
+            return other.required.check_alive(on(&other.members).iter().copied());
         }
         let consistency = self.consistency;
         if let CountedReplicas::Each(each) = &self.scope {
@@ -246,6 +298,7 @@ pub fn check(
 mod tests {
     use helenus_query::schema::system_tables;
     use helenus_ring::member::MemberState;
+    use helenus_ring::placement::OtherSide;
     use uuid::Uuid;
 
     use super::*;
@@ -336,13 +389,72 @@ mod tests {
         }
     }
 
+    fn replicas(read: &[&Member], pending: &[&Member], other: Option<OtherSide>) -> Replicas {
+        let shared = |members: &[&Member]| {
+            members.iter().map(|member| Arc::new((*member).clone())).collect::<Vec<_>>()
+        };
+        Replicas { read: shared(read).into(), pending: shared(pending).into(), other: other.map(Arc::new) }
+    }
+
     #[test]
     fn pending_replicas_raise_the_required_replicas_of_a_write() {
         let simple = Replication::Simple { replication_factor: 3 };
-        let of = |level| required(level, &simple, "east", Uuid::nil());
         let (near, far) = (member(1, "east"), member(2, "west"));
-        assert_eq!(of(Consistency::Quorum).with_pending([&near]).required(), 3);
-        assert_eq!(of(Consistency::LocalQuorum).with_pending([&near, &far]).required(), 3);
-        assert_eq!(of(Consistency::Any).with_pending([&near]).required(), 1);
+        let of = |level, pending: &[&Member]| {
+            let required = required(level, &simple, "east", Uuid::nil());
+            required.of_write(&replicas(&[], pending, None), "east", Uuid::nil()).required()
+        };
+        assert_eq!(of(Consistency::Quorum, &[&near]), 3);
+        assert_eq!(of(Consistency::LocalQuorum, &[&near, &far]), 3);
+        assert_eq!(of(Consistency::Any, &[&near]), 1);
+    }
+
+    /// What a write needs while a keyspace has the first members as replicas, under the first replication, and gets the second ones.
+    fn changing(
+        level: Consistency,
+        before: (&Replication, &[&Member]),
+        after: (&Replication, &[&Member]),
+    ) -> RequiredReplicas {
+        let is_old = |member: &Member| before.1.iter().any(|known| known.host_id == member.host_id);
+        let pending: Vec<&Member> = after.1.iter().copied().filter(|member| !is_old(member)).collect();
+        let members = after.1.iter().map(|member| member.host_id).collect();
+        let other = OtherSide { replication: Arc::new(after.0.clone()), members };
+        let replicas = replicas(before.1, &pending, Some(other));
+        required(level, before.0, "east", Uuid::nil()).of_write(&replicas, "east", Uuid::nil())
+    }
+
+    #[test]
+    fn a_write_reaches_its_level_under_both_replications() {
+        let simple = |replication_factor| Replication::Simple { replication_factor };
+        let (one, two, three) = (member(1, "east"), member(2, "east"), member(3, "east"));
+        let (few, many): (&[&Member], &[&Member]) = (&[&one], &[&one, &two, &three]);
+        // The only replica, and a majority of the three.
+        let more = changing(Consistency::Quorum, (&simple(1), few), (&simple(3), many));
+        assert!(more.is_met([&one, &two]) && more.is_met([&one, &three]));
+        assert!(!more.is_met([&two, &three]) && !more.is_met([&one]));
+        assert_eq!((more.required(), more.received([&two, &three])), (2, 1));
+        match more.check_alive([&two, &three]) {
+            Err(RequestError::Unavailable { required: 1, alive: 0, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        match more.check_alive([&one]) {
+            Err(RequestError::Unavailable { required: 2, alive: 1, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        let fewer = changing(Consistency::Quorum, (&simple(3), many), (&simple(1), few));
+        assert!(fewer.is_met([&one, &two]) && !fewer.is_met([&two, &three]));
+    }
+
+    #[test]
+    fn a_level_of_a_data_center_that_the_other_replication_has_not_needs_no_more() {
+        let replication = |centers: &[(&str, u32)]| Replication::NetworkTopology {
+            data_centers: centers.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        };
+        let (east, west) = (member(1, "east"), member(2, "west"));
+        let (both, only) = (replication(&[("east", 1), ("west", 1)]), replication(&[("west", 1)]));
+        let level = Consistency::LocalQuorum;
+        assert!(changing(level, (&both, &[&east, &west]), (&only, &[&west])).is_met([&east]));
+        let each = changing(Consistency::EachQuorum, (&both, &[&east, &west]), (&only, &[&west]));
+        assert!(each.is_met([&east, &west]) && !each.is_met([&west]));
     }
 }

@@ -97,10 +97,24 @@ impl Parameters {
     }
 
     pub(super) fn host_id(&mut self) -> Result<Uuid, ParameterError> {
+        let mut host_ids = self.host_ids()?;
+        match (host_ids.pop(), host_ids.is_empty()) {
+            (Some(host_id), true) => Ok(host_id),
+            _ => Err(ParameterError("parameter 'host_id' must be one UUID".to_owned())),
+        }
+    }
+
+    /// One or more, with commas between them.
+    pub(super) fn host_ids(&mut self) -> Result<Vec<Uuid>, ParameterError> {
         let Some(text) = self.take("host_id") else {
             return Err(ParameterError("parameter 'host_id' is missing".to_owned()));
         };
-        text.parse().map_err(|_| ParameterError(format!("parameter 'host_id': '{text}' is no UUID")))
+        let parsed = text.split(',').map(|host_id| {
+            host_id
+                .parse()
+                .map_err(|_| ParameterError(format!("parameter 'host_id': '{host_id}' is no UUID")))
+        });
+        parsed.collect()
     }
 
     /// Bytes a second, given as MiB; 0 is no limit.

@@ -9,7 +9,7 @@ use helenus_query::schema::document::CatalogDocument;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::member::{HostId, Member, MemberState};
+use crate::member::{HostId, Member, MemberState, TransitionPhase};
 
 /// An entry of the metadata log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -64,6 +64,18 @@ pub enum Command {
     ForceLeave {
         host_id: HostId,
         is_removal: bool,
+    },
+    /// Dead members begin to leave together, on the request of another one: they become `Leaving(WriteBoth)`. If others are being removed,
+    /// these join them. `accepts_old_data`: also while other members may have old data of the ranges that they gain.
+    StartRemovals {
+        host_ids: BTreeSet<HostId>,
+        accepts_old_data: bool,
+    },
+    /// The changes of replication that are under way since this epoch advance from `from`: from `WriteBoth` to `ReadNew`, and from there
+    /// to their end.
+    AdvanceReplication {
+        from: TransitionPhase,
+        epoch: u64,
     },
 }
 
@@ -134,7 +146,9 @@ pub enum Refusal {
     Removed { host_id: HostId },
     #[error("host id {host_id} is a member already")]
     AlreadyMember { host_id: HostId },
-    #[error("address {address} belongs to member {by}")]
+    #[error(
+        "address {address} belongs to member {by}; if that member's disk is lost, remove it from another member ('helenus admin removenode {by}') and start this node again, or give this node another address"
+    )]
     AddressTaken { address: SocketAddr, by: HostId },
     #[error("token {token} belongs to member {by}")]
     TokenTaken { token: i64, by: HostId },
@@ -171,10 +185,14 @@ pub enum Refusal {
         list(.host_ids)
     )]
     CleanupDue { host_ids: Vec<HostId> },
+    #[error(
+        "the replication of keyspace {keyspace} is changing: ranges are being streamed to their new replicas"
+    )]
+    ReplicationIsChanging { keyspace: String },
 }
 
-fn list(host_ids: &[HostId]) -> String {
-    host_ids.iter().map(HostId::to_string).collect::<Vec<_>>().join(", ")
+fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {
+    host_ids.into_iter().map(HostId::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Command {
@@ -204,6 +222,13 @@ impl fmt::Display for Command {
             Self::ForceLeave { host_id, is_removal } => {
                 let what = if *is_removal { "remove" } else { "leave" };
                 write!(formatter, "{what} {host_id}, whatever old data others have")
+            }
+            Self::StartRemovals { host_ids, accepts_old_data } => {
+                write!(formatter, "remove {}", list(host_ids))?;
+                if *accepts_old_data { write!(formatter, ", whatever old data others have") } else { Ok(()) }
+            }
+            Self::AdvanceReplication { from, epoch } => {
+                write!(formatter, "advance the replication of epoch {epoch} from {from:?}")
             }
         }
     }

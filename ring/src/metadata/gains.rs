@@ -1,22 +1,30 @@
-//! Which members gain ranges by a change of the members or of replication. Every member must find the same, whatever its version: a change of
-//! placements, or of the keyspaces that programs bring with them, needs a feature level.
+//! Which members gain or give up ranges by a change of the members or of replication. Every member must find the same, whatever its
+//! version: a change of placements, or of the keyspaces that programs bring with them, needs a feature level.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use helenus_query::schema::catalog::{Catalog, Keyspace, Replication};
 
 use crate::member::HostId;
 use crate::placement::Placement;
+use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
-/// The members that would gain ranges of any keyspace if this one were not there. They have given up just these if it has come.
-pub(super) fn gain_without(topology: &Topology, catalog: &Catalog, host_id: &HostId) -> BTreeSet<HostId> {
+/// The members that would gain ranges of any keyspace if these were not there. They have given up just these if they have come.
+pub(super) fn gain_without(
+    topology: &Topology,
+    catalog: &Catalog,
+    host_ids: &BTreeSet<HostId>,
+) -> BTreeSet<HostId> {
     let mut without = topology.clone();
-    without.members.remove(host_id);
+    without.members.retain(|host_id, _| !host_ids.contains(host_id));
     let mut seen: Vec<&Replication> = Vec::new();
     let mut gaining = BTreeSet::new();
-    for replication in catalog.keyspaces.values().filter_map(replication_of) {
+    for keyspace in catalog.keyspaces.values().filter(|keyspace| is_replicated(keyspace)) {
+        let replication = match topology.replication_changes.get(&keyspace.name) {
+            Some(change) => change.read(),
+            None => &keyspace.replication,
+        };
         if !seen.contains(&replication) {
             seen.push(replication);
             let [before, after] = [topology, &without].map(|members| Placement::new(members, replication));
@@ -26,38 +34,82 @@ pub(super) fn gain_without(topology: &Topology, catalog: &Catalog, host_id: &Hos
     gaining
 }
 
-/// The members that gain ranges of any keyspace because its replication is another one in `new`.
-pub(super) fn gain_by_replication(topology: &Topology, old: &Catalog, new: &Catalog) -> BTreeSet<HostId> {
-    let changed = new.keyspaces.iter().filter_map(|(name, keyspace)| {
-        let (before, after) = (replication_of(old.keyspaces.get(name)?)?, replication_of(keyspace)?);
-        (before != after).then_some([before, after])
-    });
-    let gained = changed.map(|sides| {
-        let [before, after] = sides.map(|replication| Placement::new(topology, replication));
-        gainers(&before, &after)
-    });
-    gained.flatten().collect()
+/// The members that gain ranges by a change of replication.
+pub(super) fn gain_by(topology: &Topology, change: &ReplicationChange) -> BTreeSet<HostId> {
+    let [before, after] =
+        [&change.before, &change.after].map(|replication| Placement::new(topology, replication));
+    gainers(&before, &after)
 }
 
-fn replication_of(keyspace: &Arc<Keyspace>) -> Option<&Replication> {
-    Some(&keyspace.replication)
-        .filter(|replication| !keyspace.is_virtual && **replication != Replication::Local)
+/// The members that were written to as replicas of ranges of any keyspace, and are not in the second state.
+pub(super) fn given_up(before: (&Topology, &Catalog), after: (&Topology, &Catalog)) -> BTreeSet<HostId> {
+    let mut seen: Vec<[Side<'_>; 2]> = Vec::new();
+    let mut losing = BTreeSet::new();
+    for (name, keyspace) in &before.1.keyspaces {
+        let Some(later) = after.1.keyspaces.get(name) else { continue };
+        if !is_replicated(keyspace) || !is_replicated(later) {
+            continue;
+        }
+        let sides = [Side::of(before.0, keyspace), Side::of(after.0, later)];
+        if !seen.contains(&sides) {
+            let [earlier, later] = [sides[0].placement(before.0), sides[1].placement(after.0)];
+            seen.push(sides);
+            losing.extend(losers(&earlier, &later));
+        }
+    }
+    losing.retain(|host_id| after.0.members.contains_key(host_id));
+    losing
 }
 
-/// The members that are replicas of a token after a change and not before it.
-fn gainers(before: &Placement, after: &Placement) -> BTreeSet<HostId> {
-    let ends: BTreeSet<i64> = before.ranges().chain(after.ranges()).map(|(range, _)| range.end).collect();
+/// What the placement of a keyspace follows from, beside the members.
+#[derive(PartialEq, Eq)]
+enum Side<'s> {
+    Still(&'s Replication),
+    Changing(&'s ReplicationChange),
+}
+
+impl<'s> Side<'s> {
+    fn of(topology: &'s Topology, keyspace: &'s Keyspace) -> Self {
+        match topology.replication_changes.get(&keyspace.name) {
+            Some(change) => Self::Changing(change),
+            None => Self::Still(&keyspace.replication),
+        }
+    }
+
+    fn placement(&self, topology: &Topology) -> Placement {
+        match self {
+            Self::Still(replication) => Placement::new(topology, replication),
+            Self::Changing(change) => Placement::of_change(topology, change),
+        }
+    }
+}
+
+fn is_replicated(keyspace: &Keyspace) -> bool {
+    !keyspace.is_virtual && keyspace.replication != Replication::Local
+}
+
+/// The members that get the writes of a token before a change and not after it.
+fn losers(before: &Placement, after: &Placement) -> BTreeSet<HostId> {
+    let mut losing = BTreeSet::new();
+    for end in ends(before, after) {
+        let new = after.replicas(end);
+        let old = before.replicas(end).all().map(|member| member.host_id);
+        losing.extend(old.filter(|host_id| !new.contains(host_id)));
+    }
+    losing
+}
+
+/// The members that are read for a token in the second placement, and get no writes of it in the first one.
+fn gainers(first: &Placement, second: &Placement) -> BTreeSet<HostId> {
     let mut gaining = BTreeSet::new();
-    for end in ends {
-        let old = before.replicas(end);
-        gaining.extend(
-            after
-                .replicas(end)
-                .read
-                .iter()
-                .map(|member| member.host_id)
-                .filter(|host_id| !old.contains(host_id)),
-        );
+    for end in ends(first, second) {
+        let old = first.replicas(end);
+        let new = second.replicas(end).read.iter().map(|member| member.host_id);
+        gaining.extend(new.filter(|host_id| !old.contains(host_id)));
     }
     gaining
+}
+
+fn ends(first: &Placement, second: &Placement) -> BTreeSet<i64> {
+    first.ranges().chain(second.ranges()).map(|(range, _)| range.end).collect()
 }

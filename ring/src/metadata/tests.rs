@@ -1,9 +1,15 @@
+mod removals;
+mod replication;
 mod uncleaned;
 
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
+use helenus_query::schema::system_tables::initial_catalog;
 use helenus_testing::{CREATE_KEYSPACE, catalog_of};
 
+use uuid::Uuid;
+
 use super::*;
+use crate::member::{HostId, TransitionPhase};
 
 const WRITE_BOTH: MemberState = MemberState::Joining(TransitionPhase::WriteBoth);
 const READ_NEW: MemberState = MemberState::Joining(TransitionPhase::ReadNew);

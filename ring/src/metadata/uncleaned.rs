@@ -2,10 +2,10 @@
 //!
 //! Such a member does not see what is deleted from those ranges, and the tombstones may be purged everywhere else. If a range came back to
 //! it, deleted rows would be resurrected. So the log records which members have yet to clean up:
-//! * The end of a join, and a leaving that is cancelled, note the members that have given up ranges by it, and those that are noted
-//!   already: of the ranges that they still have data of, some may now belong to the new member.
+//! * The end of a join, a leaving that is cancelled, and a change of replication note the members that have given up ranges by it, and
+//!   those that are noted already: of the ranges that they still have data of, some may now belong to the new member.
 //! * A noted member removes the data, and says so ([`super::Command::Cleaned`]).
-//! * While a member is noted, none begins to leave by which it would gain ranges, and no keyspace's replication changes so.
+//! * While a member is noted, none begins to leave by which it would gain ranges, and a change of replication so waits.
 //!   [`super::Command::ForceLeave`] does not ask.
 //!
 //! A join needs no such care: only the new member gains ranges by it.
@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::member::HostId;
 use crate::topology::Topology;
+
+/// Stands in the place of a member because of which ranges were given up, where a keyspace's replication was the reason.
+pub const BY_REPLICATION: HostId = HostId::nil();
 
 /// The members with data of ranges that they may have given up. For each, the members because of which: it owned those ranges without
 /// them.
@@ -57,7 +60,7 @@ impl Uncleaned {
     pub(super) fn forget_strangers(&mut self, topology: &Topology) {
         let is_member = |host_id: &HostId| topology.members.contains_key(host_id);
         self.0.retain(|host_id, noted| {
-            noted.retain(is_member);
+            noted.retain(|cause| *cause == BY_REPLICATION || is_member(cause));
             is_member(host_id) && !noted.is_empty()
         });
     }

@@ -103,6 +103,14 @@ pub async fn join(
                     // The seed was started at the same time as this node and is about to found the cluster.
                     last = format!("{seed}: {}", Refusal::NotFounded);
                 }
+                Ok(ClusterResponse::Outcome(CommandOutcome::Refused(
+                    reason @ Refusal::ReplicationIsChanging { .. },
+                ))) => {
+                    last = format!("{seed}: {reason}");
+                    if notices.is_due(&"replication", &reason, context.clock.monotonic()) {
+                        tracing::info!(%reason, "waiting for the end of a change of replication");
+                    }
+                }
                 Ok(
                     ClusterResponse::Refused(refusal)
                     | ClusterResponse::Outcome(CommandOutcome::Refused(refusal)),

@@ -7,59 +7,50 @@
 //!
 //! * A joining member drives its own join, a leaving one its own leaving. The removal of a dead member is driven by
 //!   the node on which an operator requested it (after a restart of that node, the operator must request it again).
+//! * Dead members may be removed together: they take each step together, driven by any node that was asked.
+//! * A change of replication is driven by the leader of the metadata log.
 //! * A member that is being removed and turns out to be alive stays: it cancels its removal itself, and so does the
 //!   driver. The proposal may have been applied long after it was reported as failed. From `ReadNew` on the removal
 //!   continues: by then the others have its ranges.
-//! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and all members that gain ranges have
-//!   streamed them.
-//! * `ReadNew` → the end: every live member has applied `ReadNew`; the leaving member does not vote in the metadata
-//!   log any more, and has handed over its hints and batches.
+//! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and enough of the owners (`agreement`); all members that gain
+//!   ranges have streamed them.
+//! * `ReadNew` → the end: every live member has applied `ReadNew`, and enough of the owners; the leaving member does not vote in the
+//!   metadata log any more, and has handed over its hints and batches.
 //! * A step that is proposed twice has one effect: it names the state that it starts from.
 //!
 //! Requests of operators are in `requests`.
 
+mod agreement;
 mod cleaning;
+mod driving;
 mod requests;
 
-use crate::cluster::liveness::LivenessMonitor;
 use crate::streaming::progress::Transfers;
-use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use helenus_internode::endpoint::Endpoint;
 use helenus_query::error::RequestError;
-use helenus_query::schema::catalog::{Catalog, Replication};
+use helenus_query::schema::catalog::Replication;
 use helenus_ring::HostId;
-use helenus_ring::member::{Member, MemberState, TransitionPhase};
-use helenus_ring::metadata::{ClusterState, Command, CommandOutcome, MemberUpdate, Refusal};
-use helenus_ring::topology::Topology;
+use helenus_ring::member::{MemberState, TransitionPhase};
+use helenus_ring::metadata::{Command, CommandOutcome, MemberUpdate, Refusal};
 
+pub use self::agreement::waited_for;
 pub use self::cleaning::{clean_up, start_cleaning, uncleaned};
-pub use self::requests::{abort_join, decommission, removenode};
+pub use self::driving::start;
+pub use self::requests::{Consent, abort_join, decommission, removenode};
 use super::join::{JoinError, join};
 use super::log_throttle::LogThrottle;
 use super::propose::propose;
-use super::wait_applied_everywhere;
 use crate::cluster::own_member::{own_member, version_as_member};
 use crate::cluster::raft::MetadataLog;
-use crate::streaming::message::{StreamRequest, StreamResponse, TransferStatus};
-use crate::streaming::plan::Sides;
 use crate::streaming::{self, progress, receiver, replicated_tables};
-use helenus_execution::coordinator::replica::hints;
-use helenus_execution::coordinator::{batch_log, paxos};
+use helenus_execution::coordinator::paxos;
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::status_table::ServingState;
 
 /// Timeout of a proposal.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(30);
-/// Time that the driver waits for members to apply a version before it checks the state again.
-const APPLIED_PATIENCE: Duration = Duration::from_secs(10);
-const STATUS_DEADLINE: Duration = Duration::from_secs(5);
-/// Pause between two checks of the members that stream: starts with this one and grows up to the second one.
-const POLL_PAUSE: Duration = Duration::from_millis(20);
-const POLL_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause before a failed transfer is retried, and before a busy cluster is asked again.
 const TRANSITION_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before a failed cleanup is tried again: of a damaged file, or on a full disk.
@@ -98,6 +89,10 @@ pub enum MembershipError {
     UnknownMember { host_id: HostId },
     #[error("Cannot remove self")]
     OwnRemoval,
+    #[error(
+        "{ranges} ranges of keyspace {keyspace} have no other replica: their rows would be lost for good. If the members cannot be brought back, use --accept-loss"
+    )]
+    OnlyCopy { keyspace: String, ranges: usize },
     #[error("Node {host_id} is alive and owns this ID. Use decommission command to remove it from the ring")]
     StillAlive { host_id: HostId },
     #[error("node {host_id} neither joins nor leaves")]
@@ -111,12 +106,6 @@ pub enum MembershipError {
 }
 
 type Result<T> = std::result::Result<T, MembershipError>;
-
-/// Starts the first two tasks, which end when the node stops. Call on the first shard, when the metadata log is open.
-pub fn start(context: &Rc<ShardContext>) {
-    tokio::task::spawn_local(receive(context.clone()));
-    tokio::task::spawn_local(drive(context.clone()));
-}
 
 /// Waits for a later version of the metadata to be applied, at most `patience`. Returns false when the node stops. A
 /// shard may see a version before all of it is applied.
@@ -142,13 +131,16 @@ async fn receive(context: Rc<ShardContext>) {
         let topology = &view.topology;
         let transfers = Transfers::of(&context.node);
         let mut patience = IDLE_PAUSE;
-        match topology.in_transition().map(|member| member.state) {
-            Some(
-                MemberState::Joining(TransitionPhase::WriteBoth)
-                | MemberState::Leaving(TransitionPhase::WriteBoth),
-            ) if !transfers.is_done(topology.epoch) => {
+        let phase = match topology.in_transition().map(|member| member.state) {
+            Some(MemberState::Joining(phase) | MemberState::Leaving(phase)) => Some(phase),
+            Some(MemberState::Normal) | None => topology.replication_phase(),
+        };
+        match phase {
+            Some(TransitionPhase::WriteBoth) if !transfers.is_done(topology.epoch) => {
                 is_clear = false;
-                match receiver::run(&context, &mut estimates).await {
+                let is_removal =
+                    MetadataLog::of(&context).is_ok_and(|log| !log.state().removals().is_empty());
+                match receiver::run(&context, &mut estimates, is_removal).await {
                     Ok(()) => continue,
                     Err(error) => {
                         transfers.note_waiting(topology.epoch, Some(error.to_string()));
@@ -172,201 +164,6 @@ async fn receive(context: Rc<ShardContext>) {
         }
         if !wait_for_change(&context, topology.version, patience).await {
             return;
-        }
-    }
-}
-
-/// Proposes the steps of the transition that this node has to drive.
-async fn drive(context: Rc<ShardContext>) {
-    let mut pause = POLL_PAUSE;
-    let mut notices = LogThrottle::default();
-    loop {
-        // This does not use the shard's view, which shows the next version a little earlier and does not mark removals.
-        let Ok(state) = MetadataLog::of(&context).map(|log| log.state()) else { return };
-        let topology = &state.topology;
-        let driven = topology.in_transition().filter(|member| is_driver(&context, &state, member));
-        let patience = match driven {
-            None => {
-                pause = POLL_PAUSE;
-                IDLE_PAUSE
-            }
-            Some(member) => match step(&context, &state, member).await {
-                Ok(true) => {
-                    pause = POLL_PAUSE;
-                    continue;
-                }
-                Ok(false) => {
-                    pause = (pause + POLL_PAUSE).min(POLL_PAUSE_MAX);
-                    pause
-                }
-                Err(error) => {
-                    if notices.is_due(&"step", &error, context.clock.monotonic()) {
-                        tracing::warn!(%error, "the next step of a transition failed; it will be retried");
-                    }
-                    TRANSITION_RETRY_PAUSE
-                }
-            },
-        };
-        if !wait_for_change(&context, topology.version, patience).await {
-            return;
-        }
-    }
-}
-
-fn is_driver(context: &ShardContext, state: &ClusterState, member: &Member) -> bool {
-    let is_removal = state.is_removal(&member.host_id);
-    if member.host_id == context.node.host_id {
-        // A member that runs but has stopped serving counts as dead, and may be removed.
-        return !is_removal || context.node.status.state() < ServingState::Failed;
-    }
-    let is_asked = matches!(member.state, MemberState::Leaving(_))
-        && Transfers::of(&context.node).is_removal_asked(&member.host_id);
-    // A member that was asked to leave, and is back, drives its leaving itself.
-    is_asked && (is_removal || !context.cluster_view().is_alive(&member.host_id))
-}
-
-/// Proposes the next step if its conditions are met. Returns whether the step was taken.
-async fn step(context: &Rc<ShardContext>, state: &ClusterState, member: &Member) -> Result<bool> {
-    let topology = &state.topology;
-    if member.state == MemberState::Leaving(TransitionPhase::WriteBoth)
-        && state.is_removal(&member.host_id)
-        && context.cluster_view().is_alive(&member.host_id)
-    {
-        return take_back_removal(context, topology, member).await;
-    }
-    if !wait_applied_everywhere(context, topology.version, APPLIED_PATIENCE).await.is_empty() {
-        return Ok(false);
-    }
-    let is_first = matches!(
-        member.state,
-        MemberState::Joining(TransitionPhase::WriteBoth) | MemberState::Leaving(TransitionPhase::WriteBoth)
-    );
-    if member.state == MemberState::Leaving(TransitionPhase::ReadNew) && votes(context, &member.host_id)? {
-        // The leader removes its vote first. A voter that has ended would be missing from majorities.
-        return Ok(false);
-    }
-    if member.state == MemberState::Leaving(TransitionPhase::ReadNew)
-        && member.host_id == context.node.host_id
-        && !hand_over(context).await?
-    {
-        return Ok(false);
-    }
-    if is_first && !all_have_fetched(context, topology, member).await {
-        return Ok(false);
-    }
-    let command = Command::Advance { host_id: member.host_id, from: member.state };
-    match propose(context, command, PROPOSAL_DEADLINE).await? {
-        CommandOutcome::Applied { .. } => Ok(true),
-        // Another node has taken the step, or cancelled the transition: the state will show it.
-        CommandOutcome::Refused(Refusal::WrongState { .. } | Refusal::UnknownMember { .. })
-        | CommandOutcome::Busy { .. }
-        | CommandOutcome::Conflict { .. } => Ok(false),
-        CommandOutcome::Refused(refusal) => Err(refusal.into()),
-    }
-}
-
-/// Cancels the removal of a member that is alive: the removal was requested when it was down, and its ranges have not
-/// been handed over.
-async fn take_back_removal(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> Result<bool> {
-    let host_id = member.host_id;
-    let command = Command::TakeBackRemoval { host_id, epoch: topology.epoch };
-    match propose(context, command, PROPOSAL_DEADLINE).await? {
-        CommandOutcome::Applied { .. } => {
-            tracing::warn!(%host_id, "a removal was cancelled: the member is alive");
-            Ok(true)
-        }
-        // The removal has advanced, or has ended: the state will show it.
-        CommandOutcome::Refused(_) | CommandOutcome::Busy { .. } | CommandOutcome::Conflict { .. } => {
-            Ok(false)
-        }
-    }
-}
-
-/// Hands over the hints and batches that this node keeps for others, because it leaves. Before that it finishes the
-/// requests of its last clients, so that nothing is added any more.
-async fn hand_over(context: &Rc<ShardContext>) -> Result<bool> {
-    if context.node.status.state() < ServingState::Leaving {
-        tracing::info!("this node is about to leave: it accepts no more clients");
-        context.node.status.set_state(ServingState::Leaving);
-        LivenessMonitor::of(context).wake();
-    }
-    // Twice: operations that one shard has started on another are seen the second time.
-    let shards = 0..context.node.shard_count();
-    for shard in shards.clone().chain(shards) {
-        let is_quiet = context
-            .run_on(shard, |context| Box::pin(std::future::ready(context.replication().is_quiet())))
-            .await?;
-        if !is_quiet {
-            return Ok(false);
-        }
-    }
-    let mut is_done = true;
-    for shard in 0..context.node.shard_count() {
-        is_done &= context
-            .run_on(shard, |context| {
-                Box::pin(async move {
-                    // Mutations of a batch that cannot be delivered become hints.
-                    let batches_are_over = batch_log::store::replay_all(&context).await?;
-                    Ok::<_, RequestError>(hints::replay::hand_over(&context).await? && batches_are_over)
-                })
-            })
-            .await??;
-    }
-    Ok(is_done)
-}
-
-fn votes(context: &ShardContext, host_id: &HostId) -> Result<bool> {
-    Ok(MetadataLog::of(context)?.participants().0.contains(host_id))
-}
-
-/// The members that gain ranges in the present transition.
-fn gaining(topology: &Topology, catalog: &Catalog) -> BTreeSet<HostId> {
-    let Some(sides) = Sides::of(topology) else { return BTreeSet::new() };
-    let everyone: BTreeSet<HostId> = topology.members.keys().copied().collect();
-    let mut seen: Vec<&Replication> = Vec::new();
-    let mut gaining = BTreeSet::new();
-    for keyspace in catalog.keyspaces.values().filter(|keyspace| !keyspace.is_virtual) {
-        if keyspace.replication != Replication::Local && !seen.contains(&&keyspace.replication) {
-            seen.push(&keyspace.replication);
-            gaining.extend(sides.plan(&keyspace.replication, &everyone).into_keys());
-        }
-    }
-    gaining
-}
-
-async fn all_have_fetched(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> bool {
-    let epoch = topology.epoch;
-    let may_lose = Transfers::of(&context.node).is_removal_asked(&member.host_id);
-    let catalog = context.catalog();
-    let asked = gaining(topology, &catalog).into_iter().filter_map(|host_id| topology.member(&host_id));
-    let asked = asked.map(|gaining| async move {
-        let status = status_of(context, gaining, epoch).await?;
-        let has_all = status.is_done || (may_lose && status.lost_ranges > 0);
-        (status.epoch == epoch && has_all).then_some(status.lost_ranges)
-    });
-    let answers: Option<Vec<u32>> = futures::future::join_all(asked).await.into_iter().collect();
-    let lost: u32 = answers.iter().flatten().sum();
-    if lost > 0 {
-        tracing::warn!(
-            host_id = %member.host_id,
-            ranges = lost,
-            "the removed member was the only replica of some ranges: their data is lost"
-        );
-    }
-    answers.is_some()
-}
-
-async fn status_of(context: &Rc<ShardContext>, member: &Arc<Member>, epoch: u64) -> Option<TransferStatus> {
-    if member.host_id == context.node.host_id {
-        return Some(streaming::status(context, epoch));
-    }
-    let request = StreamRequest::Status { epoch };
-    match context.ask(member, 0, &request, STATUS_DEADLINE).await {
-        Ok(StreamResponse::Status(status)) => Some(status),
-        Ok(_) => None,
-        Err(error) => {
-            tracing::debug!(host_id = %member.host_id, %error, "a member did not report its progress");
-            None
         }
     }
 }

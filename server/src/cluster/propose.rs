@@ -4,6 +4,7 @@
 //! It may enter the log more than once; commands are designed so that this does no harm ([`helenus_ring::metadata`]).
 
 use crate::cluster::raft::MetadataLog;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,13 +81,19 @@ pub async fn within<F: Future>(context: &ShardContext, deadline: Duration, futur
     }
 }
 
-/// Waits until every live member has applied a version, each for at most `patience`. Returns the members that have
-/// not: they were alive, but did not answer in time.
+/// The members that have applied a version, and the live ones that have not.
+#[derive(Debug, Clone, Default)]
+pub struct AppliedBy {
+    pub applied: BTreeSet<HostId>,
+    pub behind: Vec<HostId>,
+}
+
+/// Waits until every live member has applied a version, each for at most `patience`. Those behind were alive, but did not answer in time.
 pub async fn wait_applied_everywhere(
     context: &Rc<ShardContext>,
     version: u64,
     patience: Duration,
-) -> Vec<HostId> {
+) -> AppliedBy {
     let cluster = context.cluster();
     let others = cluster.topology.members.values().filter(|member| member.host_id != context.node.host_id);
     let waits = others.filter(|member| cluster.is_alive(&member.host_id)).map(|member| async move {
@@ -99,20 +106,28 @@ pub async fn wait_applied_everywhere(
             }
             let left = end.saturating_sub(context.clock.monotonic());
             if left.is_zero() {
-                return Some(member.host_id);
+                return Some((member.host_id, false));
             }
             match applied_at(context, member, version, left.min(APPLIED_PATIENCE)).await {
-                Ok(applied) if applied >= version => return None,
+                Ok(applied) if applied >= version => return Some((member.host_id, true)),
                 Ok(_) => {}
                 Err(_) => context.clock.sleep(PROPOSAL_RETRY_PAUSE).await,
             }
         }
     });
-    let behind: Vec<HostId> = futures::future::join_all(waits).await.into_iter().flatten().collect();
-    for host_id in &behind {
-        tracing::warn!(%host_id, version, "a live member has not applied a change of the cluster's metadata in time");
+    let mut by = AppliedBy::default();
+    if context.cluster_view().topology.version >= version {
+        by.applied.insert(context.node.host_id);
     }
-    behind
+    for (host_id, has_applied) in futures::future::join_all(waits).await.into_iter().flatten() {
+        if has_applied {
+            by.applied.insert(host_id);
+        } else {
+            tracing::warn!(%host_id, version, "a live member has not applied a change of the cluster's metadata in time");
+            by.behind.push(host_id);
+        }
+    }
+    by
 }
 
 /// Announces to every live member that all of them, except those in `behind`, have applied a version and with it a

@@ -116,7 +116,7 @@ pub async fn restore(
 
 /// Refuses a restore while rows change owners.
 pub(super) fn check_ring(context: &ShardContext) -> Result<(), RestoreError> {
-    let is_changing = context.cluster_view().topology.in_transition().is_some();
+    let is_changing = !context.cluster_view().topology.is_settled();
     if is_changing { Err(RestoreError::RingIsChanging) } else { Ok(()) }
 }
 

@@ -22,7 +22,10 @@ use helenus_query::schema::describe::{ClusterSummary, describe as describe_catal
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
-use helenus_ring::metadata::{self, Command, SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces};
+use helenus_ring::metadata::{
+    self, Command, REPLICATION_CHANGES, SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces,
+};
+use helenus_ring::replication_change::ReplicationChange;
 
 use crate::cluster::applying::tables_to_prepare;
 use crate::cluster::raft::MetadataLog;
@@ -47,6 +50,9 @@ const CLEANUP_PAUSE: Duration = Duration::from_millis(250);
 const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
 /// Time to wait for the newest catalog before a statement is refused or found to have no effect.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
+/// The warning where a change of replication is no transition yet. The first sentence is Cassandra's.
+const MORE_REPLICAS: &str = "When increasing replication factor you need to run a full (-full) repair to distribute the data. \
+     Until a row has been read at ALL, its new replicas may not have it.";
 /// Longest pause after the change of another member came first, in milliseconds.
 const CONFLICT_PAUSE_MS_MAX: u64 = 50;
 
@@ -141,6 +147,11 @@ async fn agree(
             ))
         })?;
         let level = context.cluster_view().topology.feature_level;
+        let gets_replicas = |(_, change): &(String, ReplicationChange)| {
+            change.after.replica_count() > change.before.replica_count()
+        };
+        let more_replicas = ReplicationChange::between(&catalog, &change.catalog).iter().any(gets_replicas);
+        let unaided = (more_replicas && level < REPLICATION_CHANGES).then(|| MORE_REPLICAS.to_owned());
         let is_delta = level >= SCHEMA_DELTAS;
         let changes = if is_delta { CatalogDocument::delta } else { CatalogDocument::difference };
         let command = if is_delta { Command::ChangeTables } else { Command::ChangeSchema };
@@ -153,9 +164,10 @@ async fn agree(
         match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
             metadata::CommandOutcome::Applied { version } => {
                 drop(turn);
-                let behind = cluster::wait_applied_everywhere(context, version, AGREEMENT_PATIENCE).await;
-                cluster::announce_agreed(context, version, change.catalog.version, &behind).await;
-                return Ok(Some(Agreed { effect, warnings: [change.warnings, warnings].concat() }));
+                let by = cluster::wait_applied_everywhere(context, version, AGREEMENT_PATIENCE).await;
+                cluster::announce_agreed(context, version, change.catalog.version, &by.behind).await;
+                let warnings = [change.warnings, warnings, unaided.into_iter().collect()].concat();
+                return Ok(Some(Agreed { effect, warnings }));
             }
             metadata::CommandOutcome::Conflict { .. } => {
                 // Changes that compete with those of other members would otherwise meet again.
@@ -179,7 +191,7 @@ async fn agree(
     )))
 }
 
-/// Waits a while for members that would gain ranges by a change, and still have old data of ranges: where there is little data it is soon
+/// Where changes of replication are no transitions yet: waits a while for members that would gain ranges by a change, and still have old data of ranges: where there is little data it is soon
 /// removed. The log decides in the end.
 async fn wait_for_cleanup(
     context: &Rc<ShardContext>,
@@ -188,9 +200,17 @@ async fn wait_for_cleanup(
     let end = context.clock.monotonic() + CLEANUP_PATIENCE;
     while context.clock.monotonic() < end {
         let state = MetadataLog::of(context)?.state();
-        let is_due = |change: Change| !state.cleanup_due_by(&change.catalog).is_empty();
+        let is_due = |change: Change| {
+            let changes = ReplicationChange::between(&state.catalog, &change.catalog);
+            !state.cleanup_due_by(changes.iter().map(|(_, change)| change)).is_empty()
+        };
+        // Later the log waits by itself.
+        let decides_at_once = state.topology.feature_level < REPLICATION_CHANGES;
         // What cannot be planned is reported by who plans it in earnest.
-        if state.uncleaned().is_empty() || !plan(&state.catalog).ok().flatten().is_some_and(is_due) {
+        if !decides_at_once
+            || state.uncleaned().is_empty()
+            || !plan(&state.catalog).ok().flatten().is_some_and(is_due)
+        {
             return Ok(());
         }
         context.clock.sleep(CLEANUP_PAUSE).await;

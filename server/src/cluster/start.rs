@@ -1,8 +1,8 @@
 //! The part of a node in the metadata log from its start to its stop.
 //!
 //! * With a stored state it continues from there. If its address has changed, it announces the new one.
-//! * Without a stored state, and if its first seed is not the address of another node, it founds a cluster with
-//!   itself as the only member.
+//! * Without a stored state, and if its first seed is not the address of another node, it asks its other seeds. If one is in a
+//!   cluster, the disk of this node was lost: it joins that cluster. Otherwise it founds one with itself as the only member.
 //! * Without a stored state, but with seeds, it waits for [`super::join::join`].
 
 use std::net::SocketAddr;
@@ -56,7 +56,10 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
     let mut notices = LogThrottle::default();
     loop {
         match resolve(context, first).await {
-            Ok(addresses) => return Ok(addresses.contains(&own)),
+            Ok(addresses) if addresses.contains(&own) => {
+                return Ok(!is_any_founded(context, own, &seeds[1..]).await?);
+            }
+            Ok(_) => return Ok(false),
             Err(error) => {
                 if context.clock.monotonic() >= end {
                     if has_others {
@@ -72,6 +75,27 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
         }
         context.clock.sleep(RESOLVING_PAUSE).await;
     }
+}
+
+/// Whether one of these seeds is in a cluster. Those that do not answer may not have been started yet.
+async fn is_any_founded(context: &Rc<ShardContext>, own: SocketAddr, seeds: &[Endpoint]) -> Result<bool> {
+    let resolved = join_all(seeds.iter().map(|seed| resolve(context, seed))).await;
+    let others: Vec<SocketAddr> =
+        resolved.into_iter().filter_map(Result::ok).flatten().filter(|address| *address != own).collect();
+    let answers = join_all(others.iter().map(|&address| version_at(context, None, address))).await;
+    for (address, answer) in others.iter().zip(answers) {
+        // Version 0: the seed is about to join the cluster that this node founds.
+        if let Ok(Some(version)) = answer?
+            && version > 0
+        {
+            tracing::warn!(
+                seed = %address,
+                "this node has no data, and its seed is in a cluster: it joins that one instead of founding another"
+            );
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A seed that could not be resolved to an address.

@@ -4,6 +4,8 @@ mod cleanup;
 mod drops;
 mod harness;
 mod membership;
+mod removals;
+mod replication;
 
 use crate::cluster::raft::MetadataLog;
 use std::time::Duration;

@@ -382,6 +382,7 @@ fn alone(
         members: BTreeMap::from([(host_id, Arc::new(member))]),
         removed: BTreeSet::new(),
         feature_level: FEATURE_VERSION,
+        replication_changes: BTreeMap::new(),
     };
     ClusterView::new(Arc::new(topology), Arc::new(BTreeSet::from([host_id])), catalog)
 }

@@ -15,6 +15,7 @@ use helenus_engine::{EngineError, TableId};
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::Replication;
 use helenus_ring::HostId;
+use helenus_ring::metadata::BY_REPLICATION;
 use helenus_ring::placement::Placement;
 use helenus_ring::topology::Topology;
 
@@ -48,7 +49,7 @@ pub enum Extent {
     /// All that this node does not own.
     NotOwned,
     /// What it owned without these members, and does not own at this epoch. What it does not own for another reason stays: where a
-    /// keyspace got fewer replicas, its rows may be nowhere else, and an operator decides.
+    /// keyspace got fewer replicas before that was a transition, its rows may be nowhere else, and an operator decides.
     GivenUp { because_of: BTreeSet<HostId>, epoch: u64 },
 }
 
@@ -81,20 +82,21 @@ async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>, extent
     let mut outcome = Outcome::default();
     // First the transactions: without their state rows are like others, and state without its rows would be wrong. It is all in one
     // table, which is gone through once for each way of replication.
+    let view = context.cluster();
+    let replication_of = |name: &String| view.placement(name).map(|placement| placement.replication());
     let (mut seen, mut failed): (Vec<&Replication>, Vec<&Replication>) = (Vec::new(), Vec::new());
-    for (_, keyspace_of) in wanted() {
-        if !seen.contains(&&keyspace_of.replication) {
-            seen.push(&keyspace_of.replication);
-            let state = Removed::Transactions {
-                replication: &keyspace_of.replication,
-                keyspace: keyspace.as_deref(),
-            };
+    for replication in wanted().filter_map(|(name, _)| replication_of(name)) {
+        if !seen.contains(&replication) {
+            seen.push(replication);
+            let state = Removed::Transactions { replication, keyspace: keyspace.as_deref() };
             if !outcome.note(unowned.remove(state).await)? {
-                failed.push(&keyspace_of.replication);
+                failed.push(replication);
             }
         }
     }
-    for (name, keyspace) in wanted().filter(|(_, keyspace)| !failed.contains(&&keyspace.replication)) {
+    let has_failed =
+        |name: &String| replication_of(name).is_some_and(|replication| failed.contains(&replication));
+    for (name, keyspace) in wanted().filter(|(name, _)| !has_failed(name)) {
         for table in replicated_tables(keyspace) {
             outcome.note(unowned.remove(Removed::Rows { keyspace: name, table }).await)?;
         }
@@ -202,9 +204,10 @@ impl<'c> UnownedRanges<'c> {
     /// The tables whose transactions are meant, in this turn.
     fn tables_of(&self, removed: Removed<'_>) -> Vec<TableId> {
         let Removed::Transactions { replication, keyspace } = removed else { return Vec::new() };
-        let catalog = self.context.catalog();
-        let keyspaces = catalog.keyspaces.iter().filter(|(name, known)| {
-            known.replication == *replication && keyspace.is_none_or(|wanted| wanted == name.as_str())
+        let (catalog, view) = (self.context.catalog(), self.context.cluster_view());
+        let keyspaces = catalog.keyspaces.iter().filter(|(name, _)| {
+            view.placement(name).is_some_and(|placement| placement.replication() == replication)
+                && keyspace.is_none_or(|wanted| wanted == name.as_str())
         });
         keyspaces.flat_map(|(_, keyspace)| replicated_tables(keyspace)).collect()
     }
@@ -214,19 +217,17 @@ impl<'c> UnownedRanges<'c> {
         let view = self.context.cluster_view();
         let topology = &view.topology;
         let is_other = matches!(self.extent, Extent::GivenUp { epoch, .. } if epoch != topology.epoch);
-        if topology.in_transition().is_some() || is_other {
+        if !topology.is_settled() || is_other {
             return Err(CleanupError::RingIsChanging);
         }
-        let catalog = self.context.catalog();
         let replication = match removed {
             Removed::Rows { keyspace, .. } => {
-                catalog.keyspace(keyspace).map(|keyspace| &keyspace.replication)
+                view.placement(keyspace).map(|placement| placement.replication())
             }
             Removed::Transactions { replication, .. } => Some(replication),
         };
-        let replicated = replication.filter(|replication| **replication != Replication::Local);
         // A keyspace that was dropped meanwhile has none, nor has a node that owns everything.
-        let Some(replication) = replicated.filter(|_| !view.is_alone()) else { return Ok(Rc::default()) };
+        let Some(replication) = replication.filter(|_| !view.is_alone()) else { return Ok(Rc::default()) };
         let mut known = self.known.borrow_mut();
         let is_known =
             |(epoch, of, _): &&(u64, Replication, Tokens)| *epoch == topology.epoch && of == replication;
@@ -237,6 +238,10 @@ impl<'c> UnownedRanges<'c> {
         let owned_now = owned(&Placement::new(topology, replication), own);
         let ranges = match &self.extent {
             Extent::NotOwned => complement(&owned_now),
+            // Everything has been streamed to the replicas of now.
+            Extent::GivenUp { because_of, .. } if because_of.contains(&BY_REPLICATION) => {
+                complement(&owned_now)
+            }
             Extent::GivenUp { because_of, .. } => {
                 difference(&owned_without(topology, because_of, replication, own), &owned_now)
             }

@@ -231,8 +231,8 @@ pub struct Transfers {
 struct ProgressState {
     receiving: Option<Receiving>,
     sent_bytes: BTreeMap<HostId, u64>,
-    /// Dead members that an operator has asked this node to remove.
-    asked_removals: BTreeSet<HostId>,
+    /// Dead members that an operator has asked this node to remove; true: even if data is lost with them.
+    asked_removals: BTreeMap<HostId, bool>,
 }
 
 impl Transfers {
@@ -317,17 +317,25 @@ impl Transfers {
         state.receiving.as_ref().filter(|known| known.epoch == epoch).map_or(0, |known| known.lost_ranges)
     }
 
-    /// Records that an operator has asked this node to remove a dead member, even if data is lost with it.
-    pub fn ask_removal(&self, host_id: HostId) {
-        self.state().asked_removals.insert(host_id);
+    /// Records that an operator has asked this node to remove dead members. `accepts_loss`: even if data is lost with them.
+    pub fn ask_removals(&self, host_ids: &BTreeSet<HostId>, accepts_loss: bool) {
+        let mut state = self.state();
+        for host_id in host_ids {
+            *state.asked_removals.entry(*host_id).or_default() |= accepts_loss;
+        }
     }
 
-    pub fn forget_removal(&self, host_id: &HostId) {
-        self.state().asked_removals.remove(host_id);
+    pub fn forget_removals(&self, host_ids: &BTreeSet<HostId>) {
+        self.state().asked_removals.retain(|host_id, _| !host_ids.contains(host_id));
+    }
+
+    /// Whether data may be lost with the dead members that are removed.
+    pub fn is_loss_accepted(&self) -> bool {
+        self.state().asked_removals.values().any(|accepts_loss| *accepts_loss)
     }
 
     pub fn is_removal_asked(&self, host_id: &HostId) -> bool {
-        self.state().asked_removals.contains(host_id)
+        self.state().asked_removals.contains_key(host_id)
     }
 
     /// `now`: [`helenus_engine::io::Clock::monotonic`].
@@ -335,6 +343,8 @@ impl Transfers {
         let state = self.state();
         StreamingReport {
             uncleaned: Vec::new(),
+            waits_for: Vec::new(),
+            replication_changes: BTreeMap::new(),
             mode: mode.to_owned(),
             receiving: state.receiving.as_ref().map(|receiving| receiving.progress(now)),
             sent_bytes: state.sent_bytes.clone(),

@@ -16,10 +16,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use helenus_engine::TableId;
+use helenus_query::schema::system_keyspaces;
 use helenus_ring::HostId;
+use helenus_ring::metadata::BY_REPLICATION;
 
+use super::fetch_plan::{FetchPlan, Replications};
 use super::message::{StreamRequest, StreamResponse};
-use super::plan::{FetchPlan, Sides};
+use super::plan::Sides;
 use super::progress::{self, StreamTaskKey, StreamTaskProgress, StreamTaskState};
 use super::ranges::intervals;
 use super::replicated_tables;
@@ -67,23 +70,28 @@ impl Estimates {
 }
 
 /// Streams everything that this node gains at the present epoch. Call on the first shard. `estimates`: those of
-/// earlier attempts. Returns when everything is durable and stored as done: at once if it was done already, or if the
+/// earlier attempts. `is_removal`: dead members are removed. Returns when everything is durable and stored as done: at once if it was done already, or if the
 /// node gains nothing.
-pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Result<(), TransferError> {
+pub async fn run(
+    context: &Rc<ShardContext>,
+    estimates: &mut Estimates,
+    is_removal: bool,
+) -> Result<(), TransferError> {
     let view = context.cluster();
     let topology = &view.topology;
-    let (Some(sides), Some(member)) = (Sides::of(topology), topology.in_transition()) else { return Ok(()) };
+    let Some(sides) = Sides::of(topology) else { return Ok(()) };
+    let cause = topology.in_transition().map_or(BY_REPLICATION, |member| member.host_id);
     let epoch = topology.epoch;
     let stored = progress::load(context, epoch)?;
     let transfers = Transfers::of(&context.node);
     let now = context.clock.monotonic();
     if stored.is_done {
-        transfers.begin(member.host_id, epoch, BTreeMap::new(), now);
+        transfers.begin(cause, epoch, BTreeMap::new(), now);
         transfers.note_done(epoch);
         return Ok(());
     }
     progress::forget_others(context, epoch).await?;
-    let Planned { sessions, blocked, lost, waiting } = planned(context, &sides)?;
+    let Planned { sessions, blocked, lost, waiting } = planned(context, &sides, is_removal)?;
     estimates.learn(epoch, &sessions, &estimate(context, &sessions).await);
     let mut stored_tasks = stored.tasks;
     let (mut states, mut tasks) = (BTreeMap::new(), BTreeMap::new());
@@ -110,7 +118,7 @@ pub async fn run(context: &Rc<ShardContext>, estimates: &mut Estimates) -> Resul
             }
         });
     }
-    transfers.begin(member.host_id, epoch, states, now);
+    transfers.begin(cause, epoch, states, now);
     fetch_all(context, epoch, tasks, sessions).await?;
     if blocked > 0 {
         return Err(TransferError::Blocked(blocked));
@@ -138,22 +146,21 @@ struct Planned {
     waiting: BTreeSet<TableId>,
 }
 
-fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferError> {
+fn planned(context: &ShardContext, sides: &Sides, is_removal: bool) -> Result<Planned, TransferError> {
     let view = context.cluster();
     let mut sessions: BTreeMap<(HostId, u16), StreamSession> = BTreeMap::new();
     let mut planned = Planned { sessions: Vec::new(), blocked: 0, lost: 0, waiting: BTreeSet::new() };
-    let mut known: Vec<(&helenus_query::schema::catalog::Replication, FetchPlan)> = Vec::new();
+    let mut known: Vec<(Replications, FetchPlan)> = Vec::new();
     let catalog = context.catalog();
     for keyspace in catalog.keyspaces.values().filter(|keyspace| view.placement(&keyspace.name).is_some()) {
-        let plan = if let Some((_, plan)) =
-            known.iter().find(|(replication, _)| **replication == keyspace.replication)
-        {
+        let Some(replications) = sides.replications(keyspace) else { continue };
+        let plan = if let Some((_, plan)) = known.iter().find(|(known, _)| *known == replications) {
             plan.clone()
         } else {
-            let mut plans = sides.plan(&keyspace.replication, &view.alive);
+            let mut plans = sides.plan(&replications, &view.alive);
             // The plan has members that gain something.
             let plan = plans.remove(&context.node.host_id).unwrap_or_default();
-            known.push((&keyspace.replication, plan.clone()));
+            known.push((replications, plan.clone()));
             plan
         };
         let tables = replicated_tables(keyspace);
@@ -161,8 +168,11 @@ fn planned(context: &ShardContext, sides: &Sides) -> Result<Planned, TransferErr
             continue;
         }
         planned.blocked += plan.blocked.len();
-        planned.lost += plan.lost.len();
-        if !plan.blocked.is_empty() || !plan.lost.is_empty() {
+        // What the system keeps with one replica is lost with dead members. Nobody is asked whether that is accepted.
+        let may_lose = is_removal && system_keyspaces::is_system(&keyspace.name);
+        let lost = if may_lose { 0 } else { plan.lost.len() };
+        planned.lost += lost;
+        if !plan.blocked.is_empty() || lost > 0 {
             planned.waiting.extend(&tables);
         }
         for (source, ranges) in plan.sources {

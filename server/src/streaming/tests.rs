@@ -19,7 +19,7 @@ const LEAVING: MemberState = MemberState::Leaving(TransitionPhase::WriteBoth);
 /// Lets a node that gains ranges stream until it has everything.
 async fn fetch(cluster: &Cluster, number: usize) -> Result<(), TransferError> {
     let context = cluster.first_shard(number);
-    let received = async move { receiver::run(&context, &mut Estimates::default()).await };
+    let received = async move { receiver::run(&context, &mut Estimates::default(), false).await };
     cluster.machine(number).run(received).await.unwrap()
 }
 
@@ -118,7 +118,7 @@ fn data_of_a_dead_source_counts_as_missing() {
         // It sends its estimate, and nothing more.
         cluster.links.fail_after(1, 1);
         for _ in 0..2 {
-            receiver::run(&cluster.first_shard(joiner), &mut estimates).await.unwrap_err();
+            receiver::run(&cluster.first_shard(joiner), &mut estimates, false).await.unwrap_err();
             let report = super::progress(&cluster.first_shard(joiner)).receiving.unwrap();
             expected.push(report);
             cluster.stop(1);

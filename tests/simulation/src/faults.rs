@@ -25,6 +25,8 @@ const LAST_BYTES: u64 = 20_000;
 const CORRUPT_RESTART_MS: u64 = 100;
 /// Most flipped bits of a corrupt read.
 const CORRUPT_BITS_MAX: u64 = 3;
+/// Time after which a member that is cut off is taken for dead.
+const TAKEN_FOR_DEAD_MS: u64 = 8_000;
 /// Longest sync of a slow disk.
 const SLOW_MAX: Duration = Duration::from_secs(1);
 
@@ -82,13 +84,31 @@ fn begin(
                 }
             });
         }
-        FaultKind::Partition => {
+        FaultKind::Partition | FaultKind::LongPartition => {
+            let is_long = kind == FaultKind::LongPartition;
+            if world.is_divided.replace(is_long) {
+                return world.is_divided.set(true);
+            }
+            let duration_ms = if is_long { 10_000 + random.below(50_000) } else { duration_ms };
+            if is_long {
+                later(world, duration_ms, |world| world.is_divided.set(false));
+            }
             let others: Vec<usize> =
                 (0..world.machines.len()).filter(|other| *other != node && random.chance(1, 3)).collect();
             let is_inside = |index: usize| index == node || others.contains(&index);
             let pairs: Vec<(usize, usize)> =
                 pairs(world.machines.len()).filter(|(from, to)| is_inside(*from) != is_inside(*to)).collect();
             change_links(world, pairs, Link { is_cut: true, ..Link::default() }, duration_ms);
+            let outside = members_of(world, |index| !is_inside(index));
+            // With one replica its data would be lost.
+            if is_long && random.chance(1, 2) && *world.plan.replication_factors().start() > 1 {
+                let asked = outside.get(random.below(outside.len().max(1) as u64) as usize).cloned();
+                later(world, TAKEN_FOR_DEAD_MS, move |world| {
+                    if let Some(asked) = asked {
+                        transitions::remove_cut_off(world, machine, asked);
+                    }
+                });
+            }
         }
         FaultKind::OneWay => {
             let incoming = random.chance(1, 2);
@@ -177,7 +197,13 @@ fn begin(
         FaultKind::Join => transitions::join(world),
         FaultKind::Leave => transitions::leave(world, random),
         FaultKind::Remove => transitions::remove(world, random),
+        FaultKind::RemoveTwo => transitions::remove_two(world, random),
+        FaultKind::Replication => transitions::change_replication(world, random),
     }
+}
+
+fn members_of(world: &World, is_wanted: impl Fn(usize) -> bool) -> Vec<Rc<Machine>> {
+    world.members().into_iter().filter(|machine| is_wanted(machine.index)).collect()
 }
 
 fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize)> {
@@ -215,7 +241,7 @@ pub async fn heal(world: &Rc<World>) {
     world.trace.note("all faults end");
     world.links.heal();
     for machine in &world.machines {
-        if world.plan.changes_members() {
+        if world.plan.changes_owners() {
             // Nodes whose clocks differ too much cannot join.
             machine.set_clock_right();
         }
@@ -225,7 +251,7 @@ pub async fn heal(world: &Rc<World>) {
         machine.disk.clear_faults();
         machine.disk.set_read_corruption(None);
     }
-    let patience = if world.plan.changes_members() { TRANSITIONS_MAX } else { START_MAX };
+    let patience = if world.plan.changes_owners() { TRANSITIONS_MAX } else { START_MAX };
     let deadline = world.trace.now_micros() + patience.as_micros() as u64;
     loop {
         let mut all_serve = true;

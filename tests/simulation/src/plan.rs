@@ -40,10 +40,16 @@ pub enum FaultKind {
     Leave,
     /// A node dies for good, and is removed.
     Remove,
+    /// Two nodes die for good at once, and are removed.
+    RemoveTwo,
+    /// The keyspace gets another number of replicas.
+    Replication,
+    /// As `Partition`, for up to a minute: nodes of the other side are taken for dead, and transitions begin meanwhile.
+    LongPartition,
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Crash,
         Self::PowerLoss,
         Self::Partition,
@@ -59,6 +65,9 @@ impl FaultKind {
         Self::Join,
         Self::Leave,
         Self::Remove,
+        Self::RemoveTwo,
+        Self::Replication,
+        Self::LongPartition,
     ];
 
     /// Whether a node may lose data that was not durable: hints of unacknowledged writes, for example.
@@ -72,6 +81,8 @@ impl FaultKind {
                 | Self::CorruptReads
                 | Self::LostFile
                 | Self::Remove
+                | Self::RemoveTwo
+                | Self::LongPartition
         )
     }
 }
@@ -102,6 +113,8 @@ impl LoadKind {
 
 /// Time that is added where members come and go and deletions are watched: a range has to be given up and to come back.
 const RETURN_TIME: Duration = Duration::from_secs(35);
+/// Time that is added where partitions last.
+const LONG_PARTITION_TIME: Duration = Duration::from_mins(1);
 /// And not all that come and go do so in the first seconds.
 const RETURN_CALM: Duration = Duration::from_secs(12);
 
@@ -143,6 +156,8 @@ pub struct Plan {
     pub calm: Duration,
     /// Planted in every node.
     pub planted_bug: Option<PlantedBug>,
+    /// Number of replicas of the keyspace at the beginning.
+    pub replicas: usize,
 }
 
 impl Plan {
@@ -155,9 +170,17 @@ impl Plan {
         let faults =
             if random.chance(1, 12) { Vec::new() } else { choose(&mut random, &choice.faults, 1, 3) };
         // Enough members must remain to do without those that leave.
-        let goes = faults.iter().any(|fault| matches!(fault, FaultKind::Leave | FaultKind::Remove));
-        let nodes =
+        let goes = faults
+            .iter()
+            .any(|fault| matches!(fault, FaultKind::Leave | FaultKind::Remove | FaultKind::LongPartition));
+        let mut nodes =
             if goes && choice.nodes.is_none() { nodes.max(4 + random.below(2) as usize) } else { nodes };
+        // With five replicas a quorum of each write survives two of them.
+        let loses_two = faults.contains(&FaultKind::RemoveTwo);
+        if loses_two && choice.nodes.is_none() {
+            nodes = nodes.max(7);
+        }
+        let replicas = nodes.min(if loses_two { 5 } else { 3 });
         let spares = if faults.contains(&FaultKind::Join) { 1 + random.below(2) as usize } else { 0 };
         let shards = (0..nodes + spares).map(|_| 1 + random.below(2) as usize).collect();
         let mut plan = Self {
@@ -174,12 +197,16 @@ impl Plan {
             calm: Duration::from_millis(2_600),
             planted_bug: choice.planted_bug,
             tokens: 1 + random.below(3) as usize,
+            replicas,
         };
+        if plan.faults.contains(&FaultKind::LongPartition) {
+            plan.duration += LONG_PARTITION_TIME;
+        }
         // Where clocks jump, tombstones may be purged while messages are under way.
         if plan.faults.contains(&FaultKind::Clock) && plan.load.len() > 1 {
             plan.load.retain(|kind| *kind != LoadKind::Deletions);
         }
-        if plan.load.contains(&LoadKind::Deletions) && plan.changes_members() {
+        if plan.load.contains(&LoadKind::Deletions) && plan.changes_owners() {
             plan.duration += RETURN_TIME;
             plan.calm = RETURN_CALM;
             if plan.faults.iter().all(|fault| matches!(fault, FaultKind::Join | FaultKind::Leave)) {
@@ -196,14 +223,46 @@ impl Plan {
 
     /// Whether a disk may be lost: data that only one node has is lost with it.
     pub fn loses_disks(&self) -> bool {
-        self.faults.contains(&FaultKind::Remove)
+        let can_lose = |fault: &FaultKind| {
+            matches!(fault, FaultKind::Remove | FaultKind::RemoveTwo | FaultKind::LongPartition)
+        };
+        self.faults.iter().any(can_lose)
     }
 
-    /// Whether members join and leave.
-    pub fn changes_members(&self) -> bool {
-        self.faults
-            .iter()
-            .any(|fault| matches!(fault, FaultKind::Join | FaultKind::Leave | FaultKind::Remove))
+    /// Whether ranges change hands.
+    pub fn changes_owners(&self) -> bool {
+        let changes = |fault: &FaultKind| {
+            matches!(
+                fault,
+                FaultKind::Join
+                    | FaultKind::Leave
+                    | FaultKind::Remove
+                    | FaultKind::RemoveTwo
+                    | FaultKind::Replication
+                    | FaultKind::LongPartition
+            )
+        };
+        self.faults.iter().any(changes)
+    }
+
+    /// The numbers of replicas that the keyspace may have: fewer than at the beginning only where nothing is lost with one node.
+    pub fn replication_factors(&self) -> std::ops::RangeInclusive<usize> {
+        let can_lose_one = |fault: &FaultKind| {
+            matches!(fault, FaultKind::LostFile | FaultKind::CorruptReads | FaultKind::Remove)
+        };
+        let least = if self.faults.contains(&FaultKind::RemoveTwo) {
+            5
+        } else if self.faults.iter().any(can_lose_one) || !self.faults.contains(&FaultKind::Replication) {
+            self.replicas
+        } else {
+            1
+        };
+        // As many as there are members at all times: reads at ALL are checked.
+        let goes = |fault: &FaultKind| {
+            matches!(fault, FaultKind::Leave | FaultKind::Remove | FaultKind::LongPartition)
+        };
+        let most = if self.faults.iter().any(goes) { self.replicas } else { self.nodes.min(5) };
+        least..=least.max(most)
     }
 }
 

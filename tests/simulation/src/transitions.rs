@@ -1,24 +1,29 @@
-//! Members that join and leave under load: joins, leavings and removals of dead members, and the end of former
-//! members.
+//! Ranges that change hands under load: joins, leavings and removals of dead members, the end of former members, and other numbers of
+//! replicas.
 //!
 //! Invariants:
 //! * No more members leave than the keyspace can do without: as many stay as it has replicas.
-//! * At most one member whose disk is lost is not removed yet: a second loss could destroy the last copy of a quorum.
+//! * At most one member whose disk is lost is not removed yet: a second loss could destroy the last copy of a quorum. Where two die at
+//!   once, there are five replicas.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use helenus::cluster::membership;
+use cql_lite::frame::Consistency;
+use helenus::cluster::membership::{self, Consent};
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_execution::shard::status_table::ServingState;
+use helenus_query::schema::catalog::Replication;
+use helenus_ring::HostId;
 use helenus_ring::member::MemberState;
 
+use crate::client::{Question, ask};
 use crate::machine::{Machine, Part};
 use crate::start::{boot, newest_topology, note_if_left};
+use crate::workload::other_replication;
 use crate::world::{World, pause_ms};
 
-/// Number of members that always stay: the replicas of the keyspace.
-const MEMBERS_MIN: usize = 3;
 /// Time limit of a removal, after which the transition that it waits for is cancelled.
 const REMOVAL_MAX: Duration = Duration::from_secs(20);
 /// Time within which a removed node must learn of its removal, in attempts of a second.
@@ -49,7 +54,7 @@ fn settled(world: &World) -> Vec<Rc<Machine>> {
 /// Asks a member to leave, if there are enough others.
 pub fn leave(world: &Rc<World>, random: &mut SplitMix64) {
     let members = settled(world);
-    if members.len() <= MEMBERS_MIN {
+    if members.len() <= world.plan.replicas {
         return;
     }
     let machine = members[random.below(members.len() as u64) as usize].clone();
@@ -93,67 +98,158 @@ pub fn remove(world: &Rc<World>, random: &mut SplitMix64) {
     dying.retain(|machine| {
         let is_settled = members.iter().any(|member| Rc::ptr_eq(member, machine));
         if is_settled {
-            members.len() > MEMBERS_MIN
+            members.len() > world.plan.replicas
         } else {
             !machine.is_serving() && !machine.is_leaving.get()
         }
     });
     // A founder whose join may not be over could still be needed.
-    dying.retain(|machine| members.len() > MEMBERS_MIN || machine.index >= world.plan.nodes);
+    dying.retain(|machine| members.len() > world.plan.replicas || machine.index >= world.plan.nodes);
     if dying.is_empty() {
         return;
     }
     let machine = dying[random.below(dying.len() as u64) as usize].clone();
-    world.trace.note(format!("n{} dies for good", machine.index));
-    machine.part.set(Part::Gone);
-    if machine.is_running() {
-        machine.crash(CrashStyle::KeepAll);
+    die_for_good(world, vec![machine]);
+}
+
+/// Destroys two members at once, and removes them, if there are enough others.
+pub fn remove_two(world: &Rc<World>, random: &mut SplitMix64) {
+    let mut members = settled(world);
+    if world.removals.get() > 0 || members.len() < world.plan.replicas + 2 {
+        return;
     }
-    world.removals.set(world.removals.get() + 1);
+    let mut take = || members.swap_remove(random.below(members.len() as u64) as usize);
+    let dying = vec![take(), take()];
+    die_for_good(world, dying);
+}
+
+fn die_for_good(world: &Rc<World>, dying: Vec<Rc<Machine>>) {
+    for machine in &dying {
+        world.trace.note(format!("n{} dies for good", machine.index));
+        machine.part.set(Part::Gone);
+        if machine.is_running() {
+            machine.crash(CrashStyle::KeepAll);
+        }
+    }
+    world.removals.set(world.removals.get() + dying.len());
     let mut random = world.random();
-    let comes_back = random.chance(1, 3);
+    // With one request, or with one for each.
+    let requests: Vec<Vec<Rc<Machine>>> = if random.chance(1, 2) {
+        vec![dying]
+    } else {
+        dying.into_iter().map(|machine| vec![machine]).collect()
+    };
+    for dead in requests {
+        let mut random = world.random();
+        let comes_back = random.chance(1, 3);
+        let shared = world.clone();
+        world.spawn(async move {
+            while !removed_by_someone(&shared, &dead, &mut random).await {
+                pause_ms(1_000).await;
+            }
+            for machine in &dead {
+                shared.trace.note(format!("n{} is removed", machine.index));
+                shared.removals.set(shared.removals.get() - 1);
+                if comes_back {
+                    come_back(&shared, machine).await;
+                }
+            }
+        });
+    }
+}
+
+/// Asks a member to remove one that is alive and cut off from it, as an operator does who takes it for dead.
+pub fn remove_cut_off(world: &Rc<World>, machine: Rc<Machine>, asked: Rc<Machine>) {
+    let members = settled(world);
+    let is_settled = members.iter().any(|member| Rc::ptr_eq(member, &machine));
+    if world.removals.get() > 0 || !is_settled || members.len() <= world.plan.replicas {
+        return;
+    }
+    let Some(context) = asked.context(0).filter(|_| asked.is_serving()) else { return };
+    world.trace.note(format!("n{} is taken for dead by n{}", machine.index, asked.index));
+    world.removals.set(world.removals.get() + 1);
+    machine.is_leaving.set(true);
+    let host_ids = BTreeSet::from([machine.host_id]);
     let shared = world.clone();
     world.spawn(async move {
-        while !removed_by_someone(&shared, &machine, &mut random).await {
-            pause_ms(1_000).await;
-        }
-        shared.trace.note(format!("n{} is removed", machine.index));
+        let removed =
+            asked.run(async move { membership::removenode(&context, &host_ids, Consent::default()).await });
+        let outcome = removed.await;
+        shared.trace.note(format!("the removal of n{} has ended: {outcome:?}", machine.index));
         shared.removals.set(shared.removals.get() - 1);
-        if comes_back {
-            come_back(&shared, &machine).await;
+        if !note_if_left(&shared, &machine, false) {
+            // A removal that has begun ends when the member is back.
+            machine.is_leaving.set(false);
         }
     });
 }
 
-/// Asks some member to remove a dead one. Returns whether it is removed.
-async fn removed_by_someone(world: &World, dead: &Machine, random: &mut SplitMix64) -> bool {
+/// Gives the keyspace another number of replicas.
+pub fn change_replication(world: &Rc<World>, random: &mut SplitMix64) {
+    let factors = world.plan.replication_factors();
+    let factor = factors.start() + random.below((factors.end() - factors.start() + 1) as u64) as usize;
+    let mut random = world.random();
+    let shared = world.clone();
+    world.spawn(async move {
+        let question = Question::new(other_replication(factor), Consistency::One);
+        let altered = shared.ask_any(&mut random, question).await.map(|_| ());
+        shared.trace.note(format!("{factor} replicas are wanted: {altered:?}"));
+    });
+}
+
+/// Asks some member to remove dead ones. Returns whether they are removed.
+async fn removed_by_someone(world: &World, dead: &[Rc<Machine>], random: &mut SplitMix64) -> bool {
     let members = world.members();
     let asked = &members[random.below(members.len() as u64) as usize];
     let Some(context) = asked.context(0).filter(|_| asked.is_serving()) else { return false };
-    if context.cluster().topology.member(&dead.host_id).is_none() {
-        // The asked member may not know of a join that has just begun; the leader does.
-        let is_known = newest_topology(world).is_some_and(|newest| newest.member(&dead.host_id).is_some());
-        return !is_known;
+    let mut host_ids: BTreeSet<HostId> = dead.iter().map(|machine| machine.host_id).collect();
+    // The asked member may not know of a join that has just begun; the leader does.
+    let is_known =
+        |host_id: &HostId| newest_topology(world).is_some_and(|newest| newest.member(host_id).is_some());
+    host_ids.retain(|host_id| context.cluster().topology.member(host_id).is_some());
+    if host_ids.is_empty() {
+        return !dead.iter().any(|machine| is_known(&machine.host_id));
     }
-    let host_id = dead.host_id;
-    let asking = asked.run(async move { membership::removenode(&context, host_id, false).await });
+    let consent = Consent { to_loss: true, ..Consent::default() };
+    let names: Vec<usize> = dead.iter().map(|machine| machine.index).collect();
+    let asking = asked.run({
+        let host_ids = host_ids.clone();
+        async move { membership::removenode(&context, &host_ids, consent).await }
+    });
     match tokio::time::timeout(REMOVAL_MAX, asking).await {
-        Ok(Ok(Ok(()))) => return true,
+        Ok(Ok(Ok(()))) => return dead.iter().all(|machine| !is_known(&machine.host_id)),
         Ok(Ok(Err(error))) => {
-            world.trace.note(format!("n{} does not remove n{}: {error}", asked.index, dead.index));
+            world.trace.note(format!("n{} does not remove {names:?}: {error}", asked.index));
         }
         Ok(Err(_)) => {}
-        Err(_) => abort_other(world, asked, dead).await,
+        Err(_) => abort_other(world, asked, &host_ids).await,
     }
     false
 }
 
 /// Cancels another transition, as an operator would: it may wait for the dead member, while that member's removal
 /// waits for it.
-async fn abort_other(world: &World, asked: &Machine, dead: &Machine) {
+async fn abort_other(world: &World, asked: &Machine, dead: &BTreeSet<HostId>) {
     let Some(context) = asked.context(0) else { return };
-    let other = context.cluster().topology.in_transition().cloned();
-    let Some(other) = other.filter(|member| member.host_id != dead.host_id) else { return };
+    let topology = context.cluster().topology.clone();
+    if topology.replication_phase().is_some() {
+        // The number of replicas of before: the change may wait for the dead member.
+        let before = topology.replication_changes.values().find_map(|change| match &change.before {
+            Replication::Simple { replication_factor } => Some(*replication_factor as usize),
+            _ => None,
+        });
+        if let Some(before) = before {
+            let question = Question::new(other_replication(before), Consistency::One);
+            let altered = ask(asked, 0, question).await.map(|_| ());
+            world.trace.note(format!("the change of replication is taken back: {altered:?}"));
+        }
+        return;
+    }
+    let other = topology.moving().find(|member| !dead.contains(&member.host_id)).cloned();
+    let Some(other) = other else { return };
+    if topology.moving().any(|member| dead.contains(&member.host_id)) {
+        return;
+    }
     let host_id = other.host_id;
     let aborted = asked.run(async move { membership::abort_join(&context, host_id).await }).await;
     world.trace.note(format!("{:?} of {} is cancelled: {aborted:?}", other.state, other.internode_address));
@@ -200,7 +296,10 @@ pub fn describe(world: &World) -> String {
     format!(
         "{} dead ones are not removed; in transition: {:?}; metadata has version {}, members are at {:?}",
         world.removals.get(),
-        topology.in_transition().map(|member| (member.internode_address, member.state)),
+        (
+            topology.moving().map(|member| (member.internode_address, member.state)).collect::<Vec<_>>(),
+            &topology.replication_changes,
+        ),
         topology.version,
         versions.collect::<Vec<_>>(),
     )
@@ -216,5 +315,6 @@ pub fn are_over(world: &World) -> bool {
     let all_know = world.members().iter().all(|machine| {
         machine.context(0).is_some_and(|context| context.cluster().topology.version == topology.version)
     });
-    world.removals.get() == 0 && topology.in_transition().is_none() && all_know
+    let is_over = topology.is_settled() && topology.replication_changes.is_empty();
+    world.removals.get() == 0 && is_over && all_know
 }

@@ -30,6 +30,8 @@ pub struct World {
     pub is_load_over: Cell<bool>,
     /// Number of members that have died for good and are not removed yet.
     pub removals: Cell<usize>,
+    /// Whether a partition lasts that no other one must end.
+    pub is_divided: Cell<bool>,
     /// Number of histories that were too long to be judged.
     pub unjudged: Cell<usize>,
     violations: RefCell<Vec<String>>,
@@ -53,6 +55,7 @@ impl World {
             trace,
             is_load_over: Cell::new(false),
             removals: Cell::new(0),
+            is_divided: Cell::new(false),
             unjudged: Cell::new(0),
             violations: RefCell::default(),
             random: RefCell::new(SplitMix64::new(seed)),

@@ -90,12 +90,11 @@ impl Distribution {
         let context = &self.context;
         let view = context.cluster();
         let keyspace = &self.operation.table.keyspace;
-        let replicas = view.placement(keyspace)?.replicas(self.operation.key.token).clone();
-        let catalog = context.catalog();
-        let replication = &catalog.keyspace(keyspace)?.replication;
-        let data_center = &context.node.config.data_center;
-        let demand = consistency::required(self.level, replication, data_center, context.node.host_id)
-            .with_pending(replicas.pending.iter().map(|member| &**member));
+        let placement = view.placement(keyspace)?;
+        let replicas = placement.replicas(self.operation.key.token).clone();
+        let (data_center, this_node) = (&context.node.config.data_center, context.node.host_id);
+        let demand = consistency::required(self.level, placement.replication(), data_center, this_node)
+            .of_write(&replicas, data_center, this_node);
         Some((view.topology.epoch, replicas, demand))
     }
 
@@ -206,7 +205,7 @@ impl Distribution {
         if !have_all_answered {
             return;
         }
-        let received = demand.count(acknowledged.iter().map(|member| &**member));
+        let received = demand.received(acknowledged.iter().map(|member| &**member));
         let required = demand.required();
         let has_refused = failed
             .iter()

@@ -66,7 +66,11 @@ impl Operation {
         let natural = replicas.read.iter().filter(takes_part).count();
         let members: Vec<Arc<Member>> = replicas.all().filter(takes_part).cloned().collect();
         let pending = members.len() - natural;
-        let electorate = Electorate { natural, pending, is_unanimous: self.is_unanimous };
+        let given_up = replicas.other.as_ref().map_or(0, |other| {
+            let is_given_up = |member: &&Arc<Member>| !other.members.contains(&member.host_id);
+            replicas.read.iter().filter(takes_part).filter(is_given_up).count()
+        });
+        let electorate = Electorate { natural, pending, given_up, is_unanimous: self.is_unanimous };
         let is_alive: Vec<bool> = members.iter().map(|member| view.is_alive(&member.host_id)).collect();
         let alive = is_alive.iter().filter(|alive| **alive).count();
         if alive < electorate.quorum() {

@@ -31,6 +31,8 @@ pub struct Electorate {
     pub natural: usize,
     /// Replicas that are about to gain ownership (or have just lost it).
     pub pending: usize,
+    /// While the keyspace's replication changes: those of `natural` that are no replicas on the other side.
+    pub given_up: usize,
     /// All must agree, not only a quorum.
     pub is_unanimous: bool,
 }
@@ -42,9 +44,13 @@ impl Electorate {
 
     /// The number of participants that must agree: a majority of the natural ones, and one more for each pending one.
     /// Any such set contains a majority of the replicas before and of those after the transition, and a majority of
-    /// the natural ones.
+    /// the natural ones. While the replication changes, so many that any set contains a majority of either side.
     pub fn quorum(&self) -> usize {
-        if self.is_unanimous { self.participants() } else { self.natural / 2 + 1 + self.pending }
+        if self.is_unanimous {
+            return self.participants();
+        }
+        let of_other = (self.participants() - self.given_up) / 2 + 1 + self.given_up;
+        (self.natural / 2 + 1 + self.pending).max(of_other)
     }
 }
 
@@ -171,7 +177,7 @@ impl<R> Proposer<R> {
     pub fn new(is_write: bool, agreed: Option<Commit>) -> Self {
         Self {
             is_write,
-            electorate: Electorate { natural: 0, pending: 0, is_unanimous: false },
+            electorate: Electorate { natural: 0, pending: 0, given_up: 0, is_unanimous: false },
             ballot: None,
             phase: ProposalPhase::Idle,
             answered: Vec::new(),

@@ -145,7 +145,14 @@ mod tests {
             (member.host_id, Arc::new(member))
         });
         let members: BTreeMap<_, _> = members.collect();
-        let topology = Topology { version: 1, epoch: 1, members, removed: BTreeSet::new(), feature_level: 1 };
+        let topology = Topology {
+            version: 1,
+            epoch: 1,
+            members,
+            removed: BTreeSet::new(),
+            feature_level: 1,
+            ..Topology::default()
+        };
         let alive = alive.iter().map(|&number| id(number)).collect();
         ClusterView::new(Arc::new(topology), Arc::new(alive), &initial_catalog(Uuid::nil()))
     }

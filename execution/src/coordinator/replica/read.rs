@@ -32,6 +32,7 @@ use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::ReadRepair;
 use helenus_ring::member::Member;
+use helenus_ring::placement::Placement;
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
 use super::digest::Digest;
@@ -117,15 +118,10 @@ impl From<RequestError> for AttemptFailure {
     }
 }
 
-/// The replicas that a level requires for reads of a table, seen from this node.
-pub fn demand(context: &ShardContext, table: &Table, level: Consistency) -> Result<RequiredReplicas> {
-    let catalog = context.catalog_view();
-    let replication = catalog
-        .catalog
-        .keyspace(&table.keyspace)
-        .map(|keyspace| &keyspace.replication)
-        .ok_or_else(|| RequestError::invalid(format!("keyspace {} does not exist", table.keyspace)))?;
-    Ok(consistency::required(level, replication, &context.node.config.data_center, context.node.host_id))
+/// The replicas that a level requires for reads, seen from this node.
+fn demand(context: &ShardContext, placement: &Placement, level: Consistency) -> RequiredReplicas {
+    let data_center = &context.node.config.data_center;
+    consistency::required(level, placement.replication(), data_center, context.node.host_id)
 }
 
 /// Whether rows must be asked of other nodes at this level. `tokens`: of the partitions that are read; `None`: the whole ring.
@@ -155,11 +151,11 @@ pub fn needs_others(
 /// The first parts of a range that go to different replicas, in key order, for reading them concurrently. At most
 /// `parts`.
 pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let demand = demand(context, read.table, read.consistency)?;
     let view = context.cluster();
     let Some(placement) = view.placement(&read.table.keyspace) else {
         return Ok(vec![(read.start.clone(), read.end.clone())]);
     };
+    let demand = demand(context, placement, read.consistency);
     let mut start = read.start.clone();
     let mut split = Vec::new();
     while split.len() < parts && start < read.end {
@@ -178,11 +174,11 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
 /// Reads the first rows of a range at the level. A range part may hold fewer rows than wanted, or none: its `resume`
 /// shows whether there may be more.
 pub async fn read_range_part(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Result<RangePart> {
-    let demand = demand(context, read.table, read.consistency)?;
     let timeout = timeout(context, token_of(&read.start, &read.end).is_some());
     let deadline = read.deadline;
     loop {
-        let (epoch, group) = {
+        // The number of replicas may change with the epoch.
+        let (epoch, group, demand) = {
             let view = context.cluster_view();
             let Some(placement) = view.placement(&read.table.keyspace) else {
                 return Err(RequestError::invalid(format!(
@@ -190,8 +186,9 @@ pub async fn read_range_part(context: &Rc<ShardContext>, read: &RangeRead<'_>) -
                     read.table.keyspace
                 )));
             };
+            let demand = demand(context, placement, read.consistency);
             let group = ranges::first_group(&view, placement, &demand, &read.start, &read.end)?;
-            (view.topology.epoch, group)
+            (view.topology.epoch, group, demand)
         };
         let round = ReadRound::new(context, read, &demand, epoch, group, timeout, deadline);
         match round.run().await {

@@ -28,8 +28,7 @@ pub async fn truncate_everywhere(context: &Rc<ShardContext>, table: TableId) -> 
     let before = context.cluster();
     truncate_at_members(context, &before, table).await?;
     let after = context.cluster();
-    let ranges_move =
-        before.topology.in_transition().is_some() || before.topology.epoch != after.topology.epoch;
+    let ranges_move = !before.topology.is_settled() || before.topology.epoch != after.topology.epoch;
     if ranges_move { truncate_at_members(context, &after, table).await } else { Ok(()) }
 }
 

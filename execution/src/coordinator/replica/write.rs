@@ -71,22 +71,20 @@ pub fn replicas_of(context: &ShardContext, change: &PartitionMutation) -> Option
     Some((view.topology.epoch, placement.replicas(change.token).clone()))
 }
 
-/// The replicas that a level requires for a write to these replicas.
+/// The replicas that a level requires for a write to these replicas of now.
 pub fn demand(
     context: &ShardContext,
     keyspace: &str,
     replicas: &Replicas,
     level: Consistency,
 ) -> Result<RequiredReplicas> {
-    let catalog = context.catalog_view();
-    let replication = catalog
-        .catalog
-        .keyspace(keyspace)
-        .map(|keyspace| &keyspace.replication)
+    let view = context.cluster_view();
+    let placement = view
+        .placement(keyspace)
         .ok_or_else(|| RequestError::invalid(format!("keyspace {keyspace} does not exist")))?;
-    let data_center = &context.node.config.data_center;
-    let demand = consistency::required(level, replication, data_center, context.node.host_id);
-    Ok(demand.with_pending(replicas.pending.iter().map(|member| &**member)))
+    let (data_center, this_node) = (&context.node.config.data_center, context.node.host_id);
+    let demand = consistency::required(level, placement.replication(), data_center, this_node);
+    Ok(demand.of_write(replicas, data_center, this_node))
 }
 
 /// Refuses a write whose level the live replicas cannot satisfy.
@@ -450,7 +448,11 @@ impl WriteRound<'_> {
                 .cloned()
                 .chain(without_hint)
                 .collect();
-            answer.give_failure(self.demand.count(acknowledged()), self.demand.required(), &asked_and_failed);
+            answer.give_failure(
+                self.demand.received(acknowledged()),
+                self.demand.required(),
+                &asked_and_failed,
+            );
         }
     }
 

@@ -14,10 +14,6 @@ use crate::schema::catalog::{Keyspace, TableKind};
 use crate::schema::options::{KeyspaceOptions, Properties, replication_warnings};
 use crate::schema::system_keyspaces;
 
-/// The first sentence is Cassandra's.
-const MORE_REPLICAS: &str = "When increasing replication factor you need to run a full (-full) repair to distribute the data. \
-     Until a row has been read at ALL, its new replicas may not have it.";
-
 impl Ddl<'_> {
     pub(super) fn create_keyspace(&self, create: &CreateKeyspace) -> Result<Change> {
         let name = create.keyspace.as_str();
@@ -92,14 +88,11 @@ impl Ddl<'_> {
         if altered.durable_writes == keyspace.durable_writes && altered.replication == keyspace.replication {
             return Ok(self.unchanged());
         }
-        let mut warnings = if altered.replication == keyspace.replication {
+        let warnings = if altered.replication == keyspace.replication {
             Vec::new()
         } else {
             replication_warnings(&altered.replication, name, &self.context.data_centers)
         };
-        if altered.replication.replica_count() > keyspace.replication.replica_count() {
-            warnings.push(MORE_REPLICAS.to_owned());
-        }
         Ok(Change {
             catalog: self.with_keyspace(altered),
             effect: Some(event(ChangeType::Updated, ChangeTarget::Keyspace, name, "")),

@@ -2,19 +2,19 @@
 
 use super::*;
 
-fn alter(factor: u32) -> String {
+pub(super) fn alter(factor: u32) -> String {
     format!(
         "ALTER KEYSPACE ks WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {factor}}}"
     )
 }
 
 /// A member whose program knows the newest features.
-fn new_member(number: u128) -> Member {
+pub(super) fn new_member(number: u128) -> Member {
     Member { feature_version: FEATURE_VERSION, ..member(number) }
 }
 
 /// A cluster of members `1..=count` with the newest features, and a keyspace with two replicas.
-fn log_of_new_members(count: u128) -> Log {
+pub(super) fn log_of_new_members(count: u128) -> Log {
     let mut log = Log::empty();
     let catalog = catalog_of(&[CREATE_KEYSPACE, &alter(2)]).catalog;
     log.done(&Command::Found { member: new_member(1), catalog: CatalogDocument::of(&catalog) });
@@ -24,12 +24,21 @@ fn log_of_new_members(count: u128) -> Log {
     log
 }
 
-fn cleaned(log: &mut Log, number: u128, because_of: &[u128]) {
+pub(super) fn cleaned(log: &mut Log, number: u128, because_of: &[u128]) {
     let because_of = because_of.iter().map(|number| id(*number)).collect();
     log.done(&Command::Cleaned { host_id: id(number), because_of, epoch: log.state.topology.epoch });
 }
 
-fn cleanup_due(numbers: &[u128]) -> Refusal {
+/// Every noted member cleans up.
+pub(super) fn clean_all(log: &mut Log) {
+    let uncleaned = log.state.uncleaned().clone();
+    for host_id in uncleaned.members() {
+        let because_of = uncleaned.of(host_id).cloned().unwrap_or_default();
+        log.done(&Command::Cleaned { host_id: *host_id, because_of, epoch: log.state.topology.epoch });
+    }
+}
+
+pub(super) fn cleanup_due(numbers: &[u128]) -> Refusal {
     Refusal::CleanupDue { host_ids: numbers.iter().map(|number| id(*number)).collect() }
 }
 
@@ -95,19 +104,6 @@ fn a_leaving_that_is_cancelled_leaves_old_data_with_the_others() {
     log.done(&Command::Advance { host_id: id(3), from: MemberState::Leaving(TransitionPhase::WriteBoth) });
     log.done(&Command::Advance { host_id: id(3), from: MemberState::Leaving(TransitionPhase::ReadNew) });
     assert!(log.state.uncleaned().is_empty());
-}
-
-#[test]
-fn replication_may_change_where_nobody_with_old_data_gains_ranges() {
-    let mut log = log_of_new_members(3);
-    let (three, one) = (alter(3), alter(1));
-    log.refused(&schema_change(&log.state, 1002, &[&three]), cleanup_due(&[1, 2]));
-    cleaned(&mut log, 1, &[2, 3]);
-    cleaned(&mut log, 2, &[3]);
-    log.done(&schema_change(&log.state, 1002, &[&three]));
-    log.join_wholly(new_member(4));
-    assert!(!log.state.uncleaned().is_empty());
-    log.done(&schema_change(&log.state, 1003, &[&three, &one]));
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn due(context: &ShardContext) -> Option<Due> {
     let state = MetadataLog::of(context).ok()?.state();
     let (topology, own) = (&state.topology, &context.node.host_id);
     let is_normal = topology.member(own).is_some_and(|member| member.state == MemberState::Normal);
-    let because_of = state.uncleaned().of(own).filter(|_| is_normal && topology.in_transition().is_none())?;
+    let because_of = state.uncleaned().of(own).filter(|_| is_normal && topology.is_settled())?;
     Some(Due { because_of: because_of.clone(), epoch: topology.epoch })
 }
 

@@ -1,14 +1,19 @@
-//! Requests of operators: decommission a node, remove a dead member, cancel a transition.
+//! Requests of operators: decommission a node, remove dead members, cancel a transition.
 
 use crate::streaming::progress::Transfers;
+use crate::streaming::replicated_tables;
+use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Catalog, Replication};
+use helenus_query::schema::system_keyspaces;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
-use helenus_ring::metadata::{AGREED_CLEANUP, Command, CommandOutcome, REMOVALS, Refusal};
+use helenus_ring::metadata::{AGREED_CLEANUP, Command, CommandOutcome, REMOVALS, REMOVALS_TOGETHER, Refusal};
+use helenus_ring::placement::Replicas;
 use helenus_ring::topology::Topology;
 
 use super::{
@@ -117,6 +122,11 @@ async fn start_leave(
                     tracing::info!(%reason, "a member waits for its turn to leave");
                 }
             }
+            CommandOutcome::Refused(reason @ Refusal::ReplicationIsChanging { .. }) => {
+                if notices.is_due(&"replication", &reason, context.clock.monotonic()) {
+                    tracing::info!(%reason, "a member waits for its turn to leave");
+                }
+            }
             CommandOutcome::Refused(refusal) => return Err(refusal.into()),
             CommandOutcome::Busy { host_id: other } => {
                 if notices.is_due(&"busy", &other, context.clock.monotonic()) {
@@ -134,12 +144,17 @@ async fn start_leave(
 
 /// The refusal that a leaving would get now, as far as this node knows, because others have old data.
 async fn cleanup_due_before(context: &Rc<ShardContext>, command: &Command) -> Result<Option<Refusal>> {
-    let (Command::StartLeave { host_id } | Command::StartRemoval { host_id }) = *command else {
-        return Ok(None);
+    let leaving = match command {
+        Command::StartLeave { host_id } | Command::StartRemoval { host_id } => BTreeSet::from([*host_id]),
+        Command::StartRemovals { host_ids, accepts_old_data: false } => host_ids.clone(),
+        _ => return Ok(None),
     };
     let due = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
         let state = MetadataLog::of(&context).map(|log| log.state());
-        Box::pin(std::future::ready(state.map(|state| state.cleanup_due_before(&host_id))))
+        Box::pin(std::future::ready(state.map(|state| {
+            let leaving = leaving.union(state.removals()).copied().collect();
+            state.cleanup_due_before(&leaving)
+        })))
     };
     let host_ids = context.run_on(0, due).await??;
     Ok((!host_ids.is_empty()).then_some(Refusal::CleanupDue { host_ids }))
@@ -171,60 +186,122 @@ async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<
     }
 }
 
-/// Removes a dead member, and resolves when the others have its ranges. Call from any shard of any other member. A
-/// member that died while it joined is removed at once. `accepts_old_data`: also while others have old data of ranges
-/// that they gain.
-pub async fn removenode(context: &Rc<ShardContext>, host_id: HostId, accepts_old_data: bool) -> Result<()> {
+/// What an operator puts up with to get rid of dead members.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Consent {
+    /// The removal also begins while other members have old data of ranges that they gain.
+    pub to_old_data: bool,
+    /// Ranges of which the dead members have the only copy are given up.
+    pub to_loss: bool,
+}
+
+/// Removes dead members in one transition, and resolves when the others have their ranges. Call from any shard of any other member. They
+/// join a removal that is under way, also one that waits because these are dead. A member that died while it joined is removed at once.
+pub async fn removenode(
+    context: &Rc<ShardContext>,
+    host_ids: &BTreeSet<HostId>,
+    consent: Consent,
+) -> Result<()> {
+    let mut leaving = BTreeSet::new();
     let view = context.cluster();
-    if view.topology.removed.contains(&host_id) {
+    for &host_id in host_ids.difference(&view.topology.removed) {
+        if host_id == context.node.host_id {
+            return Err(MembershipError::OwnRemoval);
+        }
+        let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
+        if view.is_alive(&host_id) {
+            return Err(MembershipError::StillAlive { host_id });
+        }
+        if !matches!(member.state, MemberState::Joining(_)) {
+            leaving.insert(host_id);
+        }
+    }
+    for &host_id in host_ids.difference(&leaving).filter(|id| !view.topology.removed.contains(id)) {
+        abort_join(context, host_id).await?;
+    }
+    if leaving.is_empty() {
         return Ok(());
     }
-    if host_id == context.node.host_id {
-        return Err(MembershipError::OwnRemoval);
+    if !consent.to_loss {
+        check_other_copies(context, &leaving)?;
     }
-    let member = view.topology.member(&host_id).ok_or(MembershipError::UnknownMember { host_id })?;
-    if view.is_alive(&host_id) {
-        return Err(MembershipError::StillAlive { host_id });
-    }
-    if matches!(member.state, MemberState::Joining(_)) {
-        return abort_join(context, host_id).await;
-    }
-    let is_begun = member.state != MemberState::Normal;
     // Before the log has the leaving: a task that reads it there must know that this node drives it.
-    Transfers::of(&context.node).ask_removal(host_id);
-    let outcome = carry_out_removal(context, host_id, is_begun, accepts_old_data).await;
-    Transfers::of(&context.node).forget_removal(&host_id);
+    Transfers::of(&context.node).ask_removals(&leaving, consent.to_loss);
+    let outcome = carry_out_removals(context, &leaving, consent).await;
+    Transfers::of(&context.node).forget_removals(&leaving);
     outcome
 }
 
-async fn carry_out_removal(
+/// Refuses the removal of members that have the only copy of a range. What the system keeps with one replica does not count.
+fn check_other_copies(context: &ShardContext, leaving: &BTreeSet<HostId>) -> Result<()> {
+    let (view, catalog) = (context.cluster_view(), context.catalog());
+    let others_leave = |host_id: &HostId| {
+        let leaves = |member: &Arc<Member>| matches!(member.state, MemberState::Leaving(_));
+        !view.is_alive(host_id) && view.topology.member(host_id).is_some_and(leaves)
+    };
+    for keyspace in catalog.keyspaces.values() {
+        let Some(placement) = view.placement(&keyspace.name) else { continue };
+        if system_keyspaces::is_system(&keyspace.name) || replicated_tables(keyspace).is_empty() {
+            continue;
+        }
+        let is_only_copy = |replicas: &Replicas| {
+            let goes =
+                |member: &Arc<Member>| leaving.contains(&member.host_id) || others_leave(&member.host_id);
+            !replicas.read.is_empty() && replicas.all().all(goes)
+        };
+        let ranges = placement.ranges().filter(|(_, replicas)| is_only_copy(replicas)).count();
+        if ranges > 0 {
+            return Err(MembershipError::OnlyCopy { keyspace: keyspace.name.clone(), ranges });
+        }
+    }
+    Ok(())
+}
+
+async fn carry_out_removals(
     context: &Rc<ShardContext>,
-    host_id: HostId,
-    is_begun: bool,
-    accepts_old_data: bool,
+    leaving: &BTreeSet<HostId>,
+    consent: Consent,
 ) -> Result<()> {
-    if !is_begun {
-        // The member may come back while this waits for its turn.
-        let check = || {
-            let is_back = context.cluster_view().is_alive(&host_id);
-            if is_back { Err(MembershipError::StillAlive { host_id }) } else { Ok(()) }
-        };
-        let command = if accepts_old_data && records_cleanups(context) {
-            Command::ForceLeave { host_id, is_removal: true }
-        } else if context.cluster_view().topology.feature_level >= REMOVALS {
-            Command::StartRemoval { host_id }
-        } else {
-            Command::StartLeave { host_id }
-        };
-        start_leave(context, &command, check).await?;
-        // Another request for the same removal may have failed meanwhile and cleared the mark.
-        Transfers::of(&context.node).ask_removal(host_id);
+    let level = context.cluster_view().topology.feature_level;
+    if level >= REMOVALS_TOGETHER {
+        let host_ids = leaving.clone();
+        let command = Command::StartRemovals { host_ids, accepts_old_data: consent.to_old_data };
+        begin_removals(context, leaving, &command, consent).await?;
     }
-    if wait_until_gone(context, host_id).await? {
-        Ok(())
-    } else {
-        Err(MembershipError::RemovalTakenBack { host_id })
+    for &host_id in leaving {
+        if level < REMOVALS_TOGETHER {
+            let command = if consent.to_old_data && records_cleanups(context) {
+                Command::ForceLeave { host_id, is_removal: true }
+            } else if level >= REMOVALS {
+                Command::StartRemoval { host_id }
+            } else {
+                Command::StartLeave { host_id }
+            };
+            begin_removals(context, &BTreeSet::from([host_id]), &command, consent).await?;
+        }
+        if !wait_until_gone(context, host_id).await? {
+            return Err(MembershipError::RemovalTakenBack { host_id });
+        }
     }
+    Ok(())
+}
+
+async fn begin_removals(
+    context: &Rc<ShardContext>,
+    leaving: &BTreeSet<HostId>,
+    command: &Command,
+    consent: Consent,
+) -> Result<()> {
+    // A member may come back while this waits for its turn.
+    let check = || {
+        let view = context.cluster_view();
+        let back = leaving.iter().find(|host_id| view.is_alive(host_id));
+        back.map_or(Ok(()), |host_id| Err(MembershipError::StillAlive { host_id: *host_id }))
+    };
+    start_leave(context, command, check).await?;
+    // Another request for the same removal may have failed meanwhile and cleared the mark.
+    Transfers::of(&context.node).ask_removals(leaving, consent.to_loss);
+    Ok(())
 }
 
 /// Cancels a transition, from any shard of any member: a joining node stops being a member, a leaving one stays. Use

@@ -12,13 +12,15 @@ use helenus_ring::metadata::{Command, CommandOutcome};
 use helenus_testing::virtual_time::wait_until;
 
 use super::harness::{World, simulate};
-use crate::cluster::membership::{self, MembershipError};
+use crate::cluster::membership::{self, Consent, MembershipError};
 use crate::cluster::propose;
 use crate::node::error::StartError;
 use helenus_execution::coordinator::paxos;
 use helenus_execution::shard::context::Departure;
 use helenus_execution::shard::status_table::ServingState;
 
+/// What an operator says who knows that rows with one replica are lost with it.
+pub const LOSING: Consent = Consent { to_old_data: false, to_loss: true };
 /// Keyspaces with their replication factors.
 const KEYSPACES: [(&str, u32); 2] = [("one", 1), ("three", 3)];
 
@@ -74,7 +76,7 @@ impl Load {
     }
 
     /// Writes until [`Load::end`], a little at a time.
-    fn begin(
+    pub fn begin(
         self: &Rc<Self>,
         nodes: &'static [usize],
         consistency: Consistency,
@@ -89,7 +91,7 @@ impl Load {
         })
     }
 
-    async fn end(&self, writing: tokio::task::JoinHandle<()>) {
+    pub async fn end(&self, writing: tokio::task::JoinHandle<()>) {
         self.is_over.set(true);
         writing.await.unwrap();
     }
@@ -114,7 +116,7 @@ pub async fn decommission(world: &World, index: usize, force: bool) -> Option<Re
         .await
 }
 
-fn state_of(world: &World, asked: usize, member: usize) -> Option<MemberState> {
+pub fn state_of(world: &World, asked: usize, member: usize) -> Option<MemberState> {
     let view = world.node(asked).cluster();
     view.topology.member(&world.host_id(member)).map(|member| member.state)
 }
@@ -274,10 +276,10 @@ fn a_dead_member_is_removed_and_the_others_have_what_quorums_wrote() {
     });
 }
 
-async fn removenode(world: &World, by: usize, dead: usize) -> Result<(), MembershipError> {
+pub async fn removenode(world: &World, by: usize, dead: usize) -> Result<(), MembershipError> {
     let id = world.host_id(dead);
-    let removed =
-        world.on(by, move |context| async move { membership::removenode(&context, id, false).await });
+    let removed = world
+        .on(by, move |context| async move { membership::removenode(&context, &[id].into(), LOSING).await });
     removed.await.unwrap()
 }
 
@@ -342,8 +344,9 @@ fn a_removal_ends_where_its_member_is_back_and_not_where_it_stays_away() {
         world.crash(2);
         let remove_by = |by: usize| {
             let world = world.clone();
-            let removing =
-                move |context| async move { membership::removenode(&context, host_id, false).await };
+            let removing = move |context| async move {
+                membership::removenode(&context, &[host_id].into(), LOSING).await
+            };
             tokio::task::spawn_local(async move { world.on(by, removing).await })
         };
         let removing = remove_by(0);
@@ -474,7 +477,7 @@ fn a_leaving_that_waits_for_a_dead_member_can_be_cancelled() {
         // Now the dead member can be removed.
         let id = world.host_id(2);
         let removed = world
-            .on(0, move |context| async move { membership::removenode(&context, id, false).await })
+            .on(0, move |context| async move { membership::removenode(&context, &[id].into(), LOSING).await })
             .await;
         removed.unwrap().unwrap();
         world.settle().await;

@@ -287,9 +287,8 @@ impl Cluster {
         let sides = Sides::of(&self.topology()).unwrap();
         let mut gained = 0;
         for name in TABLES {
-            let replication = &self.catalog().keyspaces[name.split_once('.').unwrap().0].replication;
-            let before = Placement::new(&sides.before, replication);
-            let after = Placement::new(&sides.after, replication);
+            let keyspace = &self.catalog().keyspaces[name.split_once('.').unwrap().0];
+            let [before, after] = sides.placements(&sides.replications(keyspace).unwrap());
             let has = |placement: &Placement, token: i64, host_id: HostId| {
                 placement.replicas(token).read.iter().any(|member| member.host_id == host_id)
             };

@@ -15,12 +15,18 @@ use std::time::Duration;
 use self::load::Workload;
 use crate::plan::LoadKind;
 
-/// The keyspace of the load, for a cluster of that many nodes.
-pub fn keyspace(nodes: usize) -> String {
-    format!(
-        "CREATE KEYSPACE sim WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
-        nodes.min(3)
-    )
+/// The keyspace of the load.
+pub fn keyspace(replicas: usize) -> String {
+    format!("CREATE KEYSPACE sim WITH replication = {}", replication(replicas))
+}
+
+/// Another number of replicas for the keyspace of the load.
+pub fn other_replication(replicas: usize) -> String {
+    format!("ALTER KEYSPACE sim WITH replication = {}", replication(replicas))
+}
+
+fn replication(replicas: usize) -> String {
+    format!("{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}")
 }
 
 /// The table of deletions, whose tombstones may be purged after that time.

@@ -181,7 +181,7 @@ impl Registers {
                     && level != Consistency::One
                     && !world.plan.kills_nodes()
                     // The next replicas of the row need not have it either.
-                    && !world.plan.changes_members()
+                    && !world.plan.changes_owners()
                 {
                     register.floor = register.floor.max(value);
                 }

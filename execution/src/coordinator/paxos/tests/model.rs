@@ -281,7 +281,7 @@ impl World<'_> {
             2 => (vec![3, 1, 2, 0], (3, 1)),
             _ => (vec![3, 1, 2], (3, 0)),
         };
-        (replicas, Electorate { natural, pending, is_unanimous: false })
+        (replicas, Electorate { natural, pending, given_up: 0, is_unanimous: false })
     }
 
     fn move_on(&mut self) {

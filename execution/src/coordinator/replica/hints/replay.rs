@@ -288,8 +288,10 @@ pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<Repl
     let (epoch, is_settled) = {
         let cluster = context.cluster_view();
         let replicas = cluster.placement(&table.keyspace).map(|placement| placement.replicas(view.token));
-        let is_settled = replicas
-            .is_none_or(|replicas| replicas.pending.is_empty() && replicas.contains(&context.node.host_id));
+        let is_settled = replicas.is_none_or(|replicas| {
+            let is_still = replicas.pending.is_empty() && replicas.other.is_none();
+            is_still && replicas.contains(&context.node.host_id)
+        });
         (cluster.topology.epoch, is_settled)
     };
     // While ownership changes hands, the new replica may already have streamed the range from here: it must get this

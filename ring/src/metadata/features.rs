@@ -1,0 +1,34 @@
+//! The features that programs and clusters support.
+
+/// The newest features that this program supports: anything stored, sent or agreed on in a way that older programs do
+/// not understand. It is raised with each such change, which may then be used only if [`crate::topology::Topology::feature_level`] has
+/// reached it.
+///
+/// * 2: removals are distinguished from leavings ([`super::Command::StartRemoval`], [`super::Command::TakeBackRemoval`], `removal`
+///   of the state).
+/// * 3: members announce to each other how full their disks are.
+/// * 4: a row that is too large for a message is streamed in parts.
+/// * 5: a schema change carries the tables that it changes, not their keyspaces ([`super::Command::ChangeTables`]), and so does a node's file of
+///   changes.
+/// * 6: a member carries out an operation on its snapshots for another one.
+/// * 7: the log records which members have yet to clean up ranges that they no longer own ([`super::Uncleaned`], [`super::Command::Cleaned`],
+///   [`super::Command::ForceLeave`]).
+/// * 8: several dead members are removed together ([`super::Command::StartRemovals`]), and the replication of a keyspace changes by a
+///   transition ([`crate::replication_change`], [`super::Command::AdvanceReplication`]).
+pub const FEATURE_VERSION: u16 = REPLICATION_CHANGES;
+/// The feature level from which removals are distinguished from leavings.
+pub const REMOVALS: u16 = 2;
+/// The feature level from which members announce to each other how full their disks are.
+pub const DISK_STATUS: u16 = 3;
+/// The feature level from which a row that is too large for a message is streamed in parts.
+pub const STREAMED_ROW_PARTS: u16 = 4;
+/// The feature level from which a schema change carries the tables that it changes.
+pub const SCHEMA_DELTAS: u16 = 5;
+/// The feature level from which members carry out operations on their snapshots for each other.
+pub const MEMBER_SNAPSHOTS: u16 = 6;
+/// The feature level from which the log records pending cleanups.
+pub const AGREED_CLEANUP: u16 = 7;
+/// The feature level from which several dead members are removed together.
+pub const REMOVALS_TOGETHER: u16 = 8;
+/// The feature level from which the replication of a keyspace changes by a transition.
+pub const REPLICATION_CHANGES: u16 = 8;

@@ -1,0 +1,329 @@
+//! Commands by which members come, leave and change.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::command::{CommandOutcome, MemberUpdate, Refusal};
+use super::features::REMOVALS_TOGETHER;
+use super::outcome::{Changed, refuse};
+use super::state::{ClusterState, with_losers_uncleaned, with_topology};
+use crate::member::{HostId, Member, MemberState, TransitionPhase};
+use crate::topology::Topology;
+
+pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
+    let topology = &state.topology;
+    let host_id = member.host_id;
+    let member = Member { state: MemberState::Joining(TransitionPhase::WriteBoth), ..member.clone() };
+    if topology.removed.contains(&host_id) {
+        return refuse(Refusal::Removed { host_id });
+    }
+    if let Some(known) = topology.member(&host_id) {
+        return if **known == member { Ok(None) } else { refuse(Refusal::AlreadyMember { host_id }) };
+    }
+    check_features(topology, host_id, member.feature_version)?;
+    check_settled(topology)?;
+    check_tokens(&member)?;
+    for other in topology.members.values() {
+        for address in [member.internode_address, member.native_address] {
+            if [other.internode_address, other.native_address].contains(&address) {
+                return refuse(Refusal::AddressTaken { address, by: other.host_id });
+            }
+        }
+        let taken = other.tokens.iter().find(|token| member.tokens.binary_search(token).is_ok());
+        if let Some(token) = taken {
+            return refuse(Refusal::TokenTaken { token: *token, by: other.host_id });
+        }
+    }
+    Ok(Some(with_topology(state, index, true, |topology| {
+        topology.members.insert(host_id, Arc::new(member));
+    })))
+}
+
+/// Refuses what would begin a second transition.
+fn check_settled(topology: &Topology) -> Result<(), CommandOutcome> {
+    if let Some(other) = topology.in_transition() {
+        return Err(CommandOutcome::Busy { host_id: other.host_id });
+    }
+    match topology.replication_changes.iter().find(|(_, change)| change.phase.is_some()) {
+        Some((keyspace, _)) => refuse(Refusal::ReplicationIsChanging { keyspace: keyspace.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a program that does not support features that may be in use already.
+fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), CommandOutcome> {
+    let level = topology.feature_level;
+    if known < level { refuse(Refusal::FeatureVersion { host_id, level, known }) } else { Ok(()) }
+}
+
+pub(super) fn check_tokens(member: &Member) -> Result<(), CommandOutcome> {
+    let sorted = member.tokens.windows(2).all(|pair| matches!(pair, [a, b] if a < b));
+    if member.tokens.is_empty() || !sorted { refuse(Refusal::Tokens) } else { Ok(()) }
+}
+
+/// The state after a step; `None`: the member is removed.
+fn next_state(state: MemberState) -> Option<MemberState> {
+    match state {
+        MemberState::Joining(TransitionPhase::WriteBoth) => {
+            Some(MemberState::Joining(TransitionPhase::ReadNew))
+        }
+        MemberState::Leaving(TransitionPhase::WriteBoth) => {
+            Some(MemberState::Leaving(TransitionPhase::ReadNew))
+        }
+        MemberState::Joining(TransitionPhase::ReadNew) => Some(MemberState::Normal),
+        MemberState::Normal | MemberState::Leaving(TransitionPhase::ReadNew) => None,
+    }
+}
+
+pub(super) fn advance(state: &ClusterState, index: u64, host_id: HostId, from: MemberState) -> Changed {
+    if from == MemberState::Normal {
+        return refuse(Refusal::WrongState { host_id, found: from });
+    }
+    let next = next_state(from);
+    let Some(member) = state.topology.member(&host_id) else {
+        let is_done = next.is_none() && state.topology.removed.contains(&host_id);
+        return if is_done { Ok(None) } else { refuse(Refusal::UnknownMember { host_id }) };
+    };
+    if Some(member.state) == next {
+        return Ok(None);
+    }
+    if member.state != from {
+        return refuse(Refusal::WrongState { host_id, found: member.state });
+    }
+    // Members that are removed together take each step together.
+    let is_removal = state.is_removal(&host_id);
+    let together = if is_removal { state.removals.clone() } else { Arc::new(BTreeSet::from([host_id])) };
+    let changed = with_topology(state, index, true, |topology| {
+        for host_id in together.iter() {
+            if let Some(next) = next {
+                set_state(topology, host_id, next);
+            } else {
+                topology.members.remove(host_id);
+                topology.removed.insert(*host_id);
+            }
+        }
+    });
+    let changed = if next == Some(MemberState::Normal) {
+        with_losers_uncleaned(state, changed, host_id)
+    } else {
+        changed
+    };
+    let mut seniority = changed.seniority.to_vec();
+    match next {
+        None => seniority.retain(|senior| !together.contains(senior)),
+        Some(MemberState::Normal) if !seniority.contains(&host_id) => seniority.push(host_id),
+        Some(_) => {}
+    }
+    Ok(Some(ClusterState { seniority: Arc::new(seniority), ..changed }))
+}
+
+fn set_state(topology: &mut Topology, host_id: &HostId, state: MemberState) {
+    if let Some(member) = topology.members.get_mut(host_id) {
+        *member = Arc::new(Member { state, ..Member::clone(member) });
+    }
+}
+
+pub(super) fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
+    let Some(member) = state.topology.member(&host_id) else {
+        // It was aborted before, or was never a member, which has an equal result.
+        return if state.topology.removed.contains(&host_id) {
+            refuse(Refusal::Removed { host_id })
+        } else {
+            Ok(None)
+        };
+    };
+    match member.state {
+        // A member in its last phase serves no clients, and has handed over the hints and batches that it kept for
+        // others.
+        MemberState::Normal | MemberState::Leaving(TransitionPhase::ReadNew) => {
+            refuse(Refusal::WrongState { host_id, found: member.state })
+        }
+        MemberState::Joining(_) => Ok(Some(with_topology(state, index, true, |topology| {
+            topology.members.remove(&host_id);
+        }))),
+        MemberState::Leaving(TransitionPhase::WriteBoth) => {
+            Ok(Some(with_member_staying(state, index, member)))
+        }
+    }
+}
+
+/// The state in which a leaving member is `Normal` again.
+fn with_member_staying(state: &ClusterState, index: u64, member: &Member) -> ClusterState {
+    let host_id = member.host_id;
+    let changed =
+        with_topology(state, index, true, |topology| set_state(topology, &host_id, MemberState::Normal));
+    with_losers_uncleaned(state, changed, host_id)
+}
+
+/// Refuses what would give members ranges of which they may have old data.
+pub(super) fn check_cleaned(host_ids: Vec<HostId>) -> Result<(), CommandOutcome> {
+    if host_ids.is_empty() { Ok(()) } else { refuse(Refusal::CleanupDue { host_ids }) }
+}
+
+pub(super) fn cleaned(
+    state: &ClusterState,
+    index: u64,
+    host_id: &HostId,
+    because_of: &BTreeSet<HostId>,
+    epoch: u64,
+) -> Changed {
+    if state.topology.epoch != epoch {
+        // Since then more may have been given up because of the same members.
+        return Err(CommandOutcome::Conflict { version: state.topology.version });
+    }
+    let mut uncleaned = state.uncleaned.clone();
+    Arc::make_mut(&mut uncleaned).forget(host_id, because_of);
+    if uncleaned == state.uncleaned {
+        return Ok(None);
+    }
+    let changed = with_topology(state, index, false, |_| {});
+    Ok(Some(ClusterState { uncleaned, ..changed }))
+}
+
+pub(super) fn take_back_removal(state: &ClusterState, index: u64, host_id: HostId, epoch: u64) -> Changed {
+    let topology = &state.topology;
+    let Some(member) = topology.member(&host_id) else {
+        return refuse(if topology.removed.contains(&host_id) {
+            Refusal::Removed { host_id }
+        } else {
+            Refusal::UnknownMember { host_id }
+        });
+    };
+    match member.state {
+        // Another member has cancelled it.
+        MemberState::Normal => Ok(None),
+        // While members are removed only their own steps change the epoch.
+        MemberState::Leaving(TransitionPhase::WriteBoth)
+            if state.is_removal(&host_id) && topology.epoch == epoch =>
+        {
+            Ok(Some(with_member_staying(state, index, member)))
+        }
+        found => refuse(Refusal::WrongState { host_id, found }),
+    }
+}
+
+/// Whether a member may leave while those that gain its ranges may have old data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OldData {
+    Refused,
+    Accepted,
+}
+
+pub(super) fn start_leave(
+    state: &ClusterState,
+    index: u64,
+    host_id: HostId,
+    is_removal: bool,
+    old_data: OldData,
+) -> Changed {
+    let topology = &state.topology;
+    let Some(member) = topology.member(&host_id) else {
+        return if topology.removed.contains(&host_id) {
+            Ok(None)
+        } else {
+            refuse(Refusal::UnknownMember { host_id })
+        };
+    };
+    if matches!(member.state, MemberState::Leaving(_)) {
+        return Ok(None);
+    }
+    check_settled(topology)?;
+    if topology.members.len() == 1 {
+        return refuse(Refusal::LastOwner { host_id });
+    }
+    if old_data == OldData::Refused {
+        check_cleaned(state.cleanup_due_before(&BTreeSet::from([host_id])))?;
+    }
+    let changed = with_topology(state, index, true, |topology| {
+        set_state(topology, &host_id, MemberState::Leaving(TransitionPhase::WriteBoth));
+    });
+    let removals = is_removal.then_some(host_id).into_iter().collect();
+    Ok(Some(ClusterState { removals: Arc::new(removals), ..changed }))
+}
+
+/// Begins to remove dead members, together with those that are being removed already. What these have given up so far they give up again
+/// with the others: their ranges may get other owners. So all are in the first phase again; until then writes go to both sides, and so
+/// to all that may be read now.
+pub(super) fn start_removals(
+    state: &ClusterState,
+    index: u64,
+    host_ids: &BTreeSet<HostId>,
+    old_data: OldData,
+) -> Changed {
+    let topology = &state.topology;
+    let level = REMOVALS_TOGETHER;
+    let oldest = topology.members.values().min_by_key(|member| member.feature_version);
+    if let Some(oldest) = oldest.filter(|_| topology.feature_level < level) {
+        let (host_id, known) = (oldest.host_id, oldest.feature_version);
+        return refuse(Refusal::FeatureVersion { host_id, level, known });
+    }
+    let mut asked: BTreeSet<HostId> = host_ids.difference(&topology.removed).copied().collect();
+    for host_id in &asked {
+        match topology.member(host_id) {
+            None => return refuse(Refusal::UnknownMember { host_id: *host_id }),
+            Some(member) if matches!(member.state, MemberState::Joining(_)) => {
+                return refuse(Refusal::WrongState { host_id: *host_id, found: member.state });
+            }
+            Some(_) => {}
+        }
+    }
+    if asked.iter().all(|host_id| state.is_removal(host_id)) {
+        return Ok(None);
+    }
+    asked.extend(state.removals.iter());
+    match topology.moving().find(|member| !asked.contains(&member.host_id)) {
+        Some(other) => return Err(CommandOutcome::Busy { host_id: other.host_id }),
+        // A member that has died while it left on its own request is removed with the others.
+        None if topology.in_transition().is_some() => {}
+        None => check_settled(topology)?,
+    }
+    let mut staying = topology.members.keys().filter(|host_id| !asked.contains(host_id));
+    if let (None, Some(host_id)) = (staying.next(), asked.first()) {
+        return refuse(Refusal::LastOwner { host_id: *host_id });
+    }
+    if old_data == OldData::Refused {
+        check_cleaned(state.cleanup_due_before(&asked))?;
+    }
+    let changed = with_topology(state, index, true, |topology| {
+        for host_id in &asked {
+            set_state(topology, host_id, MemberState::Leaving(TransitionPhase::WriteBoth));
+        }
+    });
+    // Who was to gain ranges, and is not any more, has had some of their writes.
+    let mut changed = match state.removals.first() {
+        Some(cause) => with_losers_uncleaned(state, changed, *cause),
+        None => changed,
+    };
+    changed.removals = Arc::new(asked);
+    Ok(Some(changed))
+}
+
+pub(super) fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Changed {
+    let host_id = update.host_id;
+    let Some(member) = state.topology.member(&host_id) else {
+        return if state.topology.removed.contains(&host_id) {
+            refuse(Refusal::Removed { host_id })
+        } else {
+            refuse(Refusal::UnknownMember { host_id })
+        };
+    };
+    if MemberUpdate::of(member) == *update {
+        return Ok(None);
+    }
+    check_features(&state.topology, host_id, update.feature_version)?;
+    // Another member may still be known under this address, as addresses may have been reassigned: its own update
+    // follows, and a link is only made to the requested host id.
+    let updated = Arc::new(Member {
+        internode_address: update.internode_address,
+        native_address: update.native_address,
+        shard_aware_port: update.shard_aware_port,
+        shard_count: update.shard_count,
+        release_version: update.release_version.clone(),
+        protocol_version: update.protocol_version,
+        feature_version: update.feature_version,
+        ..Member::clone(member)
+    });
+    Ok(Some(with_topology(state, index, false, |topology| {
+        topology.members.insert(host_id, updated);
+    })))
+}

@@ -1,0 +1,235 @@
+//! The agreed state, and its form for the disk and for other members.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use helenus_query::schema::catalog::{Catalog, Replication};
+use helenus_query::schema::document::{CatalogDocument, DocumentError};
+use helenus_query::schema::system_tables::initial_catalog;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::features::AGREED_CLEANUP;
+use super::gains::{gain_by, gain_without, given_up};
+use super::uncleaned::Uncleaned;
+use crate::member::{HostId, MemberState};
+use crate::replication_change::ReplicationChange;
+use crate::topology::Topology;
+
+/// Number of members that vote in the metadata log.
+pub const VOTERS_MAX: usize = 5;
+
+/// The applied state. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ClusterState {
+    pub topology: Arc<Topology>,
+    pub catalog: Arc<Catalog>,
+    /// Members in the order in which they first became `Normal`.
+    pub(super) seniority: Arc<Vec<HostId>>,
+    /// Versions of the last schema changes with the indexes of their entries, oldest first.
+    pub(super) recent_changes: Arc<Vec<(Uuid, u64)>>,
+    /// The members whose leaving is a removal: another member requested it, because these are dead.
+    pub(super) removals: Arc<BTreeSet<HostId>>,
+    pub(super) uncleaned: Arc<Uncleaned>,
+}
+
+/// A [`ClusterState`] for the disk and for other members.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StateDocument {
+    topology: Topology,
+    catalog: CatalogDocument,
+    seniority: Vec<HostId>,
+    recent_changes: Vec<(Uuid, u64)>,
+    #[serde(default)]
+    removal: Option<HostId>,
+    /// The removals beside `removal`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    other_removals: BTreeSet<HostId>,
+    #[serde(default, skip_serializing_if = "Uncleaned::is_empty")]
+    uncleaned: Uncleaned,
+    /// Whether members, removed members and seniority are those of the base: only in documents of [`ClusterState::document_since`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_members_of_base: bool,
+    /// Keyspaces that are dropped: only in documents of [`ClusterState::document_since`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dropped_keyspaces: Vec<String>,
+}
+
+impl ClusterState {
+    /// The state before the first entry: no members, the schema of a new node.
+    pub fn empty() -> Self {
+        Self {
+            topology: Arc::default(),
+            catalog: Arc::new(initial_catalog(Uuid::nil())),
+            seniority: Arc::default(),
+            recent_changes: Arc::default(),
+            removals: Arc::default(),
+            uncleaned: Arc::default(),
+        }
+    }
+
+    pub fn is_founded(&self) -> bool {
+        self.topology.version > 0
+    }
+
+    /// Whether a member leaves because others remove it, and not on its own request.
+    pub fn is_removal(&self, host_id: &HostId) -> bool {
+        self.removals.contains(host_id)
+    }
+
+    /// The members that others remove.
+    pub fn removals(&self) -> &BTreeSet<HostId> {
+        &self.removals
+    }
+
+    /// The replication of a keyspace that holds for reads now; `None`: there is no such keyspace.
+    pub fn replication(&self, keyspace: &str) -> Option<&Replication> {
+        match self.topology.replication_changes.get(keyspace) {
+            Some(change) => Some(change.read()),
+            None => self.catalog.keyspace(keyspace).map(|known| &known.replication),
+        }
+    }
+
+    /// The members that may still have data of ranges that they have given up.
+    pub fn uncleaned(&self) -> &Uncleaned {
+        &self.uncleaned
+    }
+
+    /// The members that would gain ranges by these changes of replication, and may still have old data of ranges.
+    pub fn cleanup_due_by<'c>(
+        &self,
+        changes: impl IntoIterator<Item = &'c ReplicationChange>,
+    ) -> Vec<HostId> {
+        if self.uncleaned.is_empty() {
+            return Vec::new();
+        }
+        let gaining = changes.into_iter().flat_map(|change| gain_by(&self.topology, change)).collect();
+        self.noted_among(&gaining)
+    }
+
+    /// The members that would gain ranges if these left, and may still have old data of ranges.
+    pub fn cleanup_due_before(&self, leaving: &BTreeSet<HostId>) -> Vec<HostId> {
+        if self.uncleaned.is_empty() {
+            return Vec::new();
+        }
+        self.noted_among(&gain_without(&self.topology, &self.catalog, leaving))
+    }
+
+    fn noted_among(&self, gaining: &BTreeSet<HostId>) -> Vec<HostId> {
+        self.uncleaned.members().filter(|noted| gaining.contains(noted)).copied().collect()
+    }
+
+    /// The members that should vote: the first five `Normal` ones in the order of their joining.
+    pub fn voters(&self) -> BTreeSet<HostId> {
+        let is_normal = |host_id: &&HostId| {
+            self.topology.member(host_id).is_some_and(|member| member.state == MemberState::Normal)
+        };
+        self.seniority.iter().filter(is_normal).take(VOTERS_MAX).copied().collect()
+    }
+
+    pub fn document(&self) -> StateDocument {
+        self.document_with(CatalogDocument::of(&self.catalog), Vec::new())
+    }
+
+    /// The changes since `base`.
+    pub fn document_since(&self, base: &Self) -> StateDocument {
+        let catalog = CatalogDocument::delta(&base.catalog, &self.catalog);
+        let mut document = self.document_with(catalog, dropped_keyspaces(&base.catalog, &self.catalog));
+        let (topology, known) = (&self.topology, &base.topology);
+        if topology.members == known.members
+            && topology.removed == known.removed
+            && self.seniority == base.seniority
+        {
+            document.has_members_of_base = true;
+            document.topology.members.clear();
+            document.topology.removed.clear();
+            document.seniority.clear();
+        }
+        document
+    }
+
+    fn document_with(&self, catalog: CatalogDocument, dropped_keyspaces: Vec<String>) -> StateDocument {
+        StateDocument {
+            topology: Topology::clone(&self.topology),
+            catalog,
+            has_members_of_base: false,
+            dropped_keyspaces,
+            seniority: self.seniority.to_vec(),
+            recent_changes: self.recent_changes.to_vec(),
+            removal: self.removals.first().copied(),
+            other_removals: self.removals.iter().skip(1).copied().collect(),
+            uncleaned: Uncleaned::clone(&self.uncleaned),
+        }
+    }
+}
+
+impl StateDocument {
+    pub fn state(self) -> Result<ClusterState, DocumentError> {
+        self.state_over(&ClusterState::empty())
+    }
+
+    /// The state whose document has the changes since `base`.
+    pub fn state_over(mut self, base: &ClusterState) -> Result<ClusterState, DocumentError> {
+        if self.has_members_of_base {
+            self.topology.members.clone_from(&base.topology.members);
+            self.topology.removed.clone_from(&base.topology.removed);
+            self.seniority.clone_from(&base.seniority);
+        }
+        let mut catalog = self.catalog.over(&base.catalog)?;
+        catalog.keyspaces.retain(|name, _| !self.dropped_keyspaces.contains(name));
+        Ok(ClusterState {
+            catalog: Arc::new(catalog),
+            topology: Arc::new(self.topology),
+            seniority: Arc::new(self.seniority),
+            recent_changes: Arc::new(self.recent_changes),
+            removals: Arc::new(self.removal.into_iter().chain(self.other_removals).collect()),
+            uncleaned: Arc::new(self.uncleaned),
+        })
+    }
+}
+
+/// The keyspaces of one catalog that another one does not have.
+pub fn dropped_keyspaces(old: &Catalog, new: &Catalog) -> Vec<String> {
+    old.keyspaces.keys().filter(|name| !new.keyspaces.contains_key(*name)).cloned().collect()
+}
+
+/// The state with another topology at this index of the log.
+pub(super) fn with_topology(
+    state: &ClusterState,
+    index: u64,
+    ownership_changes: bool,
+    change: impl FnOnce(&mut Topology),
+) -> ClusterState {
+    let mut topology = Topology::clone(&state.topology);
+    topology.version = index;
+    if ownership_changes {
+        topology.epoch = index;
+    }
+    change(&mut topology);
+    topology.feature_level = topology.raised_feature_level();
+    let is_leaving = |host_id: &HostId| {
+        topology.member(host_id).is_some_and(|member| matches!(member.state, MemberState::Leaving(_)))
+    };
+    // A removal ends with the leaving, whatever ended the leaving.
+    let removals = state.removals.iter().filter(|host_id| is_leaving(host_id)).copied().collect();
+    let mut uncleaned = state.uncleaned.clone();
+    Arc::make_mut(&mut uncleaned).forget_strangers(&topology);
+    ClusterState { topology: Arc::new(topology), removals: Arc::new(removals), uncleaned, ..state.clone() }
+}
+
+/// `after`, in which the members that have given up ranges since `before` because of `cause`, or may have data from earlier, are noted
+/// for it.
+pub(super) fn with_losers_uncleaned(
+    before: &ClusterState,
+    mut after: ClusterState,
+    cause: HostId,
+) -> ClusterState {
+    // Every member has to know what is noted, as all must decide alike.
+    if after.topology.feature_level >= AGREED_CLEANUP {
+        let mut losers = given_up((&before.topology, &before.catalog), (&after.topology, &after.catalog));
+        // What a noted member still has may belong to the cause from now on: it would not be found without it.
+        losers.extend(after.uncleaned.members().filter(|noted| **noted != cause));
+        Arc::make_mut(&mut after.uncleaned).note(losers, cause);
+    }
+    after
+}
