@@ -31,7 +31,7 @@ pub use self::features::{
     REPLICATION_CHANGES, SCHEMA_DELTAS, STREAMED_ROW_PARTS,
 };
 pub use self::state::{ClusterState, StateDocument, VOTERS_MAX, dropped_keyspaces};
-pub use self::uncleaned::{BY_REPLICATION, Uncleaned};
+pub use self::uncleaned::{Uncleaned, by_replication_of};
 
 use self::members::OldData;
 use self::outcome::{Changed, malformed, refuse};
@@ -45,7 +45,10 @@ const RECENT_CHANGES: usize = 64;
 /// Applies a command. The state is unchanged unless the outcome is a new `Applied`.
 pub fn apply(state: &ClusterState, index: u64, command: &Command) -> (ClusterState, CommandOutcome) {
     match changed(state, index, command) {
-        Ok(Some(state)) => (replication::begun(state, index), CommandOutcome::Applied { version: index }),
+        Ok(Some(state)) => {
+            let state = replication::begun(members::removals_begun(state, index), index);
+            (state, CommandOutcome::Applied { version: index })
+        }
         Ok(None) => (state.clone(), CommandOutcome::Applied { version: state.topology.version }),
         Err(outcome) => (state.clone(), outcome),
     }
@@ -63,7 +66,10 @@ fn changed(state: &ClusterState, index: u64, command: &Command) -> Changed {
         Command::Found { .. } => refuse(Refusal::AlreadyFounded),
         Command::ChangeSchema(change) | Command::ChangeTables(change) => change_schema(state, index, change),
         Command::Join { member } => members::join(state, index, member),
-        Command::Advance { host_id, from } => members::advance(state, index, *host_id, *from),
+        Command::Advance { host_id, from } => members::advance(state, index, *host_id, *from, None),
+        Command::AdvanceMembers { host_id, from, epoch } => {
+            members::advance(state, index, *host_id, *from, Some(*epoch))
+        }
         Command::Abort { host_id } => members::abort(state, index, *host_id),
         Command::StartLeave { host_id } => {
             members::start_leave(state, index, *host_id, false, OldData::Refused)
@@ -112,6 +118,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
             removed: BTreeSet::new(),
             feature_level: feature_version,
             replication_changes: BTreeMap::new(),
+            given_up: BTreeSet::new(),
         }),
     }))
 }

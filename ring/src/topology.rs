@@ -32,6 +32,9 @@ pub struct Topology {
     /// Keyspaces whose replication changes, or is to change.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub replication_changes: BTreeMap<String, ReplicationChange>,
+    /// Dead members that are to be removed when the present transition has ended. It does not wait for them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub given_up: BTreeSet<HostId>,
 }
 
 impl Topology {

@@ -7,6 +7,7 @@ use helenus_query::schema::catalog::{Catalog, Replication};
 
 use crate::member::HostId;
 use crate::placement::Placement;
+use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
 /// The cluster at one moment.
@@ -21,25 +22,26 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// Computes the placements of all replicated keyspaces (equal replication strategies share one).
+    /// Computes the placements of all replicated keyspaces (equal replication strategies, and equal changes of them, share one).
     pub fn new(topology: Arc<Topology>, alive: Arc<BTreeSet<HostId>>, catalog: &Catalog) -> Self {
-        let mut computed: Vec<(&Replication, Arc<Placement>)> = Vec::new();
+        let mut computed: Vec<(&Replication, Option<&ReplicationChange>, Arc<Placement>)> = Vec::new();
         let mut placements = BTreeMap::new();
         for keyspace in catalog.keyspaces.values() {
             if keyspace.is_virtual || keyspace.replication == Replication::Local {
                 continue;
             }
-            if let Some(change) = topology.replication_changes.get(&keyspace.name) {
-                let placement = Arc::new(Placement::of_change(&topology, change));
-                placements.insert(keyspace.name.clone(), placement);
-                continue;
-            }
-            let known = computed.iter().find(|(replication, _)| **replication == keyspace.replication);
-            let placement = if let Some((_, placement)) = known {
+            let change = topology.replication_changes.get(&keyspace.name);
+            let begun = change.filter(|change| change.phase.is_some());
+            let replication = change.map_or(&keyspace.replication, ReplicationChange::read);
+            let known = computed.iter().find(|(known, of, _)| *known == replication && *of == begun);
+            let placement = if let Some((_, _, placement)) = known {
                 placement.clone()
             } else {
-                let placement = Arc::new(Placement::new(&topology, &keyspace.replication));
-                computed.push((&keyspace.replication, placement.clone()));
+                let placement = Arc::new(match begun {
+                    Some(change) => Placement::of_change(&topology, change),
+                    None => Placement::new(&topology, replication),
+                });
+                computed.push((replication, begun, placement.clone()));
                 placement
             };
             placements.insert(keyspace.name.clone(), placement);

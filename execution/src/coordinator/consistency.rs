@@ -124,7 +124,8 @@ impl RequiredReplicas {
     /// hands. ANY needs no more.
     ///
     /// * A member is in a transition: one more acknowledgement for each pending replica in the level's scope.
-    /// * The keyspace's replication changes: the level on the other side too, unless that has no replica in the level's scope.
+    /// * The keyspace's replication changes: the level on the other side too. If that has no replica in the coordinator's data center, the
+    ///   rows are to be elsewhere: a quorum of all of them instead of a local one.
     #[must_use]
     pub fn of_write(mut self, replicas: &Replicas, data_center: &str, this_node: HostId) -> Self {
         if self.consistency == Consistency::Any {
@@ -446,14 +447,15 @@ mod tests {
     }
 
     #[test]
-    fn a_level_of_a_data_center_that_the_other_replication_has_not_needs_no_more() {
+    fn a_local_level_is_one_of_all_where_the_data_center_is_given_up() {
         let replication = |centers: &[(&str, u32)]| Replication::NetworkTopology {
             data_centers: centers.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         };
         let (east, west) = (member(1, "east"), member(2, "west"));
         let (both, only) = (replication(&[("east", 1), ("west", 1)]), replication(&[("west", 1)]));
         let level = Consistency::LocalQuorum;
-        assert!(changing(level, (&both, &[&east, &west]), (&only, &[&west])).is_met([&east]));
+        let local = changing(level, (&both, &[&east, &west]), (&only, &[&west]));
+        assert!(local.is_met([&east, &west]) && !local.is_met([&east]));
         let each = changing(Consistency::EachQuorum, (&both, &[&east, &west]), (&only, &[&west]));
         assert!(each.is_met([&east, &west]) && !each.is_met([&west]));
     }

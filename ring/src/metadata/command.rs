@@ -66,10 +66,17 @@ pub enum Command {
         is_removal: bool,
     },
     /// Dead members begin to leave together, on the request of another one: they become `Leaving(WriteBoth)`. If others are being removed,
-    /// these join them. `accepts_old_data`: also while other members may have old data of the ranges that they gain.
+    /// these join them. Where that is too late, or the replication of keyspaces changes, they are noted as given up
+    /// ([`crate::topology::Topology::given_up`]), and leave afterwards. `accepts_old_data`: also while other members may have old data of the ranges that they gain.
     StartRemovals {
         host_ids: BTreeSet<HostId>,
         accepts_old_data: bool,
+    },
+    /// As `Advance`, of the transition that is under way since this epoch: meanwhile others may have joined it, or gone.
+    AdvanceMembers {
+        host_id: HostId,
+        from: MemberState,
+        epoch: u64,
     },
     /// The changes of replication that are under way since this epoch advance from `from`: from `WriteBoth` to `ReadNew`, and from there
     /// to their end.
@@ -226,6 +233,9 @@ impl fmt::Display for Command {
             Self::StartRemovals { host_ids, accepts_old_data } => {
                 write!(formatter, "remove {}", list(host_ids))?;
                 if *accepts_old_data { write!(formatter, ", whatever old data others have") } else { Ok(()) }
+            }
+            Self::AdvanceMembers { host_id, from, epoch } => {
+                write!(formatter, "advance {host_id} from {from:?} at epoch {epoch}")
             }
             Self::AdvanceReplication { from, epoch } => {
                 write!(formatter, "advance the replication of epoch {epoch} from {from:?}")

@@ -41,6 +41,15 @@ pub(super) fn gain_by(topology: &Topology, change: &ReplicationChange) -> BTreeS
     gainers(&before, &after)
 }
 
+/// Whether ranges would have no replica any more after a change of replication.
+pub(super) fn leaves_ranges_alone(topology: &Topology, change: &ReplicationChange) -> bool {
+    let [before, after] =
+        [&change.before, &change.after].map(|replication| Placement::new(topology, replication));
+    ends(&before, &after)
+        .into_iter()
+        .any(|end| after.replicas(end).read.is_empty() && !before.replicas(end).read.is_empty())
+}
+
 /// The members that were written to as replicas of ranges of any keyspace, and are not in the second state.
 pub(super) fn given_up(before: (&Topology, &Catalog), after: (&Topology, &Catalog)) -> BTreeSet<HostId> {
     let mut seen: Vec<[Side<'_>; 2]> = Vec::new();
@@ -93,6 +102,10 @@ fn losers(before: &Placement, after: &Placement) -> BTreeSet<HostId> {
     let mut losing = BTreeSet::new();
     for end in ends(before, after) {
         let new = after.replicas(end);
+        if new.all().next().is_none() {
+            // Whoever has its rows keeps them.
+            continue;
+        }
         let old = before.replicas(end).all().map(|member| member.host_id);
         losing.extend(old.filter(|host_id| !new.contains(host_id)));
     }

@@ -75,7 +75,17 @@ fn next_state(state: MemberState) -> Option<MemberState> {
     }
 }
 
-pub(super) fn advance(state: &ClusterState, index: u64, host_id: HostId, from: MemberState) -> Changed {
+/// `epoch`: of the transition; `None`: members of older programs propose without it.
+pub(super) fn advance(
+    state: &ClusterState,
+    index: u64,
+    host_id: HostId,
+    from: MemberState,
+    epoch: Option<u64>,
+) -> Changed {
+    if epoch.is_some_and(|epoch| epoch != state.topology.epoch) {
+        return Err(CommandOutcome::Conflict { version: state.topology.version });
+    }
     if from == MemberState::Normal {
         return refuse(Refusal::WrongState { host_id, found: from });
     }
@@ -189,6 +199,11 @@ pub(super) fn take_back_removal(state: &ClusterState, index: u64, host_id: HostI
             Refusal::UnknownMember { host_id }
         });
     };
+    if topology.given_up.contains(&host_id) && topology.epoch == epoch {
+        return Ok(Some(with_topology(state, index, false, |topology| {
+            topology.given_up.remove(&host_id);
+        })));
+    }
     match member.state {
         // Another member has cancelled it.
         MemberState::Normal => Ok(None),
@@ -241,9 +256,27 @@ pub(super) fn start_leave(
     Ok(Some(ClusterState { removals: Arc::new(removals), ..changed }))
 }
 
-/// Begins to remove dead members, together with those that are being removed already. What these have given up so far they give up again
-/// with the others: their ranges may get other owners. So all are in the first phase again; until then writes go to both sides, and so
-/// to all that may be read now.
+/// Begins to remove the members that were given up, if no transition is under way any more, and nothing else is in the way.
+pub(super) fn removals_begun(state: ClusterState, index: u64) -> ClusterState {
+    let given_up = &state.topology.given_up;
+    if given_up.is_empty() || !state.topology.is_settled() {
+        return state;
+    }
+    match start_removals(&without_given_up(&state), index, given_up, OldData::Refused) {
+        Ok(Some(begun)) => begun,
+        Ok(None) | Err(_) => state,
+    }
+}
+
+/// The state in which nobody is noted as given up.
+fn without_given_up(state: &ClusterState) -> ClusterState {
+    let mut topology = state.topology.clone();
+    Arc::make_mut(&mut topology).given_up.clear();
+    ClusterState { topology, ..state.clone() }
+}
+
+/// Begins to remove dead members, together with those that are being removed already and still read: the ranges of all get new owners
+/// anew.
 pub(super) fn start_removals(
     state: &ClusterState,
     index: u64,
@@ -267,8 +300,21 @@ pub(super) fn start_removals(
             Some(_) => {}
         }
     }
-    if asked.iter().all(|host_id| state.is_removal(host_id)) {
+    // Those that leave already, and are read no more, need nothing else.
+    let goes = |host_id: &HostId| {
+        let is_last = MemberState::Leaving(TransitionPhase::ReadNew);
+        state.is_removal(host_id) || topology.member(host_id).is_some_and(|member| member.state == is_last)
+    };
+    asked.retain(|host_id| !goes(host_id));
+    if asked.is_subset(&topology.given_up) {
         return Ok(None);
+    }
+    let is_removal_read_new = topology.moving().any(|member| {
+        goes(&member.host_id) && member.state == MemberState::Leaving(TransitionPhase::ReadNew)
+    });
+    if is_removal_read_new || topology.replication_phase().is_some() {
+        // What the new owners have streamed is not asked of the former ones again.
+        return Ok(Some(with_topology(state, index, false, |topology| topology.given_up.extend(asked))));
     }
     asked.extend(state.removals.iter());
     match topology.moving().find(|member| !asked.contains(&member.host_id)) {
@@ -287,6 +333,7 @@ pub(super) fn start_removals(
     let changed = with_topology(state, index, true, |topology| {
         for host_id in &asked {
             set_state(topology, host_id, MemberState::Leaving(TransitionPhase::WriteBoth));
+            topology.given_up.remove(host_id);
         }
     });
     // Who was to gain ranges, and is not any more, has had some of their writes.

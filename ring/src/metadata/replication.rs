@@ -1,7 +1,7 @@
 //! Changes of the replication of keyspaces: how they begin, advance and end ([`crate::replication_change`]).
 //!
-//! * A change waits while a member is in a transition, while another change is under way, and while a member that would gain ranges by it
-//!   may have old data of them. It begins with the entry of the log that ends the last of these reasons.
+//! * A change waits while a member is in a transition, while another change is under way, while a member that would gain ranges by it may
+//!   have old data of them, and while ranges would have no replica at all after it. It begins with the entry of the log that ends the last of these reasons.
 //! * The catalog has the replication that was requested last. What holds for reads and writes is in the topology until the change ends.
 //! * A change that is altered again before its new replicas are read begins anew; afterwards it ends first.
 
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::{Catalog, Replication};
 
 use super::command::CommandOutcome;
+use super::gains::leaves_ranges_alone;
 use super::outcome::Changed;
 use super::state::{ClusterState, with_losers_uncleaned, with_topology};
-use super::uncleaned::BY_REPLICATION;
+use super::uncleaned::by_replication_of;
 use crate::member::TransitionPhase;
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
@@ -29,7 +30,7 @@ pub(super) fn with_catalog(state: &ClusterState, index: u64, catalog: Catalog) -
     let mut changed =
         with_topology(state, index, gives_up, |topology| topology.replication_changes = changes);
     changed.catalog = Arc::new(catalog);
-    if gives_up { with_losers_uncleaned(state, changed, BY_REPLICATION) } else { changed }
+    if gives_up { with_causes_noted(state, changed) } else { changed }
 }
 
 /// Notes that a keyspace is to have another replication.
@@ -55,12 +56,25 @@ fn phases(
     begun.collect()
 }
 
+/// `after`, in which those that have given up ranges of keyspaces are noted: the keyspaces whose changes were under way before.
+fn with_causes_noted(before: &ClusterState, mut after: ClusterState) -> ClusterState {
+    for (name, change) in &before.topology.replication_changes {
+        let is_over = after.topology.replication_changes.get(name) != Some(change);
+        if change.phase.is_some() && is_over {
+            after = with_losers_uncleaned(before, after, by_replication_of(name));
+        }
+    }
+    after
+}
+
 /// Begins the changes that wait for nothing any more.
 pub(super) fn begun(state: ClusterState, index: u64) -> ClusterState {
     if state.topology.replication_changes.is_empty() || !state.topology.is_settled() {
         return state;
     }
-    let is_free = |change: &ReplicationChange| state.cleanup_due_by([change]).is_empty();
+    let is_free = |change: &ReplicationChange| {
+        state.cleanup_due_by([change]).is_empty() && !leaves_ranges_alone(&state.topology, change)
+    };
     let mut changes = state.topology.replication_changes.clone();
     let mut any = false;
     for change in changes.values_mut().filter(|change| is_free(change)) {
@@ -88,7 +102,7 @@ pub(super) fn advance(state: &ClusterState, index: u64, from: TransitionPhase, e
         }))),
         TransitionPhase::ReadNew => {
             let changed = with_topology(state, index, true, |topology| end(topology, &state.catalog));
-            Ok(Some(with_losers_uncleaned(state, changed, BY_REPLICATION)))
+            Ok(Some(with_causes_noted(state, changed)))
         }
     }
 }

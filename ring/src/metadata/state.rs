@@ -207,6 +207,8 @@ pub(super) fn with_topology(
     }
     change(&mut topology);
     topology.feature_level = topology.raised_feature_level();
+    let members = &topology.members;
+    topology.given_up.retain(|host_id| members.contains_key(host_id));
     let is_leaving = |host_id: &HostId| {
         topology.member(host_id).is_some_and(|member| matches!(member.state, MemberState::Leaving(_)))
     };

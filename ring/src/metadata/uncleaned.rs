@@ -17,8 +17,19 @@ use serde::{Deserialize, Serialize};
 use crate::member::HostId;
 use crate::topology::Topology;
 
-/// Stands in the place of a member because of which ranges were given up, where a keyspace's replication was the reason.
-pub const BY_REPLICATION: HostId = HostId::nil();
+/// Stands in the place of a member because of which ranges were given up, where this keyspace's replication was the reason. The ids of
+/// members are random (version 4), this one is derived from the name (version 8).
+pub fn by_replication_of(keyspace: &str) -> HostId {
+    // FNV-1a of 128 bits.
+    let begin: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let prime: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let hash = keyspace.bytes().fold(begin, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(prime));
+    uuid::Builder::from_custom_bytes(hash.to_be_bytes()).into_uuid()
+}
+
+fn is_by_replication(cause: &HostId) -> bool {
+    cause.get_version_num() == 8
+}
 
 /// The members with data of ranges that they may have given up. For each, the members because of which: it owned those ranges without
 /// them.
@@ -60,7 +71,7 @@ impl Uncleaned {
     pub(super) fn forget_strangers(&mut self, topology: &Topology) {
         let is_member = |host_id: &HostId| topology.members.contains_key(host_id);
         self.0.retain(|host_id, noted| {
-            noted.retain(|cause| *cause == BY_REPLICATION || is_member(cause));
+            noted.retain(|cause| is_by_replication(cause) || is_member(cause));
             is_member(host_id) && !noted.is_empty()
         });
     }

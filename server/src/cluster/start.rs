@@ -57,7 +57,7 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
     loop {
         match resolve(context, first).await {
             Ok(addresses) if addresses.contains(&own) => {
-                return Ok(!is_any_founded(context, own, &seeds[1..]).await?);
+                return Ok(!is_any_founded(context, own, seeds).await?);
             }
             Ok(_) => return Ok(false),
             Err(error) => {
@@ -80,8 +80,13 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
 /// Whether one of these seeds is in a cluster. Those that do not answer may not have been started yet.
 async fn is_any_founded(context: &Rc<ShardContext>, own: SocketAddr, seeds: &[Endpoint]) -> Result<bool> {
     let resolved = join_all(seeds.iter().map(|seed| resolve(context, seed))).await;
-    let others: Vec<SocketAddr> =
-        resolved.into_iter().filter_map(Result::ok).flatten().filter(|address| *address != own).collect();
+    let mut others = Vec::new();
+    for addresses in resolved {
+        match addresses {
+            Ok(addresses) => others.extend(addresses.into_iter().filter(|address| *address != own)),
+            Err(error) => tracing::warn!(%error, "no address of a seed; this node begins without it"),
+        }
+    }
     let answers = join_all(others.iter().map(|&address| version_at(context, None, address))).await;
     for (address, answer) in others.iter().zip(answers) {
         // Version 0: the seed is about to join the cluster that this node founds.

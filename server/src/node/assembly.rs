@@ -383,6 +383,7 @@ fn alone(
         removed: BTreeSet::new(),
         feature_level: FEATURE_VERSION,
         replication_changes: BTreeMap::new(),
+        given_up: BTreeSet::new(),
     };
     ClusterView::new(Arc::new(topology), Arc::new(BTreeSet::from([host_id])), catalog)
 }

@@ -1,7 +1,7 @@
 //! Cleanup: removes the data of ranges that this node does not own any more, as `nodetool cleanup` does, and the state of transactions
 //! on them.
 //!
-//! Invariant: data of a range that this node owns, or is about to own, is never removed. The ranges are computed, and
+//! Invariant: data of a range that this node owns, or is about to own, or that has no replica at all, is never removed. The ranges are computed, and
 //! the files to clean are chosen, in one turn in which no member is in a transition. Later data is in other files.
 
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use helenus_engine::{EngineError, TableId};
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::Replication;
 use helenus_ring::HostId;
-use helenus_ring::metadata::BY_REPLICATION;
+use helenus_ring::metadata::by_replication_of;
 use helenus_ring::placement::Placement;
 use helenus_ring::topology::Topology;
 
@@ -84,18 +84,19 @@ async fn clean_shard(context: Rc<ShardContext>, keyspace: Option<String>, extent
     // table, which is gone through once for each way of replication.
     let view = context.cluster();
     let replication_of = |name: &String| view.placement(name).map(|placement| placement.replication());
-    let (mut seen, mut failed): (Vec<&Replication>, Vec<&Replication>) = (Vec::new(), Vec::new());
-    for replication in wanted().filter_map(|(name, _)| replication_of(name)) {
-        if !seen.contains(&replication) {
-            seen.push(replication);
-            let state = Removed::Transactions { replication, keyspace: keyspace.as_deref() };
+    let group_of = |name: &String| Some((replication_of(name)?, unowned.is_all_unowned(name)));
+    let (mut seen, mut failed) = (Vec::new(), Vec::new());
+    for group in wanted().filter_map(|(name, _)| group_of(name)) {
+        if !seen.contains(&group) {
+            seen.push(group);
+            let (replication, is_all) = group;
+            let state = Removed::Transactions { replication, is_all, keyspace: keyspace.as_deref() };
             if !outcome.note(unowned.remove(state).await)? {
-                failed.push(replication);
+                failed.push(group);
             }
         }
     }
-    let has_failed =
-        |name: &String| replication_of(name).is_some_and(|replication| failed.contains(&replication));
+    let has_failed = |name: &String| group_of(name).is_some_and(|group| failed.contains(&group));
     for (name, keyspace) in wanted().filter(|(name, _)| !has_failed(name)) {
         for table in replicated_tables(keyspace) {
             outcome.note(unowned.remove(Removed::Rows { keyspace: name, table }).await)?;
@@ -142,16 +143,17 @@ pub(crate) async fn clean_table(context: &Rc<ShardContext>, keyspace: &str, tabl
 enum Removed<'r> {
     /// The rows of a table.
     Rows { keyspace: &'r str, table: TableId },
-    /// The state of transactions on all tables that are replicated so, of one keyspace or all.
-    Transactions { replication: &'r Replication, keyspace: Option<&'r str> },
+    /// The state of transactions on all tables that are replicated so, of one keyspace or all. `is_all`: of those of which all is removed
+    /// that is not owned ([`UnownedRanges::is_all_unowned`]).
+    Transactions { replication: &'r Replication, is_all: bool, keyspace: Option<&'r str> },
 }
 
 /// The ranges that are removed on one shard.
 struct UnownedRanges<'c> {
     context: &'c ShardContext,
     extent: Extent,
-    /// Those that are known, by the epoch and the replication of a keyspace.
-    known: RefCell<Vec<(u64, Replication, Tokens)>>,
+    /// Those that are known, by the epoch, the replication of a keyspace, and whether all is removed that is not owned.
+    known: RefCell<Vec<(u64, Replication, bool, Tokens)>>,
 }
 
 type Tokens = Rc<[RangeInclusive<i64>]>;
@@ -159,6 +161,15 @@ type Tokens = Rc<[RangeInclusive<i64>]>;
 impl<'c> UnownedRanges<'c> {
     fn new(context: &'c ShardContext, extent: Extent) -> Self {
         Self { context, extent, known: RefCell::default() }
+    }
+
+    /// Whether all of a keyspace is removed that this node does not own: what an operator asks for, or what has been streamed to other
+    /// replicas because the keyspace's replication has changed.
+    fn is_all_unowned(&self, keyspace: &str) -> bool {
+        match &self.extent {
+            Extent::NotOwned => true,
+            Extent::GivenUp { because_of, .. } => because_of.contains(&by_replication_of(keyspace)),
+        }
     }
 
     /// Removes what this shard has of the ranges. Returns the number of files that were rewritten or removed.
@@ -203,11 +214,12 @@ impl<'c> UnownedRanges<'c> {
 
     /// The tables whose transactions are meant, in this turn.
     fn tables_of(&self, removed: Removed<'_>) -> Vec<TableId> {
-        let Removed::Transactions { replication, keyspace } = removed else { return Vec::new() };
+        let Removed::Transactions { replication, is_all, keyspace } = removed else { return Vec::new() };
         let (catalog, view) = (self.context.catalog(), self.context.cluster_view());
         let keyspaces = catalog.keyspaces.iter().filter(|(name, _)| {
             view.placement(name).is_some_and(|placement| placement.replication() == replication)
                 && keyspace.is_none_or(|wanted| wanted == name.as_str())
+                && self.is_all_unowned(name) == is_all
         });
         keyspaces.flat_map(|(_, keyspace)| replicated_tables(keyspace)).collect()
     }
@@ -220,43 +232,41 @@ impl<'c> UnownedRanges<'c> {
         if !topology.is_settled() || is_other {
             return Err(CleanupError::RingIsChanging);
         }
-        let replication = match removed {
+        let (replication, is_all) = match removed {
             Removed::Rows { keyspace, .. } => {
-                view.placement(keyspace).map(|placement| placement.replication())
+                let placement = view.placement(keyspace);
+                (placement.map(|placement| placement.replication()), self.is_all_unowned(keyspace))
             }
-            Removed::Transactions { replication, .. } => Some(replication),
+            Removed::Transactions { replication, is_all, .. } => (Some(replication), is_all),
         };
         // A keyspace that was dropped meanwhile has none, nor has a node that owns everything.
         let Some(replication) = replication.filter(|_| !view.is_alone()) else { return Ok(Rc::default()) };
         let mut known = self.known.borrow_mut();
-        let is_known =
-            |(epoch, of, _): &&(u64, Replication, Tokens)| *epoch == topology.epoch && of == replication;
-        if let Some((_, _, ranges)) = known.iter().find(is_known) {
+        let is_known = |(epoch, of, all, _): &&(u64, Replication, bool, Tokens)| {
+            *epoch == topology.epoch && of == replication && *all == is_all
+        };
+        if let Some((_, _, _, ranges)) = known.iter().find(is_known) {
             return Ok(Rc::clone(ranges));
         }
         let own = &self.context.node.host_id;
         let owned_now = owned(&Placement::new(topology, replication), own);
         let ranges = match &self.extent {
-            Extent::NotOwned => complement(&owned_now),
-            // Everything has been streamed to the replicas of now.
-            Extent::GivenUp { because_of, .. } if because_of.contains(&BY_REPLICATION) => {
-                complement(&owned_now)
-            }
-            Extent::GivenUp { because_of, .. } => {
+            Extent::GivenUp { because_of, .. } if !is_all => {
                 difference(&owned_without(topology, because_of, replication, own), &owned_now)
             }
+            _ => complement(&owned_now),
         };
         let ranges: Tokens = ranges.into();
-        known.push((topology.epoch, replication.clone(), Rc::clone(&ranges)));
+        known.push((topology.epoch, replication.clone(), is_all, Rc::clone(&ranges)));
         Ok(ranges)
     }
 }
 
-/// The tokens of which a member is a replica, as sorted, disjoint intervals.
+/// The tokens of which a member is a replica, as sorted, disjoint intervals. Where nobody is one, whoever has rows keeps them.
 fn owned(placement: &Placement, host_id: &HostId) -> Vec<RangeInclusive<i64>> {
     let owned: Vec<_> = placement
         .ranges()
-        .filter(|(_, replicas)| replicas.contains(host_id))
+        .filter(|(_, replicas)| replicas.contains(host_id) || replicas.all().next().is_none())
         .map(|(range, _)| range)
         .collect();
     intervals(&owned)

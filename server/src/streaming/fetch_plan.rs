@@ -31,9 +31,10 @@ pub struct Replications {
     pub after: Replication,
 }
 
-/// How many of `count` replicas together have every write that a quorum of `factor` has acknowledged.
-pub(super) fn enough(count: usize, factor: usize) -> usize {
-    let quorum = factor / 2 + 1;
+/// How many of `count` replicas together have every write that a quorum of `factor` has acknowledged, and every transaction that a majority
+/// of them has agreed on.
+pub fn enough(count: usize, factor: usize) -> usize {
+    let quorum = (factor / 2 + 1).min(count / 2 + 1);
     (count + 1).saturating_sub(quorum)
 }
 

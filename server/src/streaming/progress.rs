@@ -242,7 +242,7 @@ impl Transfers {
     }
 
     fn state(&self) -> MutexGuard<'_, ProgressState> {
-        // The values are for display: a panic of another holder of the lock leaves them usable.
+        // Each change of the values is a whole one: a panic of another holder of the lock leaves them usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -329,9 +329,11 @@ impl Transfers {
         self.state().asked_removals.retain(|host_id, _| !host_ids.contains(host_id));
     }
 
-    /// Whether data may be lost with the dead members that are removed.
-    pub fn is_loss_accepted(&self) -> bool {
-        self.state().asked_removals.values().any(|accepts_loss| *accepts_loss)
+    /// Whether data may be lost with all of these dead members that this node was asked to remove, and it was asked for some.
+    pub fn is_loss_accepted(&self, removals: &BTreeSet<HostId>) -> bool {
+        let state = self.state();
+        let mut asked = removals.iter().filter_map(|host_id| state.asked_removals.get(host_id)).peekable();
+        asked.peek().is_some() && asked.all(|accepts_loss| *accepts_loss)
     }
 
     pub fn is_removal_asked(&self, host_id: &HostId) -> bool {

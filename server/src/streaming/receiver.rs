@@ -18,7 +18,6 @@ use futures::StreamExt;
 use helenus_engine::TableId;
 use helenus_query::schema::system_keyspaces;
 use helenus_ring::HostId;
-use helenus_ring::metadata::BY_REPLICATION;
 
 use super::fetch_plan::{FetchPlan, Replications};
 use super::message::{StreamRequest, StreamResponse};
@@ -80,7 +79,7 @@ pub async fn run(
     let view = context.cluster();
     let topology = &view.topology;
     let Some(sides) = Sides::of(topology) else { return Ok(()) };
-    let cause = topology.in_transition().map_or(BY_REPLICATION, |member| member.host_id);
+    let cause = topology.in_transition().map_or(HostId::nil(), |member| member.host_id);
     let epoch = topology.epoch;
     let stored = progress::load(context, epoch)?;
     let transfers = Transfers::of(&context.node);

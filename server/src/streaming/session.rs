@@ -30,6 +30,8 @@ use super::place::Place;
 use super::progress::{self, StreamTaskProgress};
 use super::ranges;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
+use helenus_execution::coordinator::paxos;
+use helenus_execution::coordinator::replica::hints;
 use helenus_execution::shard::context::ShardContext;
 
 /// Timeout of the request for a chunk.
@@ -339,6 +341,7 @@ async fn apply(
 ) -> Result<Option<LogPosition>, TransferError> {
     let here = |error: &dyn std::fmt::Display| TransferError::Here(error.to_string());
     let (mut last, mut is_logged, mut turn_bytes) = (None, true, usize::MAX);
+    let mut committed = None;
     for bytes in &mutations {
         if turn_bytes > TURN_BYTES {
             turn_bytes = 0;
@@ -374,9 +377,40 @@ async fn apply(
                 Err(EngineError::UnknownTable(_)) => return Ok(None),
                 Err(error) => return Err(here(&error)),
             }
+            if table == paxos::store::TABLE {
+                // In the same turn: nobody is told of a commit whose rows are not here.
+                committed = apply_commits(&context, mutation)?.or(committed);
+            }
         }
     }
+    if let Some(position) = committed {
+        context.shard.durable(position).await.map_err(|error| here(&error))?;
+    }
     Ok(last.filter(|_| is_logged))
+}
+
+/// Applies what is agreed on according to state that has just come, where this node is a replica: it may be one that serves reads, or whose
+/// rows of other keyspaces do not change hands. Returns the last position in the commit log.
+fn apply_commits(
+    context: &ShardContext,
+    streamed: &MutationRef<'_>,
+) -> Result<Option<LogPosition>, TransferError> {
+    let here = |error: &dyn std::fmt::Display| TransferError::Here(error.to_string());
+    let commits = paxos::store::known_commits(&context.shard, streamed).map_err(|error| here(&error))?;
+    let mut last = None;
+    for (agreed_micros, mutation) in commits {
+        // One that is too old would bring back what was deleted since; every replica has had it, or its hint.
+        let Some(change) = hints::revive(context, &mutation, agreed_micros) else { continue };
+        let view = context.cluster_view();
+        let placement = view.placement(&change.table.keyspace);
+        if placement.is_some_and(|it| it.replicas(change.token).contains(&context.node.host_id)) {
+            let rows = mutation.view().map_err(|error| here(&error))?;
+            let position = context.shard.apply(&rows).map_err(|error| here(&error))?;
+            context.note_append(position);
+            last = Some(position);
+        }
+    }
+    Ok(last)
 }
 
 async fn store(

@@ -49,8 +49,12 @@ impl Electorate {
         if self.is_unanimous {
             return self.participants();
         }
-        let of_other = (self.participants() - self.given_up) / 2 + 1 + self.given_up;
-        (self.natural / 2 + 1 + self.pending).max(of_other)
+        let of_natural = self.natural / 2 + 1 + self.pending;
+        // Of a data center that is given up, all are: those who agree there do so for the last time.
+        match self.participants() - self.given_up {
+            0 => of_natural,
+            others => of_natural.max(others / 2 + 1 + self.given_up),
+        }
     }
 }
 

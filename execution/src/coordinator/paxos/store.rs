@@ -27,8 +27,8 @@ use helenus_engine::error::EngineError;
 use helenus_engine::key::{self, REGULAR_TAG};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, Deletion, Dropped, Expiry, LogPosition, MutationBuilder, RowBuilder, RowRef, Shard,
-    TableId, TableOptions, TableStatistics,
+    Cell, CellKind, Deletion, Dropped, Expiry, LogPosition, Mutation, MutationBuilder, MutationRef,
+    Operation, RowBuilder, RowRef, Shard, TableId, TableOptions, TableStatistics,
 };
 
 use super::ballot::Ballot;
@@ -319,4 +319,22 @@ pub fn load_part(shard: &Shard, start: &[u8], rows: usize) -> Result<Part, Store
 /// The table that a state belongs to.
 pub fn table_of(position: &[u8]) -> Option<[u8; 16]> {
     position.strip_prefix(&[REGULAR_TAG, TABLE_TAG])?.try_into().ok()
+}
+
+/// The agreed mutations of the partitions of which this mutation of [`TABLE`] has just brought state from another replica, each with the
+/// microseconds of its ballot. The state says that this replica knows the commits: it must have what they wrote, too.
+pub fn known_commits(shard: &Shard, streamed: &MutationRef<'_>) -> Result<Vec<(i64, Mutation)>, StoreError> {
+    let mut commits = Vec::new();
+    for operation in streamed.operations() {
+        let Ok(Operation::Row { position, .. }) = operation else { continue };
+        let table_id = table_of(position).ok_or(StoreError::Damaged("the position of a state"))?;
+        let key = streamed.partition_key.to_vec();
+        let registers = load(shard, &PartitionName { table_id, token: streamed.token, key })?;
+        if let Some(commit) = registers.committed {
+            let mutation = Mutation::from_bytes(commit.mutation.into());
+            let mutation = mutation.map_err(|_| StoreError::Damaged("the mutation of a commit"))?;
+            commits.push((commit.ballot.micros, mutation));
+        }
+    }
+    Ok(commits)
 }

@@ -36,19 +36,48 @@ fn dead_members_are_removed_together_in_one_transition() {
 }
 
 #[test]
-fn a_second_removal_joins_the_first_in_either_phase() {
-    for steps in 0..2 {
-        let mut log = log_of_new_members(5);
-        log.done(&remove(&[2]));
-        if steps > 0 {
-            log.done(&advance(2, LEAVING));
-        }
-        log.done(&remove(&[4]));
-        assert_eq!([2, 4].map(|number| log.state_of(number)), [Some(LEAVING); 2]);
-        log.done(&advance(4, LEAVING));
-        log.done(&advance(2, LEFT));
-        assert_eq!(log.state.topology.members.len(), 3);
-    }
+fn a_second_removal_joins_the_first_or_follows_it() {
+    let mut log = log_of_new_members(5);
+    log.done(&remove(&[2]));
+    log.done(&remove(&[4]));
+    assert_eq!([2, 4].map(|number| log.state_of(number)), [Some(LEAVING); 2]);
+    log.done(&advance(4, LEAVING));
+    log.done(&advance(2, LEFT));
+    assert_eq!(log.state.topology.members.len(), 3);
+    // When the first is read no more, the second is noted, and begins with the end of the first.
+    let mut log = log_of_new_members(5);
+    clean_all(&mut log);
+    log.done(&remove(&[2]));
+    log.done(&advance(2, LEAVING));
+    log.done(&remove(&[4]));
+    log.again(&remove(&[4]));
+    assert_eq!([2, 4].map(|number| log.state_of(number)), [Some(LEFT), Some(MemberState::Normal)]);
+    assert_eq!(log.state.topology.given_up, BTreeSet::from([id(4)]));
+    log.done(&advance(2, LEFT));
+    assert_eq!((log.state_of(2), log.state_of(4)), (None, Some(LEAVING)));
+    assert_eq!(*log.state.removals(), BTreeSet::from([id(4)]));
+    // One that is back is given up no more.
+    let mut log = log_of_new_members(5);
+    log.done(&remove(&[2]));
+    log.done(&advance(2, LEAVING));
+    log.done(&remove(&[4]));
+    let epoch = log.state.topology.epoch;
+    log.done(&Command::TakeBackRemoval { host_id: id(4), epoch });
+    log.done(&advance(2, LEFT));
+    assert_eq!(log.state_of(4), Some(MemberState::Normal));
+}
+
+#[test]
+fn a_step_that_was_decided_for_other_members_is_not_taken() {
+    let mut log = log_of_new_members(5);
+    log.done(&remove(&[2]));
+    let step = Command::AdvanceMembers { host_id: id(2), from: LEAVING, epoch: log.state.topology.epoch };
+    log.done(&remove(&[4]));
+    assert!(matches!(log.apply(&step), CommandOutcome::Conflict { .. }));
+    let step = Command::AdvanceMembers { host_id: id(2), from: LEAVING, epoch: log.state.topology.epoch };
+    log.done(&step);
+    assert!(matches!(log.apply(&step), CommandOutcome::Conflict { .. }));
+    assert_eq!([2, 4].map(|number| log.state_of(number)), [Some(LEFT); 2]);
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn fewer_replicas_are_read_before_the_others_are_left_out() {
     log.done(&second);
     assert_eq!(replicas(&log, 100), (vec![1], vec![]));
     // Everyone had ranges as the second replica.
-    assert_eq!(log.state.uncleaned().of(&id(2)), Some(&BTreeSet::from([BY_REPLICATION])));
+    assert_eq!(log.state.uncleaned().of(&id(2)), Some(&BTreeSet::from([by_replication_of("ks")])));
     // They may gain these again when they have removed them.
     altered(&mut log, 1002, &[1, 2]);
     assert_eq!(phase(&log), None);
@@ -96,9 +96,28 @@ fn a_change_waits_for_a_member_in_transition_and_members_wait_for_it() {
     assert_eq!((phase(&log), log.state.topology.epoch), (Some(WriteBoth), log.index));
     let changing = Refusal::ReplicationIsChanging { keyspace: "ks".to_owned() };
     log.refused(&Command::Join { member: new_member(5) }, changing.clone());
-    log.refused(&Command::StartLeave { host_id: id(1) }, changing.clone());
+    log.refused(&Command::StartLeave { host_id: id(1) }, changing);
+    // A dead member is not waited for, and is removed afterwards.
     let removal = Command::StartRemovals { host_ids: BTreeSet::from([id(1)]), accepts_old_data: false };
-    log.refused(&removal, changing);
+    log.done(&removal);
+    log.again(&removal);
+    assert_eq!(log.state.topology.given_up, BTreeSet::from([id(1)]));
+    let first = advance(&log, WriteBoth);
+    log.done(&first);
+    let second = advance(&log, ReadNew);
+    log.done(&second);
+    assert_eq!(log.state_of(1), Some(MemberState::Leaving(WriteBoth)));
+    assert!(log.state.topology.given_up.is_empty() && log.state.is_removal(&id(1)));
+}
+
+#[test]
+fn rows_are_kept_where_a_change_would_leave_no_replica() {
+    let mut log = clean_log(3);
+    altered(&mut log, 1001, &[0]);
+    assert_eq!(phase(&log), None, "it waits for a replication that keeps the rows");
+    assert_eq!(replicas(&log, 100), (vec![1, 2], vec![]));
+    altered(&mut log, 1002, &[0, 2]);
+    assert!(log.state.topology.replication_changes.is_empty() && log.state.uncleaned().is_empty());
 }
 
 #[test]

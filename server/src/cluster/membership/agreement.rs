@@ -4,9 +4,9 @@
 //! hands so many of the `n` owners of before must have applied it that the others are no quorum `q` any more: `n - q + 1`. Who is believed
 //! to be alive does not matter: on the other side of a partition owners and coordinators may go on together.
 //!
-//! * The same holds for the local quorums of each data center that keeps replicas. One that is given up cannot be waited for: it may be
+//! * The same holds for the local quorums of each data center in which replicas change. One that is given up cannot be waited for: it may be
 //!   lost.
-//! * Members that others remove are dead: an operator says so. Of the other owners all are enough.
+//! * Members that others remove, or want to remove, are dead: an operator says so. Of the other owners all are enough.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use helenus_ring::member::Member;
 use helenus_ring::metadata::ClusterState;
 
 use crate::cluster::raft::MetadataLog;
-use crate::streaming::fetch_plan::{Replications, scopes};
+use crate::streaming::fetch_plan::{Replications, enough, scopes};
 use crate::streaming::plan::{Sides, common_ranges};
 use helenus_execution::shard::context::ShardContext;
 
@@ -39,7 +39,9 @@ pub fn waited_for(context: &ShardContext) -> Vec<HostId> {
 /// The owners that have not applied the present step, of all ranges of which too few have.
 fn disagreeing(state: &ClusterState, has_applied: impl Fn(&HostId) -> bool) -> BTreeSet<HostId> {
     let Some(sides) = Sides::of(&state.topology) else { return BTreeSet::new() };
-    let lasts = |member: &&Arc<Member>| !state.is_removal(&member.host_id);
+    let given_up = &state.topology.given_up;
+    let lasts =
+        |member: &&Arc<Member>| !state.is_removal(&member.host_id) && !given_up.contains(&member.host_id);
     let mut seen: Vec<Replications> = Vec::new();
     let mut missing = BTreeSet::new();
     for replications in state.catalog.keyspaces.values().filter_map(|keyspace| sides.replications(keyspace)) {
@@ -56,14 +58,18 @@ fn disagreeing(state: &ClusterState, has_applied: impl Fn(&HostId) -> bool) -> B
             }
             for (center, factor) in scopes(&replications.before) {
                 let is_within = |member: &&Arc<Member>| center.is_none_or(|name| member.data_center == *name);
-                if center.is_some() && !new.iter().any(|member| is_within(&member)) {
+                let owners: Vec<&Arc<Member>> = old.iter().filter(is_within).collect();
+                let later: Vec<&Arc<Member>> = new.iter().filter(is_within).collect();
+                let is_owner_still =
+                    |member: &&Arc<Member>| owners.iter().any(|known| known.host_id == member.host_id);
+                let is_same_factor = replications.before == replications.after;
+                let is_still = owners.len() == later.len() && later.iter().all(is_owner_still);
+                if center.is_some() && (later.is_empty() || (is_still && is_same_factor)) {
                     continue;
                 }
-                let owners: Vec<&Arc<Member>> = old.iter().filter(is_within).collect();
-                let quorum = (factor / 2 + 1).min(owners.len() / 2 + 1);
                 let lasting: Vec<HostId> =
                     owners.iter().copied().filter(lasts).map(|member| member.host_id).collect();
-                let needed = (owners.len() + 1).saturating_sub(quorum).min(lasting.len());
+                let needed = enough(owners.len(), factor).min(lasting.len());
                 let absent = lasting.iter().copied().filter(|host_id| !has_applied(host_id));
                 let absent: Vec<HostId> = absent.collect();
                 if lasting.len() - absent.len() < needed {

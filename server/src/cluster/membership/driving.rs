@@ -9,7 +9,7 @@ use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::Catalog;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState, TransitionPhase};
-use helenus_ring::metadata::{ClusterState, Command, CommandOutcome, Refusal};
+use helenus_ring::metadata::{ClusterState, Command, CommandOutcome, REMOVALS_TOGETHER, Refusal};
 use helenus_ring::topology::Topology;
 
 use super::{
@@ -132,9 +132,9 @@ async fn step(
 ) -> Result<bool> {
     let topology = &state.topology;
     let is_alive = |host_id: &&HostId| context.cluster_view().is_alive(host_id);
-    if driven.phase() == Some(TransitionPhase::WriteBoth)
-        && let Some(host_id) = state.removals().iter().find(is_alive)
-    {
+    let removed = driven.phase() == Some(TransitionPhase::WriteBoth);
+    let removed = state.removals().iter().filter(|_| removed);
+    if let Some(host_id) = removed.chain(&topology.given_up).find(is_alive) {
         return take_back_removal(context, topology, *host_id).await;
     }
     let by = wait_applied_everywhere(context, topology.version, APPLIED_PATIENCE).await;
@@ -154,7 +154,7 @@ async fn step(
     }
     if driven.phase() == Some(TransitionPhase::WriteBoth)
         && !context.has_bug(PlantedBug::ReadBeforeStreaming)
-        && !all_have_fetched(context, topology).await
+        && !all_have_fetched(context, state).await
     {
         return Ok(false);
     }
@@ -165,7 +165,14 @@ async fn step(
         return Ok(false);
     }
     let command = match driven {
-        Driven::Member(member) => Command::Advance { host_id: member.host_id, from: member.state },
+        Driven::Member(member) => {
+            let (host_id, from, epoch) = (member.host_id, member.state, topology.epoch);
+            if topology.feature_level >= REMOVALS_TOGETHER {
+                Command::AdvanceMembers { host_id, from, epoch }
+            } else {
+                Command::Advance { host_id, from }
+            }
+        }
         Driven::Replication(phase) => Command::AdvanceReplication { from: *phase, epoch: topology.epoch },
     };
     match propose(context, command, PROPOSAL_DEADLINE).await? {
@@ -252,11 +259,15 @@ fn gaining(topology: &Topology, catalog: &Catalog) -> BTreeSet<HostId> {
     gaining
 }
 
-async fn all_have_fetched(context: &Rc<ShardContext>, topology: &Topology) -> bool {
+async fn all_have_fetched(context: &Rc<ShardContext>, state: &ClusterState) -> bool {
+    let topology = &state.topology;
     let epoch = topology.epoch;
-    let may_lose = Transfers::of(&context.node).is_loss_accepted();
-    let catalog = context.catalog();
-    let asked = gaining(topology, &catalog).into_iter().filter_map(|host_id| topology.member(&host_id));
+    // Programs from before that was asked for lose what the system keeps with one replica, too.
+    let may_lose = topology.feature_level < REMOVALS_TOGETHER
+        || Transfers::of(&context.node).is_loss_accepted(state.removals());
+    let mut gaining = gaining(topology, &state.catalog);
+    gaining.retain(|host_id| !topology.given_up.contains(host_id));
+    let asked = gaining.into_iter().filter_map(|host_id| topology.member(&host_id));
     let asked = asked.map(|gaining| async move {
         let status = status_of(context, gaining, epoch).await?;
         let has_all = status.is_done || (may_lose && status.lost_ranges > 0);

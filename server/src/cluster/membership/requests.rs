@@ -167,12 +167,13 @@ async fn wait_until_gone(context: &Rc<ShardContext>, host_id: HostId) -> Result<
             let view = context.cluster_view();
             (view.topology.version, view.topology.member(&host_id).map(|member| member.state))
         };
+        let is_to_go = context.cluster_view().topology.given_up.contains(&host_id);
         match state {
             None => {
                 tracing::info!(%host_id, "the member has left the cluster");
                 return Ok(true);
             }
-            Some(MemberState::Normal) => return Ok(false),
+            Some(MemberState::Normal) if !is_to_go => return Ok(false),
             Some(_) => {}
         }
         if !wait_for_change(context, version, IDLE_PAUSE).await {
@@ -222,9 +223,6 @@ pub async fn removenode(
     if leaving.is_empty() {
         return Ok(());
     }
-    if !consent.to_loss {
-        check_other_copies(context, &leaving)?;
-    }
     // Before the log has the leaving: a task that reads it there must know that this node drives it.
     Transfers::of(&context.node).ask_removals(&leaving, consent.to_loss);
     let outcome = carry_out_removals(context, &leaving, consent).await;
@@ -237,7 +235,8 @@ fn check_other_copies(context: &ShardContext, leaving: &BTreeSet<HostId>) -> Res
     let (view, catalog) = (context.cluster_view(), context.catalog());
     let others_leave = |host_id: &HostId| {
         let leaves = |member: &Arc<Member>| matches!(member.state, MemberState::Leaving(_));
-        !view.is_alive(host_id) && view.topology.member(host_id).is_some_and(leaves)
+        let is_leaving = view.topology.member(host_id).is_some_and(leaves);
+        !view.is_alive(host_id) && (is_leaving || view.topology.given_up.contains(host_id))
     };
     for keyspace in catalog.keyspaces.values() {
         let Some(placement) = view.placement(&keyspace.name) else { continue };
@@ -247,7 +246,7 @@ fn check_other_copies(context: &ShardContext, leaving: &BTreeSet<HostId>) -> Res
         let is_only_copy = |replicas: &Replicas| {
             let goes =
                 |member: &Arc<Member>| leaving.contains(&member.host_id) || others_leave(&member.host_id);
-            !replicas.read.is_empty() && replicas.all().all(goes)
+            !replicas.read.is_empty() && replicas.read.iter().all(goes)
         };
         let ranges = placement.ranges().filter(|(_, replicas)| is_only_copy(replicas)).count();
         if ranges > 0 {
@@ -295,8 +294,10 @@ async fn begin_removals(
     // A member may come back while this waits for its turn.
     let check = || {
         let view = context.cluster_view();
-        let back = leaving.iter().find(|host_id| view.is_alive(host_id));
-        back.map_or(Ok(()), |host_id| Err(MembershipError::StillAlive { host_id: *host_id }))
+        if let Some(&host_id) = leaving.iter().find(|host_id| view.is_alive(host_id)) {
+            return Err(MembershipError::StillAlive { host_id });
+        }
+        if consent.to_loss { Ok(()) } else { check_other_copies(context, leaving) }
     };
     start_leave(context, command, check).await?;
     // Another request for the same removal may have failed meanwhile and cleared the mark.

@@ -45,7 +45,7 @@ fn rows_that_were_deleted_meanwhile_do_not_come_back_with_their_range() {
         assert!(left > 0, "some node still has rows of a range that it has given up");
         let leaving = {
             let world = world.clone();
-            tokio::task::spawn_local(async move { decommission(&world, 3, false).await })
+            tokio::task::spawn_local(async move { decommission(&world, 3, true).await })
         };
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(!leaving.is_finished(), "it waits until the others have removed what they gave up");
