@@ -132,9 +132,19 @@ impl RequiredReplicas {
             return self;
         }
         let Some(other) = &replicas.other else { return self.with_pending(replicas.pending.iter()) };
-        let required = required(self.consistency, &other.replication, data_center, this_node);
-        let of_other = replicas.all().filter(|member| other.members.contains(&member.host_id));
-        if required.count(of_other.map(|member| &**member)) > 0 {
+        let is_near = |member: &Arc<Member>| {
+            other.members.contains(&member.host_id) && member.data_center == *data_center
+        };
+        let is_elsewhere = !replicas.all().any(is_near);
+        let level = match self.consistency {
+            // The coordinator may be no replica on the other side.
+            Consistency::NodeLocal => Consistency::One,
+            Consistency::LocalOne if is_elsewhere => Consistency::One,
+            Consistency::LocalQuorum if is_elsewhere => Consistency::Quorum,
+            level => level,
+        };
+        if !other.members.is_empty() {
+            let required = required(level, &other.replication, data_center, this_node);
             let read = replicas.read.iter().map(|member| member.host_id).collect();
             self.other = Some(Box::new(OtherRequirement { read, members: other.members.clone(), required }));
         }
