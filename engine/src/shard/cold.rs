@@ -9,15 +9,13 @@
 //! finds what was fetched for it, so each attempt gets further than the one before; the number of attempts is at most that of the
 //! blocks of the read.
 
-use std::rc::Rc;
-
 use futures::FutureExt;
 use futures::future::try_join_all;
 
 use super::fetches::Blocks;
 use super::state::Shard;
 use crate::error::EngineError;
-use crate::table::{BlockCache, MissingBlock, ReadPattern, TableError};
+use crate::table::{BlockCache, BlockKey, BlockPart, MissingBlock, ReadPattern, TableError};
 
 /// The most blocks that one fetch reads. A long read always fetches this many. Other reads fetch one block in their first
 /// attempt, four times as many in each later one, and this many from the fourth attempt on.
@@ -41,10 +39,44 @@ pub struct MissingBlocks(Vec<MissingBlock>);
 /// A read that is repeated until its blocks are there. It holds the blocks that were fetched for it.
 pub struct ColdRead<'s> {
     shard: &'s Shard,
-    next_blocks: usize,
-    /// Tables and offsets.
-    held: Vec<(u64, u64)>,
+    next_blocks: NextBlocks,
+    held: Vec<BlockKey>,
     held_bytes: usize,
+}
+
+/// How many blocks the next fetch for a missing block reads: of the heads of blocks and of whole blocks, because few whole ones are
+/// needed by a read of heads.
+#[derive(Clone, Copy)]
+struct NextBlocks {
+    heads: usize,
+    whole: usize,
+}
+
+impl Default for NextBlocks {
+    fn default() -> Self {
+        Self { heads: 1, whole: 1 }
+    }
+}
+
+impl NextBlocks {
+    fn of(self, missing: &MissingBlock) -> usize {
+        match missing.reading.part() {
+            _ if missing.reading.pattern == ReadPattern::LongRange => FETCHED_BLOCKS_MAX,
+            BlockPart::Heads(_) => self.heads,
+            BlockPart::Whole => self.whole,
+        }
+    }
+
+    /// What the next fetch reads after one that has read `self`.
+    fn after(self, missing: &[MissingBlock]) -> Self {
+        let needs_heads = |block: &MissingBlock| block.reading.part() != BlockPart::Whole;
+        let grown =
+            |count: usize, is_read: bool| if is_read { (count * 4).min(FETCHED_BLOCKS_MAX) } else { count };
+        Self {
+            heads: grown(self.heads, missing.iter().any(needs_heads)),
+            whole: grown(self.whole, !missing.iter().all(needs_heads)),
+        }
+    }
 }
 
 impl Shard {
@@ -61,7 +93,7 @@ impl Shard {
 
     /// Begins a read that [`Shard::attempt`] could not finish.
     pub fn cold_read(&self) -> ColdRead<'_> {
-        ColdRead { shard: self, next_blocks: 1, held: Vec::new(), held_bytes: 0 }
+        ColdRead { shard: self, next_blocks: NextBlocks::default(), held: Vec::new(), held_bytes: 0 }
     }
 
     /// Fetches all blocks that a read needs and holds them as long as the result lives. For work that reads and writes in one turn.
@@ -100,7 +132,7 @@ impl Shard {
 
     /// Reads the blocks of one run, or joins another read that does so.
     async fn fetch_block(&self, missing: MissingBlock, blocks: usize) -> Result<Blocks, TableError> {
-        let key = (missing.table.id(), missing.target.offset);
+        let key = missing.key();
         let fetch = {
             let mut fetches = self.fetches.borrow_mut();
             let fetch = fetches.entry(key).or_insert_with(|| {
@@ -121,7 +153,7 @@ impl Shard {
 /// Ends a fetch for reads that have not joined it yet.
 struct EndOfFetch<'s> {
     shard: &'s Shard,
-    key: (u64, u64),
+    key: BlockKey,
 }
 
 impl Drop for EndOfFetch<'_> {
@@ -133,27 +165,26 @@ impl Drop for EndOfFetch<'_> {
 impl ColdRead<'_> {
     /// Fetches blocks and holds them until the read is dropped.
     pub async fn fetch(&mut self, missing: MissingBlocks) -> Result<(), EngineError> {
-        let blocks = self.next_blocks;
-        self.next_blocks = (blocks * 4).min(FETCHED_BLOCKS_MAX);
         let mut missing = missing.0;
-        missing.sort_by_key(|block| (block.table.id(), block.target.offset));
-        missing.dedup_by_key(|block| (block.table.id(), block.target.offset));
+        missing.sort_by_key(MissingBlock::key);
+        missing.dedup_by_key(|block| block.key());
+        let next_blocks = self.next_blocks;
+        self.next_blocks = next_blocks.after(&missing);
         let shard = self.shard;
         let cache: &BlockCache = &shard.block_cache;
         let fetches = missing.into_iter().map(|block| async move {
-            let table = block.table.id();
             let is_long = block.reading.pattern == ReadPattern::LongRange;
-            let blocks = if is_long { FETCHED_BLOCKS_MAX } else { blocks };
-            Ok::<_, TableError>((table, is_long, shard.fetch_block(block, blocks).await?))
+            let count = next_blocks.of(&block);
+            Ok::<_, TableError>((is_long, shard.fetch_block(block, count).await?))
         });
         let fetched = try_join_all(fetches).await?;
-        for (table, is_long, blocks) in fetched {
-            for (offset, data) in blocks.iter() {
+        for (is_long, blocks) in fetched {
+            for (key, data) in blocks.iter() {
                 if !is_long {
-                    cache.insert(table, *offset, Rc::clone(data));
+                    cache.insert(*key, data.clone());
                 }
-                cache.pin(table, *offset, data);
-                self.held.push((table, *offset));
+                cache.pin(*key, data);
+                self.held.push(*key);
                 self.held_bytes += data.len();
             }
         }
@@ -174,8 +205,8 @@ impl ColdRead<'_> {
     }
 
     fn release(&mut self) {
-        for (table, offset) in self.held.drain(..) {
-            self.shard.block_cache.unpin(table, offset);
+        for key in self.held.drain(..) {
+            self.shard.block_cache.unpin(key);
         }
         self.held_bytes = 0;
     }

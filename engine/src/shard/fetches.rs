@@ -5,13 +5,12 @@ use std::rc::Rc;
 use futures::future::{LocalBoxFuture, Shared};
 use hashbrown::HashMap;
 
-use crate::table::{BlockData, TableError};
+use crate::table::{BlockData, BlockKey, TableError};
 
-/// Blocks with their offsets.
-pub(super) type Blocks = Rc<[(u64, BlockData)]>;
+pub(super) type Blocks = Rc<[(BlockKey, BlockData)]>;
 
 /// A fetch that several reads may wait for.
 pub(super) type Fetch = Shared<LocalBoxFuture<'static, Result<Blocks, TableError>>>;
 
-/// By table and offset of the block that was missing.
-pub(super) type Fetches = HashMap<(u64, u64), Fetch>;
+/// By the block that was missing.
+pub(super) type Fetches = HashMap<BlockKey, Fetch>;

@@ -162,9 +162,9 @@ impl BatchReader<'_> {
             now_seconds,
             budget: Budget { bytes: self.bytes_left, tombstones: self.tombstones_left },
         };
-        let head = self.request.head.filter(|head| head.is_short());
-        let mut scan = match (head, columns.as_deref()) {
-            (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
+        let head_rows = self.request.head.and_then(PartitionHead::short_rows);
+        let mut scan = match (head_rows, columns.as_deref()) {
+            (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
             (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
             (None, None) => context.shard.scan(&request)?,
         };

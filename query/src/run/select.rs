@@ -58,13 +58,14 @@ pub enum PartitionHead {
 }
 
 impl PartitionHead {
-    /// Whether so few rows are wanted that most partitions begin and end their part in one block.
-    pub fn is_short(self) -> bool {
-        const SHORT_ROWS: u64 = 16;
-        match self {
-            Self::OneRow => true,
-            Self::RegularRows(rows) => rows <= SHORT_ROWS,
-        }
+    /// The number of rows, if so few are wanted that most partitions begin and end their part in one block.
+    pub fn short_rows(self) -> Option<u8> {
+        const SHORT_ROWS: u8 = 17;
+        let rows = match self {
+            Self::OneRow => 1,
+            Self::RegularRows(rows) => rows.checked_add(1)?,
+        };
+        u8::try_from(rows).ok().filter(|rows| *rows <= SHORT_ROWS)
     }
 }
 

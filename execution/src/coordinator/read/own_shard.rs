@@ -6,7 +6,7 @@ use helenus_engine::shard::Attempt;
 use helenus_engine::{Lookup, RowRequest};
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::run::select::{Flow, SelectRun};
+use helenus_query::run::select::{Flow, PartitionHead, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
 use crate::coordinator::key_ranges::KeyRange;
@@ -107,9 +107,9 @@ pub fn read_local(
         now_seconds,
         budget: whole,
     };
-    let head = run.partition_head().filter(|head| head.is_short());
-    let mut scan = match (head, run.simple_columns()) {
-        (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
+    let head_rows = run.partition_head().and_then(PartitionHead::short_rows);
+    let mut scan = match (head_rows, run.simple_columns()) {
+        (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,
     };
