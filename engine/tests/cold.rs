@@ -12,7 +12,7 @@ use std::rc::Rc;
 use helenus_engine::io::{Disk, ManualClock, SimulatedDisk, SplitMix64};
 use helenus_engine::key::{self, full_key};
 use helenus_engine::read::ScanRequest;
-use helenus_engine::shard::Attempt;
+use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{EngineError, Shard, Step, TableOptions, TableWriterOptions};
 use support::model::VisibleRow;
 use support::random_operations::Generator;
@@ -177,7 +177,9 @@ async fn read_heads(
     let mut rows: Vec<VisibleRow> = Vec::new();
     let mut of_partition = 0;
     loop {
-        let page_end = rows.len() + 1 + random.below(4) as usize;
+        // Long pages read ahead.
+        let page_rows = if random.chance(1, 2) { 4 } else { 1_000 };
+        let page_end = rows.len() + 1 + random.below(page_rows) as usize;
         // Fewer than are read too.
         let rows_expected = 1 + random.below(limit as u64) as u8;
         let mut cold = shard.cold_read();
@@ -210,7 +212,9 @@ async fn read_heads(
             match shard.attempt(read).unwrap() {
                 Attempt::Done(is_end) => break is_end,
                 Attempt::Missing(missing) => {
-                    cold.fetch_ahead(missing, rows.len() > before).await.unwrap();
+                    let (rows, rows_max) = (rows.len(), page_end);
+                    let progress = ReadProgress { has_moved: rows > before, rows, rows_max };
+                    cold.fetch_ahead(missing, progress).await.unwrap();
                 }
             }
         };

@@ -3,16 +3,19 @@
 //! 1. A read is attempted without the disk ([`Shard::attempt`]). If all its blocks are in the cache, that is all.
 //! 2. Otherwise it ends at the first block that is missing in each source, and everything it did is discarded.
 //! 3. The missing blocks are fetched beside other requests of the shard, with more and more of the following ones each time, and are
-//!    held. Then the read is attempted again.
+//!    held. Then the read is attempted again. Behind the blocks of a long read, the disk reads the next ones meanwhile.
 //!
 //! So a read sees one state of its table, that of its last attempt, however many blocks came from the disk. Invariant: the repeated read
 //! finds what was fetched for it, so each attempt gets further than the one before; the number of attempts is at most that of the
 //! blocks of the read.
 
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use futures::FutureExt;
 use futures::future::try_join_all;
 
-use super::fetches::Blocks;
+use super::fetches::Fetch;
 use super::state::Shard;
 use crate::error::EngineError;
 use crate::table::{BlockCache, BlockKey, BlockPart, MissingBlock, ReadPattern, TableError};
@@ -22,6 +25,12 @@ use crate::table::{BlockCache, BlockKey, BlockPart, MissingBlock, ReadPattern, T
 const FETCHED_BLOCKS_MAX: usize = 64;
 /// The most bytes of the file that one fetch reads, unless its first block alone is larger.
 const FETCHED_BYTES_MAX: u64 = 1 << 20;
+
+/// How many blocks the disk reads behind those of a fetch that has read the most. Fewer than that: when the read comes there, they are
+/// unpacked at once, and what was read shall still be in the processor's caches.
+const AHEAD_BLOCKS: usize = 32;
+/// The most sources whose blocks are read ahead at a time.
+const AHEAD_SOURCES_MAX: usize = 8;
 
 /// The most bytes of blocks that are held for a read that goes on where it stopped.
 const HELD_BYTES_MAX: usize = 16 << 20;
@@ -42,6 +51,20 @@ pub struct ColdRead<'s> {
     next_blocks: NextBlocks,
     held: Vec<BlockKey>,
     held_bytes: usize,
+    /// Fetches that nothing waits for yet, the oldest first.
+    ahead: VecDeque<JoinedFetch<'s>>,
+    /// The rows that the read had at the last fetch from each table file.
+    rows_at_fetch: Vec<(u64, usize)>,
+}
+
+/// How far a read has come that goes on where it stopped.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadProgress {
+    /// Whether it has got any further since the last fetch.
+    pub has_moved: bool,
+    /// The rows that it has, and the number with which it ends.
+    pub rows: usize,
+    pub rows_max: usize,
 }
 
 /// How many blocks the next fetch for a missing block reads: of the heads of blocks and of whole blocks, because few whole ones are
@@ -93,7 +116,14 @@ impl Shard {
 
     /// Begins a read that [`Shard::attempt`] could not finish.
     pub fn cold_read(&self) -> ColdRead<'_> {
-        ColdRead { shard: self, next_blocks: NextBlocks::default(), held: Vec::new(), held_bytes: 0 }
+        ColdRead {
+            shard: self,
+            next_blocks: NextBlocks::default(),
+            held: Vec::new(),
+            held_bytes: 0,
+            ahead: VecDeque::new(),
+            rows_at_fetch: Vec::new(),
+        }
     }
 
     /// Fetches all blocks that a read needs and holds them as long as the result lives. For work that reads and writes in one turn.
@@ -130,56 +160,61 @@ impl Shard {
         }
     }
 
-    /// Reads the blocks of one run, or joins another read that does so.
-    async fn fetch_block(&self, missing: MissingBlock, blocks: usize) -> Result<Blocks, TableError> {
+    /// A fetch of the blocks of one run, which another read may have begun.
+    fn fetch_block(&self, missing: MissingBlock, blocks: usize) -> JoinedFetch<'_> {
         let key = missing.key();
-        let fetch = {
-            let mut fetches = self.fetches.borrow_mut();
-            let fetch = fetches.entry(key).or_insert_with(|| {
-                let fetch = async move {
-                    let fetched = missing.table.fetch(&missing, blocks, FETCHED_BYTES_MAX).await;
-                    fetched.map(Blocks::from)
-                };
-                fetch.boxed_local().shared()
-            });
-            fetch.clone()
-        };
-        // Also when the read is given up: a fetch that no read waits for would keep its file.
-        let _end = EndOfFetch { shard: self, key };
-        fetch.await
+        let mut fetches = self.fetches.borrow_mut();
+        let fetch = fetches.entry(key).or_insert_with(|| {
+            let fetch = async move {
+                let fetched = missing.table.fetch(&missing, blocks, FETCHED_BYTES_MAX).await;
+                fetched.map(Rc::new)
+            };
+            fetch.boxed_local().shared()
+        });
+        JoinedFetch { shard: self, key, fetch: fetch.clone() }
     }
 }
 
-/// Ends a fetch for reads that have not joined it yet.
-struct EndOfFetch<'s> {
+/// A fetch that a read waits for or will wait for. When it is dropped, further reads cannot join: a fetch that no read waits for would
+/// keep its file.
+struct JoinedFetch<'s> {
     shard: &'s Shard,
     key: BlockKey,
+    fetch: Fetch,
 }
 
-impl Drop for EndOfFetch<'_> {
+impl Drop for JoinedFetch<'_> {
     fn drop(&mut self) {
         self.shard.fetches.borrow_mut().remove(&self.key);
     }
 }
 
-impl ColdRead<'_> {
+impl<'s> ColdRead<'s> {
     /// Fetches blocks and holds them until the read is dropped.
     pub async fn fetch(&mut self, missing: MissingBlocks) -> Result<(), EngineError> {
+        self.fetch_runs(missing, None).await
+    }
+
+    async fn fetch_runs(
+        &mut self,
+        missing: MissingBlocks,
+        progress: Option<ReadProgress>,
+    ) -> Result<(), EngineError> {
         let mut missing = missing.0;
         missing.sort_by_key(MissingBlock::key);
         missing.dedup_by_key(|block| block.key());
         let next_blocks = self.next_blocks;
         self.next_blocks = next_blocks.after(&missing);
-        let shard = self.shard;
-        let cache: &BlockCache = &shard.block_cache;
-        let fetches = missing.into_iter().map(|block| async move {
-            let is_long = block.reading.pattern == ReadPattern::LongRange;
+        let cache: &BlockCache = &self.shard.block_cache;
+        let fetches = missing.into_iter().map(|block| {
             let count = next_blocks.of(&block);
-            Ok::<_, TableError>((is_long, shard.fetch_block(block, count).await?))
+            let joined = self.begun(&block).unwrap_or_else(|| self.shard.fetch_block(block.clone(), count));
+            async move { Ok::<_, TableError>((block, count, joined.fetch.clone().await?)) }
         });
-        let fetched = try_join_all(fetches).await?;
-        for (is_long, blocks) in fetched {
-            for (key, data) in blocks.iter() {
+        let fetches: Vec<_> = fetches.collect();
+        for (block, count, fetched) in try_join_all(fetches).await? {
+            let is_long = block.reading.pattern == ReadPattern::LongRange;
+            for (key, data) in &fetched.blocks {
                 if !is_long {
                     cache.insert(*key, data.clone());
                 }
@@ -187,21 +222,63 @@ impl ColdRead<'_> {
                 self.held.push(*key);
                 self.held_bytes += data.len();
             }
+            let comes_behind = progress.is_some_and(|progress| self.comes_behind(&block, progress));
+            if let Some((place, target)) = fetched.next
+                && comes_behind
+                && count == FETCHED_BLOCKS_MAX
+            {
+                self.begin(MissingBlock { place, target, ..block });
+            }
         }
         Ok(())
     }
 
-    /// As [`ColdRead::fetch`], for a read that goes on where it stopped instead of beginning again. If it `has_progressed` since the last
+    /// Whether a read is likely to need the blocks behind those of this fetch: before it ends it gets as much further as it has since
+    /// the last fetch from the same file.
+    fn comes_behind(&mut self, missing: &MissingBlock, progress: ReadProgress) -> bool {
+        let table = missing.table.id();
+        let ReadProgress { rows, rows_max, .. } = progress;
+        let Some((_, before)) = self.rows_at_fetch.iter_mut().find(|(of, _)| *of == table) else {
+            self.rows_at_fetch.push((table, rows));
+            return false;
+        };
+        let gained = rows.saturating_sub(std::mem::replace(before, rows));
+        rows.saturating_add(gained) < rows_max
+    }
+
+    /// Takes the fetch that has begun for a block.
+    fn begun(&mut self, missing: &MissingBlock) -> Option<JoinedFetch<'s>> {
+        let key = missing.key();
+        let index = self.ahead.iter().position(|joined| joined.key == key)?;
+        self.ahead.remove(index)
+    }
+
+    /// Begins to fetch a block that is likely to be missing next, and those behind it.
+    fn begin(&mut self, missing: MissingBlock) {
+        if self.shard.block_cache.has(&missing) || self.ahead.iter().any(|joined| joined.key == missing.key())
+        {
+            return;
+        }
+        if self.ahead.len() >= AHEAD_SOURCES_MAX {
+            self.ahead.pop_front();
+        }
+        let joined = self.shard.fetch_block(missing, AHEAD_BLOCKS);
+        // The first poll sends the read to the disk. What comes of it is for the read that misses the block.
+        let _ = joined.fetch.clone().now_or_never();
+        self.ahead.push_back(joined);
+    }
+
+    /// As [`ColdRead::fetch`], for a read that goes on where it stopped instead of beginning again. If it has moved since the last
     /// fetch, blocks are given up when too much is held: the read needs few of them again.
     pub async fn fetch_ahead(
         &mut self,
         missing: MissingBlocks,
-        has_progressed: bool,
+        progress: ReadProgress,
     ) -> Result<(), EngineError> {
-        if has_progressed && self.held_bytes > HELD_BYTES_MAX {
+        if progress.has_moved && self.held_bytes > HELD_BYTES_MAX {
             self.release();
         }
-        self.fetch(missing).await
+        self.fetch_runs(missing, Some(progress)).await
     }
 
     fn release(&mut self) {

@@ -5,12 +5,10 @@ use std::rc::Rc;
 use futures::future::{LocalBoxFuture, Shared};
 use hashbrown::HashMap;
 
-use crate::table::{BlockData, BlockKey, TableError};
-
-pub(super) type Blocks = Rc<[(BlockKey, BlockData)]>;
+use crate::table::{BlockKey, FetchedBlocks, TableError};
 
 /// A fetch that several reads may wait for.
-pub(super) type Fetch = Shared<LocalBoxFuture<'static, Result<Blocks, TableError>>>;
+pub(super) type Fetch = Shared<LocalBoxFuture<'static, Result<Rc<FetchedBlocks>, TableError>>>;
 
 /// By the block that was missing.
 pub(super) type Fetches = HashMap<BlockKey, Fetch>;

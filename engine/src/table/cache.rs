@@ -60,14 +60,24 @@ pub trait BlockSource {
     fn id(&self) -> u64;
 
     /// Reads a missing block, and up to `count - 1` that its read will need next, without holding up the thread. Together they are
-    /// at most `bytes_max` large in the file, unless the first alone is larger.
+    /// at most `bytes_max` large in the file, unless the first alone is larger. The read begins with the first poll.
     fn fetch<'a>(
         &'a self,
         missing: &'a MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> LocalBoxFuture<'a, Result<Vec<(BlockKey, BlockData)>, TableError>>;
+    ) -> LocalBoxFuture<'a, Result<FetchedBlocks, TableError>>;
 }
+
+/// Blocks that were read for one that was missing.
+pub struct FetchedBlocks {
+    pub blocks: Vec<(BlockKey, BlockData)>,
+    /// The block that the read needs behind them.
+    pub next: Option<PlacedBlock>,
+}
+
+/// A block and its place in the index.
+pub type PlacedBlock = (BlockPosition, BlockHandle);
 
 /// A block that a read needed and that was not in the cache.
 #[derive(Clone)]
@@ -246,6 +256,13 @@ impl BlockCache {
     #[cold]
     fn pinned(&self, key: BlockKey) -> Option<BlockData> {
         self.pinned.borrow().get(&key).map(|(data, _)| data.clone())
+    }
+
+    /// Whether a part of a block, or the whole of it, is here.
+    pub fn has(&self, missing: &MissingBlock) -> bool {
+        let whole = BlockKey::new(missing.table.id(), missing.target.offset, BlockPart::Whole);
+        let state = self.state.borrow();
+        [missing.key(), whole].iter().any(|key| state.by_key.contains_key(key))
     }
 
     /// A part of a block, or the whole of it.

@@ -29,12 +29,11 @@ mod verify;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
-pub(crate) use cache::{BlockCache, BlockKey, BlockPart, MissingBlock, ReadPattern};
+pub(crate) use cache::{BlockCache, BlockKey, BlockPart, FetchedBlocks, MissingBlock, ReadPattern};
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;
 pub use filter::{Filter, KeyHash, build as build_filter};
-pub(crate) use heads::BlockData;
 pub use packing::unpack as unpack_block;
 pub(crate) use range_tombstone_cursor::RangeTombstoneCursor;
 pub use reader::{TableReader, TableRow};

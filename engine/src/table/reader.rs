@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 
 use super::block::{BlockView, SearchResult};
 use super::cache::{
-    BlockCache, BlockKey, BlockPart, BlockReading, BlockSource, Direction, MissingBlock, ReadPattern,
+    BlockCache, BlockKey, BlockPart, BlockReading, BlockSource, Direction, FetchedBlocks, MissingBlock,
+    PlacedBlock, ReadPattern,
 };
 use super::error::TableError;
 use super::filter::{Filter, KeyHash};
@@ -399,31 +400,32 @@ impl TableReader {
     }
 
     /// The block at `place` and up to `count - 1` blocks that the read needs next, together at most `bytes_max`, unless the first
-    /// alone is larger. In the order of the file.
+    /// alone is larger. In the order of the file. Also the block that comes behind them.
     fn run_of_blocks(
         &self,
         missing: &MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> Result<Vec<BlockHandle>, TableError> {
+    ) -> Result<(Vec<BlockHandle>, Option<PlacedBlock>), TableError> {
         self.check_place(missing.target)?;
         let mut run = vec![missing.target];
         let mut place = missing.place;
         let mut bytes = u64::from(missing.target.length);
-        while run.len() < count {
-            let Some((next_place, target)) = self.block_ahead(place, missing.reading)? else { break };
+        let next = loop {
+            let next = self.block_ahead(place, missing.reading)?;
+            let Some((next_place, target)) = next else { break None };
             self.check_place(target)?;
             bytes += u64::from(target.length);
-            if bytes > bytes_max {
-                break;
+            if run.len() >= count || bytes > bytes_max {
+                break next;
             }
             run.push(target);
             place = next_place;
-        }
+        };
         if missing.reading.direction == Direction::Backwards {
             run.reverse();
         }
-        Ok(run)
+        Ok((run, next))
     }
 
     /// Reads the run of a missing block. Blocks ahead that cannot be read are left out: the read may not need them.
@@ -432,11 +434,11 @@ impl TableReader {
         missing: &MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> Result<Vec<(BlockKey, BlockData)>, TableError> {
-        let mut run = self.run_of_blocks(missing, count, bytes_max)?;
+    ) -> Result<FetchedBlocks, TableError> {
+        let (mut run, mut next) = self.run_of_blocks(missing, count, bytes_max)?;
         let read = match self.read_run(&run).await {
             Err(_) if run.len() > 1 => {
-                run = vec![missing.target];
+                (run, next) = (vec![missing.target], None);
                 self.read_run(&run).await?
             }
             read => read?,
@@ -458,7 +460,7 @@ impl TableReader {
                 }
             }
         }
-        Ok(blocks)
+        Ok(FetchedBlocks { blocks, next })
     }
 
     /// Reads blocks as they are stored, adjacent ones in one piece. Returns the offset and the bytes of each piece.
@@ -485,7 +487,7 @@ impl BlockSource for TableReader {
         missing: &'a MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> LocalBoxFuture<'a, Result<Vec<(BlockKey, BlockData)>, TableError>> {
+    ) -> LocalBoxFuture<'a, Result<FetchedBlocks, TableError>> {
         Box::pin(self.fetch_run(missing, count, bytes_max))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use helenus_engine::key::{KeyRef, PARTITION_END, STATIC_POSITION};
 use helenus_engine::read::{Budget, RowView, Scan, ScanRequest, Step};
-use helenus_engine::shard::Attempt;
+use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{RowRef, TableId, transcode};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
@@ -29,6 +29,8 @@ pub struct RowBatchRequest {
     pub max_tombstones: u64,
     /// The columns whose values are needed, ordered by id, see [`helenus_engine::Shard::scan_columns`]; `None`: all.
     pub columns: Option<Vec<u32>>,
+    /// Rows are sent empty.
+    pub keys_only: bool,
     /// The rows of each partition that are read; `None`: all.
     pub head: Option<PartitionHead>,
     /// The request whose [`RowFilters`] regular rows must pass; `None`: all are wanted.
@@ -128,9 +130,13 @@ pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) ->
         match context.shard.attempt(|| reader.read(context))? {
             Attempt::Done(()) => return Ok(reader.batch),
             Attempt::Missing(missing) => {
-                let has_progressed = reader.rows_read > rows_before;
+                let progress = ReadProgress {
+                    has_moved: reader.rows_read > rows_before,
+                    rows: reader.batch.ends.len(),
+                    rows_max: reader.request.max_rows,
+                };
                 let cold = cold.get_or_insert_with(|| context.shard.cold_read());
-                cold.fetch_ahead(missing, has_progressed).await?;
+                cold.fetch_ahead(missing, progress).await?;
             }
         }
     }
@@ -182,7 +188,8 @@ impl BatchReader<'_> {
                 Step::Row(view) => {
                     self.rows_read += 1;
                     if self.is_wanted(&view)? {
-                        self.batch.push(view.key, view.row)?;
+                        let row = if self.request.keys_only { RowRef::new(&[], 0) } else { view.row };
+                        self.batch.push(view.key, row)?;
                     }
                     let is_partition_done = self.pass(&view);
                     *used = scan.used();

@@ -2,7 +2,7 @@
 
 use helenus_engine::key;
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
-use helenus_engine::shard::Attempt;
+use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{Lookup, RowRequest};
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
@@ -27,6 +27,7 @@ pub async fn read_local_cold(
 ) -> Result<RangeEnd> {
     let mut cold = context.shard.cold_read();
     let mut budget = turn_budget(context);
+    let rows_max = run.wanted_rows();
     loop {
         let mut rest = range.clone();
         let attempt = context.shard.attempt(|| {
@@ -50,8 +51,12 @@ pub async fn read_local_cold(
         match attempt? {
             Attempt::Done(end) => return Ok(end),
             Attempt::Missing(missing) => {
-                let has_progressed = rest.start != range.start || rest.end != range.end;
-                cold.fetch_ahead(missing, has_progressed).await?;
+                let progress = ReadProgress {
+                    has_moved: rest.start != range.start || rest.end != range.end,
+                    rows: rows_max.saturating_sub(run.wanted_rows()),
+                    rows_max,
+                };
+                cold.fetch_ahead(missing, progress).await?;
             }
         }
         range = rest;
