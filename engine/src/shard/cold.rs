@@ -220,7 +220,7 @@ impl<'s> ColdRead<'s> {
                 }
                 cache.pin(*key, data);
                 self.held.push(*key);
-                self.held_bytes += data.len();
+                self.held_bytes += data.weight_bytes();
             }
             let comes_behind = progress.is_some_and(|progress| self.comes_behind(&block, progress));
             if let Some((place, target)) = fetched.next

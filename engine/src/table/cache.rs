@@ -18,12 +18,6 @@ use super::error::TableError;
 use super::heads::BlockData;
 use super::index::{BlockHandle, BlockPosition};
 
-fn weight_bytes(data: &BlockData) -> usize {
-    // The memory of map and clock counts as well. Otherwise small blocks would hardly count.
-    const OVERHEAD_BYTES: usize = 128;
-    data.len() + OVERHEAD_BYTES
-}
-
 /// The rows of a block that are unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockPart {
@@ -291,7 +285,7 @@ impl BlockCache {
     }
 
     pub fn insert(&self, key: BlockKey, data: BlockData) {
-        let weight = weight_bytes(&data);
+        let weight = data.weight_bytes();
         let capacity = self.capacity_bytes.get();
         if weight > capacity {
             return;
@@ -342,7 +336,7 @@ impl BlockCache {
 impl CacheState {
     fn remove(&mut self, key: BlockKey) {
         if let Some(slot) = self.by_key.remove(&key) {
-            self.used_bytes -= weight_bytes(&slot.data);
+            self.used_bytes -= slot.data.weight_bytes();
             if let Some(mark) = self.clock.get_mut(slot.place) {
                 *mark = None;
             }

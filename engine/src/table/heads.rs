@@ -33,6 +33,12 @@ impl BlockData {
         Self { bytes: body.into(), body_bytes: body.len() }
     }
 
+    /// What it counts in a cache. The memory of map and clock counts as well: otherwise small blocks would hardly count.
+    pub fn weight_bytes(&self) -> usize {
+        const OVERHEAD_BYTES: usize = 128;
+        self.bytes.len() + OVERHEAD_BYTES
+    }
+
     #[inline]
     pub fn body(&self) -> &[u8] {
         self.bytes.get(..self.body_bytes).unwrap_or_default()
