@@ -213,7 +213,9 @@ async fn read_heads(
                 Attempt::Done(is_end) => break is_end,
                 Attempt::Missing(missing) => {
                     let (rows, rows_max) = (rows.len(), page_end);
-                    let progress = ReadProgress { has_moved: rows > before, rows, rows_max };
+                    let (bytes, bytes_max) = (0, u64::MAX);
+                    let progress =
+                        ReadProgress { has_moved: rows > before, rows, rows_max, bytes, bytes_max };
                     cold.fetch_ahead(missing, progress).await.unwrap();
                 }
             }

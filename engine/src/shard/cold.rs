@@ -53,8 +53,8 @@ pub struct ColdRead<'s> {
     held_bytes: usize,
     /// Fetches that nothing waits for yet, the oldest first.
     ahead: VecDeque<JoinedFetch<'s>>,
-    /// The rows that the read had at the last fetch from each table file.
-    rows_at_fetch: Vec<(u64, usize)>,
+    /// How far the read had come at the last fetch from each table file.
+    progress_at_fetch: Vec<(u64, ReadProgress)>,
 }
 
 /// How far a read has come that goes on where it stopped.
@@ -65,6 +65,19 @@ pub struct ReadProgress {
     /// The rows that it has, and the number with which it ends.
     pub rows: usize,
     pub rows_max: usize,
+    /// The bytes that it has used of its budget, and all of that: it ends as well when they are used.
+    pub bytes: u64,
+    pub bytes_max: u64,
+}
+
+impl ReadProgress {
+    /// Whether the read gets as much further before it ends as it has since `before`.
+    fn goes_on_as_far(&self, before: &Self) -> bool {
+        let rows_gained = self.rows.saturating_sub(before.rows);
+        let bytes_gained = self.bytes.saturating_sub(before.bytes);
+        self.rows.saturating_add(rows_gained) < self.rows_max
+            && self.bytes.saturating_add(bytes_gained) < self.bytes_max
+    }
 }
 
 /// How many blocks the next fetch for a missing block reads: of the heads of blocks and of whole blocks, because few whole ones are
@@ -122,7 +135,7 @@ impl Shard {
             held: Vec::new(),
             held_bytes: 0,
             ahead: VecDeque::new(),
-            rows_at_fetch: Vec::new(),
+            progress_at_fetch: Vec::new(),
         }
     }
 
@@ -237,13 +250,11 @@ impl<'s> ColdRead<'s> {
     /// the last fetch from the same file.
     fn comes_behind(&mut self, missing: &MissingBlock, progress: ReadProgress) -> bool {
         let table = missing.table.id();
-        let ReadProgress { rows, rows_max, .. } = progress;
-        let Some((_, before)) = self.rows_at_fetch.iter_mut().find(|(of, _)| *of == table) else {
-            self.rows_at_fetch.push((table, rows));
+        let Some((_, before)) = self.progress_at_fetch.iter_mut().find(|(of, _)| *of == table) else {
+            self.progress_at_fetch.push((table, progress));
             return false;
         };
-        let gained = rows.saturating_sub(std::mem::replace(before, rows));
-        rows.saturating_add(gained) < rows_max
+        progress.goes_on_as_far(&std::mem::replace(before, progress))
     }
 
     /// Takes the fetch that has begun for a block.
@@ -292,5 +303,23 @@ impl<'s> ColdRead<'s> {
 impl Drop for ColdRead<'_> {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_behind_are_wanted_while_neither_the_rows_nor_the_bytes_end_before_them() {
+        let at = |rows, bytes| ReadProgress { has_moved: true, rows, rows_max: 100, bytes, bytes_max: 1_000 };
+        assert!(at(40, 400).goes_on_as_far(&at(0, 0)));
+        assert!(!at(50, 400).goes_on_as_far(&at(0, 0)));
+        assert!(!at(40, 500).goes_on_as_far(&at(0, 0)));
+        assert!(at(50, 500).goes_on_as_far(&at(30, 300)));
+        // A read of any number of rows ends with its bytes alone.
+        let unlimited = |bytes| ReadProgress { rows_max: usize::MAX, ..at(0, bytes) };
+        assert!(unlimited(400).goes_on_as_far(&unlimited(0)));
+        assert!(!unlimited(900).goes_on_as_far(&unlimited(0)));
     }
 }

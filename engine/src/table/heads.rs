@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A read that skips from partition to partition needs the first rows of each, and restoring the others would be most of its work. The
-//! body of heads has the rows that are kept; a gap is the offset in its keys at which rows are left out.
+//! body of heads has the rows that are kept; a gap is the offset in its keys at which rows are left out. Gaps ascend strictly.
 //!
 //! Invariants:
 //! * The rows that are left out at a gap are of the partition of the row before it.
@@ -16,7 +16,7 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::block::BlockBuilder;
+use super::block::{BlockBuilder, RESTART_INTERVAL};
 use crate::key;
 
 /// A verified, unpacked block or the heads of it. The bytes are stored next to the reference counts, which costs one copy. It saves
@@ -53,12 +53,8 @@ impl BlockData {
     /// Whether rows are left out before the entry at this offset in the keys.
     #[inline]
     pub fn has_gap_at(&self, key_offset: usize) -> bool {
-        !self.is_whole() && self.gaps().any(|gap| gap == key_offset)
-    }
-
-    fn gaps(&self) -> impl Iterator<Item = usize> {
         let (gaps, _) = self.bytes.get(self.body_bytes..).unwrap_or_default().as_chunks::<4>();
-        gaps.iter().map(|gap| u32::from_le_bytes(*gap) as usize)
+        gaps.binary_search_by_key(&key_offset, |gap| u32::from_le_bytes(*gap) as usize).is_ok()
     }
 }
 
@@ -96,6 +92,8 @@ pub(super) struct HeadsBuilder {
     rows_seen: u8,
     gaps: Vec<u8>,
     last_gap: Option<usize>,
+    /// Bytes of all keys that were kept, with what each shares with the one before.
+    expanded_key_bytes: usize,
 }
 
 impl HeadsBuilder {
@@ -110,6 +108,7 @@ impl HeadsBuilder {
             rows_seen: 0,
             gaps: Vec::new(),
             last_gap: None,
+            expanded_key_bytes: 0,
         }
     }
 
@@ -156,8 +155,19 @@ impl HeadsBuilder {
 
     /// Ends the row of the current entry.
     pub fn end_row(&mut self) {
+        self.expanded_key_bytes += self.key.len();
         let row = self.block.end_row(&self.key);
         self.rows_seen = self.rows_seen.saturating_add(u8::from(row.is_plain() && !row.is_empty()));
+    }
+
+    /// Whether the heads take more memory or work than the whole block with a body of `body_length` bytes. A block whose keys are
+    /// long may take a little more: restarts fall on other entries. Hostile bytes may take any multiple: each entry may share a long
+    /// key.
+    #[inline]
+    pub fn exceeds(&self, body_length: usize) -> bool {
+        // In a block that a builder wrote, a key is no longer than what was stored since the last restart.
+        self.block.size_bytes() > body_length
+            || self.expanded_key_bytes > body_length.saturating_mul(RESTART_INTERVAL)
     }
 
     /// The heads of a block with this base timestamp.

@@ -333,7 +333,8 @@ impl LazyShape<'_> {
     }
 }
 
-/// As [`unpack`], with the first rows of each partition alone: at least `rows` of them that every reader sees.
+/// As [`unpack`], with the first rows of each partition alone: at least `rows` of them that every reader sees. All rows if the heads
+/// would take more memory than those.
 pub fn unpack_heads(packed: &[u8], rows: u8) -> Result<BlockData, DecodeError> {
     unpack_heads_of(packed, rows).ok_or(MALFORMED)
 }
@@ -343,12 +344,15 @@ fn unpack_heads_of(packed: &[u8], rows: u8) -> Option<BlockData> {
     let (body_length, base) = take_header(&mut rest)?;
     let mut heads = HeadsBuilder::new(rows);
     let mut shape = LazyShape::default();
+    // Of all rows, also those that are left out.
+    let mut row_bytes = 0_usize;
     while !rest.is_empty() {
         let PackedKey { shared, suffix, mode, .. } = take_key(&mut rest, heads.key_length())?;
         let is_in_head = heads.move_to(shared, suffix)?;
         if mode == AS_IS {
             let length = usize::try_from(take_number(&mut rest)?).ok()?;
             let row = take(&mut rest, length)?;
+            row_bytes = row_bytes.checked_add(length).filter(|bytes| *bytes <= body_length)?;
             if is_in_head {
                 heads.rows().extend_from_slice(row);
             }
@@ -363,17 +367,19 @@ fn unpack_heads_of(packed: &[u8], rows: u8) -> Option<BlockData> {
             if mode == SAME_SHAPE {
                 shape.read_lengths(&mut rest)?;
             }
+            // A row without values takes no bytes of the input, and work nonetheless.
+            let length = shape.fixed_bytes + numbers.len();
+            row_bytes = row_bytes.checked_add(length).filter(|bytes| *bytes <= body_length)?;
             let mut values = take(&mut rest, shape.value_bytes)?;
             if is_in_head {
-                let rows = heads.rows();
-                if rows.len() + shape.fixed_bytes + numbers.len() > body_length {
-                    return None;
-                }
-                shape.splitter.shape.put_row(numbers, &mut values, rows)?;
+                shape.splitter.shape.put_row(numbers, &mut values, heads.rows())?;
             }
         }
         if is_in_head {
             heads.end_row();
+            if heads.exceeds(body_length) {
+                return unpack_body(packed).map(|body| BlockData::whole(&body));
+            }
         }
     }
     Some(heads.finish(i64::from_le_bytes(base)))
@@ -531,6 +537,60 @@ mod tests {
         let mut packed = Vec::new();
         assert!(builder.finish(|body| pack(body, &mut packed)));
         assert!(packed.len() < 100 * 204, "{}", packed.len());
+    }
+
+    /// A packed block with a body of this length and these entries: what each shares, its key suffix, and its row with the mode.
+    fn packed_of(body_length: usize, entries: &[(usize, &[u8], u64, &[u8])]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        put_unsigned(&mut packed, body_length as u64);
+        packed.extend_from_slice(&[0; 8]);
+        for (shared, suffix, mode, row) in entries {
+            put_unsigned(&mut packed, (*shared as u64) << 3 | mode);
+            put_unsigned(&mut packed, suffix.len() as u64);
+            packed.extend_from_slice(suffix);
+            if *mode == AS_IS {
+                put_unsigned(&mut packed, row.len() as u64);
+            }
+            packed.extend_from_slice(row);
+        }
+        packed
+    }
+
+    #[test]
+    fn heads_of_keys_that_share_a_long_one_take_no_more_memory_than_the_whole_block() {
+        const ENTRIES: usize = 2_000;
+        let long_key = vec![b'k'; 64 << 10];
+        let mut entries: Vec<(usize, &[u8], u64, &[u8])> = vec![(0, &long_key, AS_IS, &[])];
+        entries.extend([(long_key.len(), &b"end"[..], AS_IS, &[][..])].repeat(ENTRIES - 1));
+        // In the body no key is repeated at a restart.
+        let keys_bytes: usize = entries
+            .iter()
+            .map(|(shared, suffix, ..)| {
+                varint_length((*shared as u64) << 1) + varint_length(suffix.len() as u64) + 1 + suffix.len()
+            })
+            .sum();
+        let body_length = keys_bytes + ENTRIES.div_ceil(RESTART_INTERVAL) * 8 + 16;
+        let packed = packed_of(body_length, &entries);
+        let heads = unpack_heads(&packed, 1).unwrap();
+        assert!(heads.is_whole());
+        assert_eq!(heads.body(), unpack(&packed).unwrap());
+        assert!(unpack_heads(&packed_of(1_000, &entries), 1).is_err());
+    }
+
+    #[test]
+    fn rows_that_are_left_out_are_no_longer_than_the_body() {
+        const CELLS: usize = 500;
+        let mut row = vec![0];
+        for _ in 0..CELLS {
+            row.extend_from_slice(&[flags::CELL_NO_VALUE | flags::CELL_SHARES_TIMESTAMP, 1]);
+        }
+        let key = [&[0; 8][..], &[0, 1, b'p', 2, 7]].concat();
+        let mut entries: Vec<(usize, &[u8], u64, &[u8])> = vec![(0, &key, AS_IS, &row)];
+        entries.extend([(key.len(), &[][..], SAME_SHAPE, &[][..])].repeat(999));
+        let row_bytes = row.len() * entries.len();
+        let heads = unpack_heads(&packed_of(row_bytes, &entries), 1).unwrap();
+        assert!(!heads.is_whole() && heads.len() < 2 * row.len());
+        assert!(unpack_heads(&packed_of(row_bytes - 1, &entries), 1).is_err());
     }
 
     #[test]

@@ -400,7 +400,8 @@ impl TableReader {
     }
 
     /// The block at `place` and up to `count - 1` blocks that the read needs next, together at most `bytes_max`, unless the first
-    /// alone is larger. In the order of the file. Also the block that comes behind them.
+    /// alone is larger. In the order of the file. Also the block that comes behind them. The run ends before a block that cannot be
+    /// found: the read may not need it, and meets the damage itself if it does.
     fn run_of_blocks(
         &self,
         missing: &MissingBlock,
@@ -412,9 +413,9 @@ impl TableReader {
         let mut place = missing.place;
         let mut bytes = u64::from(missing.target.length);
         let next = loop {
-            let next = self.block_ahead(place, missing.reading)?;
+            let next = self.block_ahead(place, missing.reading).ok().flatten();
+            let next = next.filter(|(_, target)| self.check_place(*target).is_ok());
             let Some((next_place, target)) = next else { break None };
-            self.check_place(target)?;
             bytes += u64::from(target.length);
             if run.len() >= count || bytes > bytes_max {
                 break next;

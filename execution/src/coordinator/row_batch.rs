@@ -114,8 +114,9 @@ pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) ->
         let bindings = Bindings { values, call: &select.call };
         RowFilters::new(&select.statement.plan, &bindings, request.now_seconds)
     });
+    let bytes_max = request.max_bytes as u64;
     let mut reader = BatchReader {
-        bytes_left: request.max_bytes as u64,
+        bytes_left: bytes_max,
         tombstones_left: request.max_tombstones,
         request,
         filters: filters.transpose()?,
@@ -134,6 +135,8 @@ pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) ->
                     has_moved: reader.rows_read > rows_before,
                     rows: reader.batch.ends.len(),
                     rows_max: reader.request.max_rows,
+                    bytes: bytes_max.saturating_sub(reader.bytes_left),
+                    bytes_max,
                 };
                 let cold = cold.get_or_insert_with(|| context.shard.cold_read());
                 cold.fetch_ahead(missing, progress).await?;

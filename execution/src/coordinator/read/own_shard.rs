@@ -28,6 +28,7 @@ pub async fn read_local_cold(
     let mut cold = context.shard.cold_read();
     let mut budget = turn_budget(context);
     let rows_max = run.wanted_rows();
+    let bytes_max = budget.bytes;
     loop {
         let mut rest = range.clone();
         let attempt = context.shard.attempt(|| {
@@ -55,6 +56,8 @@ pub async fn read_local_cold(
                     has_moved: rest.start != range.start || rest.end != range.end,
                     rows: rows_max.saturating_sub(run.wanted_rows()),
                     rows_max,
+                    bytes: bytes_max.saturating_sub(budget.bytes),
+                    bytes_max,
                 };
                 cold.fetch_ahead(missing, progress).await?;
             }
