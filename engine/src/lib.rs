@@ -34,15 +34,14 @@
 //! | [`compaction`] | choosing files, and merging them |
 //! | [`shard`] | the owner of all of these |
 //! | [`io`] | disk, clock, randomness, threads: everything that comes from outside; a crate of its own |
-//! | `merge` | the k-way merge of scans, compactions and answers of replicas |
+//! | `merge` | the k-way merge of scans, compactions and answers of replicas; in the crate [`io`] |
 //! | `invariant` | what a defect in the engine's own state does |
 //!
-//! A module uses only modules before it in this order: `codec`, `key`, `cell`, `counter`, `row`, `row_writer`, `mutation`,
-//! `merge`, `prefetch`, `commit_log`, `range_tombstone`, `manifest`, `table`, `error`, `reconcile`, `memtable`,
+//! A module uses only modules before it in this order: `key`, `cell`, `counter`, `row`, `row_writer`, `mutation`,
+//! `prefetch`, `commit_log`, `range_tombstone`, `manifest`, `table`, `error`, `reconcile`, `memtable`,
 //! `compaction`, `read`, `shard`. Files within a module have no circles either.
 
 mod cell;
-mod codec;
 pub mod commit_log;
 pub mod compaction;
 pub mod counter;
@@ -50,7 +49,6 @@ pub mod error;
 pub mod key;
 mod manifest;
 mod memtable;
-mod merge;
 pub mod mutation;
 mod prefetch;
 mod range_tombstone;
@@ -61,7 +59,7 @@ mod row_writer;
 pub mod shard;
 pub mod table;
 
-use helenus_io::invariant;
+use helenus_io::{codec, invariant, merge};
 
 pub use helenus_io as io;
 

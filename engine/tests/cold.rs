@@ -12,7 +12,7 @@ use std::rc::Rc;
 use helenus_engine::io::{Disk, ManualClock, SimulatedDisk, SplitMix64};
 use helenus_engine::key::{self, full_key};
 use helenus_engine::read::ScanRequest;
-use helenus_engine::shard::Attempt;
+use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{EngineError, Shard, Step, TableOptions, TableWriterOptions};
 use support::model::VisibleRow;
 use support::random_operations::Generator;
@@ -24,12 +24,16 @@ use support::{
 const CACHES: [usize; 3] = [0, 4 << 10, 64 << 20];
 
 async fn open(disk: &SimulatedDisk, cache_bytes: usize) -> Rc<Shard> {
+    // Many blocks a file.
+    open_with_blocks(disk, cache_bytes, 512).await
+}
+
+async fn open_with_blocks(disk: &SimulatedDisk, cache_bytes: usize, block_bytes: usize) -> Rc<Shard> {
     let clock = Rc::new(ManualClock::new(START_MICROS));
     let mut options = small_options();
     options.block_cache_bytes = cache_bytes;
     let shard = Shard::open(environment(disk, &clock), options).await.unwrap();
-    // Many blocks a file.
-    let writer = TableWriterOptions { block_bytes: 512, ..TableWriterOptions::default() };
+    let writer = TableWriterOptions { block_bytes, ..TableWriterOptions::default() };
     let mut options = TableOptions { writer, ..table_options() };
     // Its reads would count as those of the reads.
     options.compaction.enabled = false;
@@ -39,10 +43,13 @@ async fn open(disk: &SimulatedDisk, cache_bytes: usize) -> Rc<Shard> {
 
 /// A shard with several files, closed.
 fn prepared(disk: &SimulatedDisk, seed: u64) {
+    let generator = Generator { partitions: 6, rows: 40, value_bytes_max: 300, ..Generator::new(seed) };
+    prepare(disk, 512, generator);
+}
+
+fn prepare(disk: &SimulatedDisk, block_bytes: usize, mut generator: Generator) {
     run_local(async {
-        let shard = open(disk, 0).await;
-        let mut generator =
-            Generator { partitions: 6, rows: 40, value_bytes_max: 300, ..Generator::new(seed) };
+        let shard = open_with_blocks(disk, 0, block_bytes).await;
         for number in 0..160 {
             shard.apply(&generator.mutation(TABLE, START_MICROS).view().unwrap()).unwrap();
             if number % 50 == 49 {
@@ -170,7 +177,11 @@ async fn read_heads(
     let mut rows: Vec<VisibleRow> = Vec::new();
     let mut of_partition = 0;
     loop {
-        let page_end = rows.len() + 1 + random.below(4) as usize;
+        // Long pages read ahead.
+        let page_rows = if random.chance(1, 2) { 4 } else { 1_000 };
+        let page_end = rows.len() + 1 + random.below(page_rows) as usize;
+        // Fewer than are read too.
+        let rows_expected = 1 + random.below(limit as u64) as u8;
         let mut cold = shard.cold_read();
         let is_end = loop {
             let before = rows.len();
@@ -178,7 +189,7 @@ async fn read_heads(
             let read = || -> Result<bool, EngineError> {
                 let request =
                     ScanRequest { start: &from, end: &to, now_seconds, ..support::request(reversed) };
-                let mut scan = shard.scan_heads(&request, columns)?;
+                let mut scan = shard.scan_heads(&request, columns, rows_expected)?;
                 while rows.len() < page_end {
                     let Step::Row(view) = scan.next()? else { return Ok(true) };
                     let prefix = key::prefix_length(view.key).unwrap();
@@ -201,7 +212,11 @@ async fn read_heads(
             match shard.attempt(read).unwrap() {
                 Attempt::Done(is_end) => break is_end,
                 Attempt::Missing(missing) => {
-                    cold.fetch_ahead(missing, rows.len() > before).await.unwrap();
+                    let (rows, rows_max) = (rows.len(), page_end);
+                    let (bytes, bytes_max) = (0, u64::MAX);
+                    let progress =
+                        ReadProgress { has_moved: rows > before, rows, rows_max, bytes, bytes_max };
+                    cold.fetch_ahead(missing, progress).await.unwrap();
                 }
             }
         };
@@ -214,20 +229,24 @@ async fn read_heads(
 #[test]
 fn skipping_gives_the_heads_of_what_a_whole_scan_returns() {
     let (mut heads, mut rows_in_all) = (0, 0);
-    for seed in 0..12 {
+    for seed in 0..24 {
         let disk = SimulatedDisk::new(seed);
-        prepared(&disk, seed);
+        // Partitions of several blocks, and blocks of several partitions.
+        let (block_bytes, partitions, rows) = if seed % 2 == 0 { (512, 6, 40) } else { (4096, 16, 12) };
+        let generator = |seed, value_bytes_max, range_deletes| Generator {
+            partitions,
+            rows,
+            value_bytes_max,
+            range_deletes,
+            ..Generator::new(seed)
+        };
+        prepare(&disk, block_bytes, generator(seed, 300, 1));
         for cache_bytes in CACHES {
             run_local(async {
-                let shard = open(&disk, cache_bytes).await;
+                let shard = open_with_blocks(&disk, cache_bytes, block_bytes).await;
                 let mut random = SplitMix64::new(seed);
                 // The memtable has its part, of which some deletes what is in the files.
-                let mut generator = Generator {
-                    partitions: 6,
-                    rows: 40,
-                    range_deletes: 4,
-                    ..Generator::new(seed + 1000 + cache_bytes as u64)
-                };
+                let mut generator = generator(seed + 1000 + cache_bytes as u64, 40, 4);
                 for _ in 0..20 {
                     shard.apply(&generator.mutation(TABLE, START_MICROS).view().unwrap()).unwrap();
                 }

@@ -25,6 +25,7 @@ pub mod replica;
 pub mod replicated_read;
 pub mod row_batch;
 pub mod rows_before_write;
+pub mod shard_rows;
 pub mod transaction;
 pub mod virtual_read;
 pub mod virtual_state;

@@ -1,5 +1,6 @@
 //! The engine's interface to the outside: disk, time, randomness and background threads. And what a defect in the engine's own state does
-//! ([`mod@invariant`]): a report travels with the result of a background job.
+//! ([`mod@invariant`]): a report travels with the result of a background job. Beside them stands what the engine's formats and reads begin
+//! with and what knows nothing of rows: numbers in bytes ([`mod@codec`]) and the merge of sorted sources ([`mod@merge`]).
 //!
 //! The engine never calls the operating system directly. It receives an [`Environment`]. The real implementations are in one file
 //! each (`disk_real` with `read_pool` and `read_ring`, `clock_real`, `background_real`, `random_real`), the simulated ones in `disk_simulated`,
@@ -10,11 +11,13 @@ mod background;
 mod background_real;
 mod clock;
 mod clock_real;
+pub mod codec;
 mod disk;
 mod disk_real;
 mod disk_simulated;
 mod environment;
 pub mod invariant;
+pub mod merge;
 mod part_read;
 mod priority;
 mod random;

@@ -5,13 +5,10 @@ use std::rc::Rc;
 use futures::future::{LocalBoxFuture, Shared};
 use hashbrown::HashMap;
 
-use crate::table::{BlockData, TableError};
-
-/// Blocks with their offsets.
-pub(super) type Blocks = Rc<[(u64, BlockData)]>;
+use crate::table::{BlockKey, FetchedBlocks, TableError};
 
 /// A fetch that several reads may wait for.
-pub(super) type Fetch = Shared<LocalBoxFuture<'static, Result<Blocks, TableError>>>;
+pub(super) type Fetch = Shared<LocalBoxFuture<'static, Result<Rc<FetchedBlocks>, TableError>>>;
 
-/// By table and offset of the block that was missing.
-pub(super) type Fetches = HashMap<(u64, u64), Fetch>;
+/// By the block that was missing.
+pub(super) type Fetches = HashMap<BlockKey, Fetch>;

@@ -63,14 +63,15 @@ impl Shard {
         self.open_scan(request, Some(columns), ReadPattern::Rows)
     }
 
-    /// As [`Shard::scan`] (or, with `columns`, [`Shard::scan_columns`]), for a reader that skips most rows of most partitions
-    /// ([`Scan::skip_partition`]). Rows that it skips are not read ahead of it.
+    /// As [`Shard::scan`] (or, with `columns`, [`Shard::scan_columns`]), for a reader that mostly skips all but the first `rows` rows of
+    /// a partition ([`Scan::skip_partition`]). The other rows are neither read ahead of it nor unpacked before it comes to them.
     pub fn scan_heads<'s>(
         &'s self,
         request: &ScanRequest<'_>,
         columns: Option<&'s [u32]>,
+        rows: u8,
     ) -> Result<Scan<'s>, EngineError> {
-        self.open_scan(request, columns, ReadPattern::PartitionHeads)
+        self.open_scan(request, columns, ReadPattern::PartitionHeads { rows })
     }
 
     /// `wanted`: see [`Shard::scan_columns`].

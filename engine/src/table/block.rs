@@ -41,6 +41,8 @@ pub struct BlockBuilder {
     rows: Vec<u8>,
     restarts: Vec<EntryOffset>,
     entries: usize,
+    /// Where the next row begins.
+    row_start: usize,
     base: i64,
     last_key: Vec<u8>,
 }
@@ -79,6 +81,11 @@ impl BlockBuilder {
         Self::default()
     }
 
+    /// A builder with room for this many bytes of keys and of rows.
+    pub(super) fn with_capacity(keys: usize, rows: usize) -> Self {
+        Self { keys: Vec::with_capacity(keys), rows: Vec::with_capacity(rows), ..Self::default() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -99,8 +106,29 @@ impl BlockBuilder {
         if self.is_empty() {
             self.base = base;
         }
-        let place = EntryOffset { key: self.keys.len(), row: self.rows.len() };
         transcode(row, self.base, &mut self.rows)?;
+        self.end_row(key);
+        Ok(())
+    }
+
+    /// The base of the block, for one whose rows are appended to [`BlockBuilder::rows`].
+    pub(super) fn set_base(&mut self, base: i64) {
+        self.base = base;
+    }
+
+    /// The rows, to which the next one is appended relative to the base of the block.
+    pub(super) fn rows(&mut self) -> &mut Vec<u8> {
+        &mut self.rows
+    }
+
+    /// The end of the entries.
+    pub(super) fn end(&self) -> EntryOffset {
+        EntryOffset { key: self.keys.len(), row: self.row_start }
+    }
+
+    /// Ends the row that was appended to the rows, and returns it. Keys must ascend.
+    pub(super) fn end_row(&mut self, key: &[u8]) -> RowRef<'_> {
+        let place = self.end();
         let restart = self.entries.is_multiple_of(RESTART_INTERVAL);
         let shared = if restart { 0 } else { common_prefix(&self.last_key, key) };
         let suffix = &key[shared..];
@@ -117,7 +145,8 @@ impl BlockBuilder {
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(suffix);
         self.entries += 1;
-        Ok(())
+        self.row_start = self.rows.len();
+        RowRef::new(&self.rows[place.row..], self.base)
     }
 
     /// Completes the body and passes it to `use_body`. Afterwards the builder is empty except for the last key.
@@ -128,6 +157,7 @@ impl BlockBuilder {
         self.rows.clear();
         self.restarts.clear();
         self.entries = 0;
+        self.row_start = 0;
         result
     }
 }

@@ -1,4 +1,4 @@
-//! The block cache of one shard: unpacked blocks by table and offset, bounded in bytes.
+//! The block cache of one shard: unpacked blocks, or the heads of their partitions, by table and offset, bounded in bytes.
 //!
 //! Single-threaded. Eviction gives each block a second chance ("clock"): a hit only sets a flag, so it costs one hash
 //! lookup and one reference count.
@@ -9,41 +9,69 @@
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 
 use super::error::TableError;
+use super::heads::BlockData;
 use super::index::{BlockHandle, BlockPosition};
 
-/// A verified, unpacked block body. The bytes are stored next to the reference counts, which costs one copy. It saves each reader a
-/// dependent memory access.
-pub type BlockData = Rc<[u8]>;
-
-fn weight_bytes(data: &BlockData) -> usize {
-    // The memory of map and clock counts as well. Otherwise small blocks would hardly count.
-    const OVERHEAD_BYTES: usize = 128;
-    data.len() + OVERHEAD_BYTES
+/// The rows of a block that are unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockPart {
+    Whole,
+    /// The first rows of each partition, at least this many that every reader sees; see [`super::heads`].
+    Heads(u8),
 }
 
-type BlockKey = (u64, u64);
+/// A block, or a part of it, of a table with this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockKey {
+    table: u64,
+    /// The offset, and above it the number of rows of heads.
+    place: u64,
+}
+
+impl BlockKey {
+    /// The bits of an offset in a file, far more than a file has.
+    const OFFSET_BITS: u32 = 56;
+
+    #[inline]
+    pub fn new(table: u64, offset: u64, part: BlockPart) -> Self {
+        let rows = match part {
+            BlockPart::Whole => 0,
+            BlockPart::Heads(rows) => u64::from(rows),
+        };
+        Self { table, place: offset | rows << Self::OFFSET_BITS }
+    }
+}
 
 /// The source of the blocks of a cache.
 pub trait BlockSource {
     /// The number of the table in the cache.
     fn id(&self) -> u64;
 
-    /// Reads a missing block, and up to `count - 1` that its read will need next, without holding up the thread. Returns them with
-    /// their offsets. Together they are at most `bytes_max` large, unless the first alone is larger.
+    /// Reads a missing block, and up to `count - 1` that its read will need next, without holding up the thread. Together they are
+    /// at most `bytes_max` large in the file, unless the first alone is larger. The read begins with the first poll.
     fn fetch<'a>(
         &'a self,
         missing: &'a MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> LocalBoxFuture<'a, Result<Vec<(u64, BlockData)>, TableError>>;
+    ) -> LocalBoxFuture<'a, Result<FetchedBlocks, TableError>>;
 }
+
+/// Blocks that were read for one that was missing.
+pub struct FetchedBlocks {
+    pub blocks: Vec<(BlockKey, BlockData)>,
+    /// The block that the read needs behind them.
+    pub next: Option<PlacedBlock>,
+}
+
+/// A block and its place in the index.
+pub type PlacedBlock = (BlockPosition, BlockHandle);
 
 /// A block that a read needed and that was not in the cache.
 #[derive(Clone)]
@@ -52,6 +80,12 @@ pub struct MissingBlock {
     pub place: BlockPosition,
     pub target: BlockHandle,
     pub reading: BlockReading,
+}
+
+impl MissingBlock {
+    pub fn key(&self) -> BlockKey {
+        BlockKey::new(self.table.id(), self.target.offset, self.reading.part())
+    }
 }
 
 /// How a read uses a block.
@@ -65,6 +99,17 @@ pub struct BlockReading {
 impl BlockReading {
     /// A read of one row.
     pub const OF_ONE_ROW: Self = Self { direction: Direction::Nowhere, pattern: ReadPattern::Rows };
+    /// A forward read that needs the rows which are not among the heads of a block.
+    pub const BEHIND_HEADS: Self = Self { direction: Direction::Forwards, pattern: ReadPattern::Rows };
+
+    /// The rows that are unpacked. Backwards the heads of partitions are their last rows.
+    #[inline]
+    pub fn part(self) -> BlockPart {
+        match (self.direction, self.pattern) {
+            (Direction::Forwards, ReadPattern::PartitionHeads { rows }) => BlockPart::Heads(rows.max(1)),
+            _ => BlockPart::Whole,
+        }
+    }
 }
 
 /// Which rows of its range a read wants. It decides which blocks are read ahead, and whether they are kept.
@@ -74,8 +119,9 @@ pub enum ReadPattern {
     Rows,
     /// All rows of a long range that will not be read again soon: its blocks are not kept in the cache.
     LongRange,
-    /// The first rows of each partition: blocks with other rows of one partition only are passed over.
-    PartitionHeads,
+    /// The first `rows` rows of each partition: blocks with other rows of one partition only are passed over, and the other rows of a
+    /// block are not unpacked.
+    PartitionHeads { rows: u8 },
 }
 
 /// The direction in which a read passes through the blocks of a table.
@@ -87,7 +133,7 @@ pub enum Direction {
     Backwards,
 }
 
-/// Both parts of a key are numbers that differ in few bits. One multiplication spreads them.
+/// Both fields of a [`BlockKey`] are numbers that differ in few bits. One multiplication spreads them.
 #[derive(Default)]
 struct BlockKeyHasher(u64);
 
@@ -185,31 +231,47 @@ impl BlockCache {
     }
 
     /// Holds a block until [`BlockCache::unpin`].
-    pub fn pin(&self, table: u64, offset: u64, data: &BlockData) {
+    pub fn pin(&self, key: BlockKey, data: &BlockData) {
         let mut pinned = self.pinned.borrow_mut();
-        pinned.entry((table, offset)).or_insert_with(|| (Rc::clone(data), 0)).1 += 1;
+        pinned.entry(key).or_insert_with(|| (data.clone(), 0)).1 += 1;
     }
 
     /// Ends one [`BlockCache::pin`].
-    pub fn unpin(&self, table: u64, offset: u64) {
+    pub fn unpin(&self, key: BlockKey) {
         let mut pinned = self.pinned.borrow_mut();
-        if let Some((_, reads)) = pinned.get_mut(&(table, offset)) {
+        if let Some((_, reads)) = pinned.get_mut(&key) {
             *reads -= 1;
             if *reads == 0 {
-                pinned.remove(&(table, offset));
+                pinned.remove(&key);
             }
         }
     }
 
     #[cold]
     fn pinned(&self, key: BlockKey) -> Option<BlockData> {
-        self.pinned.borrow().get(&key).map(|(data, _)| Rc::clone(data))
+        self.pinned.borrow().get(&key).map(|(data, _)| data.clone())
     }
 
-    #[inline]
-    pub(super) fn get(&self, table: u64, offset: u64) -> Option<BlockData> {
+    /// Whether a part of a block, or the whole of it, is here.
+    pub fn has(&self, missing: &MissingBlock) -> bool {
+        let whole = BlockKey::new(missing.table.id(), missing.target.offset, BlockPart::Whole);
         let state = self.state.borrow();
-        if let Some(slot) = state.by_key.get(&(table, offset)) {
+        [missing.key(), whole].iter().any(|key| state.by_key.contains_key(key))
+    }
+
+    /// A part of a block, or the whole of it.
+    #[inline]
+    pub(super) fn get(&self, table: u64, offset: u64, part: BlockPart) -> Option<BlockData> {
+        let whole = BlockKey::new(table, offset, BlockPart::Whole);
+        let state = self.state.borrow();
+        let slot = match part {
+            BlockPart::Whole => state.by_key.get(&whole),
+            BlockPart::Heads(_) => {
+                let heads = BlockKey::new(table, offset, part);
+                state.by_key.get(&heads).or_else(|| state.by_key.get(&whole))
+            }
+        };
+        if let Some(slot) = slot {
             // No later instruction depends on this load, so the processor does not wait for it.
             if let Some(Some(mark)) = state.clock.get(slot.place) {
                 mark.referenced.set(true);
@@ -218,13 +280,12 @@ impl BlockCache {
             Some(slot.data.clone())
         } else {
             self.misses.set(self.misses.get() + 1);
-            self.pinned((table, offset))
+            self.pinned(BlockKey::new(table, offset, part)).or_else(|| self.pinned(whole))
         }
     }
 
-    pub fn insert(&self, table: u64, offset: u64, data: BlockData) {
-        let key = (table, offset);
-        let weight = weight_bytes(&data);
+    pub fn insert(&self, key: BlockKey, data: BlockData) {
+        let weight = data.weight_bytes();
         let capacity = self.capacity_bytes.get();
         if weight > capacity {
             return;
@@ -247,7 +308,7 @@ impl BlockCache {
         let mut state = self.state.borrow_mut();
         for place in 0..state.clock.len() {
             if let Some(Some(Mark { key, .. })) = state.clock.get(place)
-                && key.0 == table
+                && key.table == table
             {
                 let key = *key;
                 state.remove(key);
@@ -275,7 +336,7 @@ impl BlockCache {
 impl CacheState {
     fn remove(&mut self, key: BlockKey) {
         if let Some(slot) = self.by_key.remove(&key) {
-            self.used_bytes -= weight_bytes(&slot.data);
+            self.used_bytes -= slot.data.weight_bytes();
             if let Some(mark) = self.clock.get_mut(slot.place) {
                 *mark = None;
             }
@@ -302,48 +363,73 @@ mod tests {
     use super::*;
 
     fn block(length: usize) -> BlockData {
-        vec![7; length].into()
+        BlockData::whole(&vec![7; length])
+    }
+
+    fn whole(table: u64, offset: u64) -> BlockKey {
+        BlockKey::new(table, offset, BlockPart::Whole)
+    }
+
+    fn get(cache: &BlockCache, table: u64, offset: u64) -> Option<BlockData> {
+        cache.get(table, offset, BlockPart::Whole)
     }
 
     #[test]
     fn a_block_that_is_used_outlives_those_that_are_not() {
         let cache = BlockCache::new(10 * 1128);
         for offset in 0..1000 {
-            cache.insert(1, offset, block(1000));
-            assert!(cache.get(1, 0).is_some(), "offset {offset}");
+            cache.insert(whole(1, offset), block(1000));
+            assert!(get(&cache, 1, 0).is_some(), "offset {offset}");
             assert!(cache.statistics().used_bytes <= 10 * 1128);
         }
         assert_eq!(cache.statistics().blocks, 10);
-        assert!(cache.get(1, 500).is_none());
+        assert!(get(&cache, 1, 500).is_none());
     }
 
     #[test]
     fn a_pinned_block_is_there_whatever_the_capacity_is() {
         let cache = BlockCache::new(0);
         let data = block(1000);
-        cache.insert(1, 0, Rc::clone(&data));
-        assert!(cache.get(1, 0).is_none());
-        cache.pin(1, 0, &data);
-        cache.pin(1, 0, &data);
-        cache.unpin(1, 0);
-        assert!(cache.get(1, 0).is_some(), "another read still needs it");
-        cache.unpin(1, 0);
-        assert!(cache.get(1, 0).is_none());
+        cache.insert(whole(1, 0), data.clone());
+        assert!(get(&cache, 1, 0).is_none());
+        cache.pin(whole(1, 0), &data);
+        cache.pin(whole(1, 0), &data);
+        cache.unpin(whole(1, 0));
+        assert!(get(&cache, 1, 0).is_some(), "another read still needs it");
+        cache.unpin(whole(1, 0));
+        assert!(get(&cache, 1, 0).is_none());
     }
 
     #[test]
     fn tables_are_kept_apart_and_removed_whole() {
         let cache = BlockCache::new(1 << 20);
-        cache.insert(1, 0, block(1));
-        cache.insert(2, 0, block(2));
-        cache.insert(2, 0, block(3));
-        assert_eq!(cache.get(2, 0).unwrap().len(), 3);
+        cache.insert(whole(1, 0), block(1));
+        cache.insert(whole(2, 0), block(2));
+        cache.insert(whole(2, 0), block(3));
+        assert_eq!(get(&cache, 2, 0).unwrap().len(), 3);
         cache.remove_table(2);
-        assert!(cache.get(2, 0).is_none());
-        assert_eq!(cache.get(1, 0).unwrap().len(), 1);
+        assert!(get(&cache, 2, 0).is_none());
+        assert_eq!(get(&cache, 1, 0).unwrap().len(), 1);
         cache.set_capacity_bytes(0);
         assert_eq!(cache.statistics().used_bytes, 0);
-        cache.insert(1, 0, block(1));
-        assert!(cache.get(1, 0).is_none());
+        cache.insert(whole(1, 0), block(1));
+        assert!(get(&cache, 1, 0).is_none());
+    }
+
+    #[test]
+    fn a_whole_block_serves_for_its_heads_and_heads_do_not_for_a_whole_block() {
+        let cache = BlockCache::new(1 << 20);
+        let heads = BlockPart::Heads(2);
+        cache.insert(BlockKey::new(1, 0, heads), block(10));
+        assert_eq!(cache.get(1, 0, heads).unwrap().len(), 10);
+        assert!(cache.get(1, 0, BlockPart::Heads(1)).is_none());
+        assert!(cache.get(1, 0, BlockPart::Whole).is_none());
+        cache.insert(whole(1, 0), block(100));
+        assert_eq!(cache.get(1, 0, heads).unwrap().len(), 10);
+        assert_eq!(cache.get(1, 0, BlockPart::Heads(1)).unwrap().len(), 100);
+        cache.remove_table(1);
+        assert!(cache.get(1, 0, heads).is_none());
+        cache.pin(whole(1, 0), &block(100));
+        assert_eq!(cache.get(1, 0, heads).unwrap().len(), 100);
     }
 }

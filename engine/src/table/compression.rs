@@ -53,21 +53,23 @@ pub fn compress(compression: Compression, body: &[u8], out: &mut Vec<u8>) -> u8 
     kind
 }
 
-/// Unpacks `stored` (not of kind NONE) to exactly `length` bytes.
-pub fn decompress(kind: u8, stored: &[u8], length: usize) -> Result<Vec<u8>, DecodeError> {
+/// Unpacks `stored` (not of kind NONE) to exactly `length` bytes, the contents of `body` then.
+pub fn decompress(kind: u8, stored: &[u8], length: usize, body: &mut Vec<u8>) -> Result<(), DecodeError> {
     const DAMAGED: DecodeError = DecodeError::Truncated { what: "a compressed block" };
     if length > BLOCK_BYTES_MAX {
         return Err(DecodeError::Overflow { what: "the length of a block" });
     }
     match kind {
         kind::LZ4 => {
-            let mut body = vec![0; length];
-            let written = lz4_flex::block::decompress_into(stored, &mut body).map_err(|_| DAMAGED)?;
-            if written == length { Ok(body) } else { Err(DAMAGED) }
+            body.resize(length, 0);
+            let written = lz4_flex::block::decompress_into(stored, body).map_err(|_| DAMAGED)?;
+            if written == length { Ok(()) } else { Err(DAMAGED) }
         }
         kind::ZSTD => {
-            let body = zstd::bulk::decompress(stored, length).map_err(|_| DAMAGED)?;
-            if body.len() == length { Ok(body) } else { Err(DAMAGED) }
+            body.resize(length, 0);
+            let written =
+                zstd::bulk::decompress_to_buffer(stored, body.as_mut_slice()).map_err(|_| DAMAGED)?;
+            if written == length { Ok(()) } else { Err(DAMAGED) }
         }
         _ => Err(DecodeError::Invalid { what: "compression of a block", value: u64::from(kind) }),
     }
@@ -87,9 +89,11 @@ mod tests {
                 assert_eq!(stored, body);
             } else {
                 assert!(stored.len() < body.len() / 2);
-                assert_eq!(decompress(kind, &stored, body.len()).unwrap(), body);
-                assert!(decompress(kind, &stored, body.len() - 1).is_err());
-                assert!(decompress(kind, &stored[..stored.len() - 1], body.len()).is_err());
+                let mut unpacked = b"what was there before".to_vec();
+                decompress(kind, &stored, body.len(), &mut unpacked).unwrap();
+                assert_eq!(unpacked, body);
+                assert!(decompress(kind, &stored, body.len() - 1, &mut unpacked).is_err());
+                assert!(decompress(kind, &stored[..stored.len() - 1], body.len(), &mut unpacked).is_err());
             }
         }
     }

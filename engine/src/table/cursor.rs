@@ -2,14 +2,18 @@
 //!
 //! A forward step decodes the next entry. Entries can only be decoded forwards from a restart. So backwards, a whole restart
 //! interval is decoded once, and its entries are returned from the end. Both directions cost about the same.
+//!
+//! A cursor for the heads of partitions moves forwards through blocks of which only those are unpacked. Where it comes to rows that are
+//! left out, it loads the whole block.
 
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::block::{BlockView, EntryOffset, EntryRef, SearchResult};
-use super::cache::{BlockCache, BlockData, BlockReading, Direction, ReadPattern};
+use super::cache::{BlockCache, BlockPart, BlockReading, Direction, ReadPattern};
 use super::error::TableError;
+use super::heads::{BlockData, may_be_in_gap};
 use super::index::{BlockHandle, BlockPosition};
 use super::reader::TableReader;
 use crate::invariant::broken;
@@ -146,10 +150,24 @@ impl TableCursor {
             let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
             self.enter(place, target, Direction::Forwards)?;
         }
+        self.search(key)
+    }
+
+    /// Moves to the first row of the current block with a key greater than or equal to `key`, which must not be before the block.
+    fn search(&mut self, key: &[u8]) -> Result<bool, TableError> {
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
         self.interval.clear();
         let found = view.search(key).map_err(|_| self.table.malformed_block(block.target))?;
+        let gap = match &found {
+            SearchResult::Exact { .. } => None,
+            SearchResult::Greater { place, .. } => Some(place.key),
+            SearchResult::End => Some(view.end()),
+        };
+        if gap.is_some_and(|gap| block.data.has_gap_at(gap)) && may_be_in_gap(key) {
+            self.load_whole()?;
+            return self.search(key);
+        }
         match found {
             SearchResult::Exact { place, entry } | SearchResult::Greater { place, entry } => {
                 let rows_start = view.rows_start();
@@ -205,6 +223,9 @@ impl TableCursor {
         self.interval.clear();
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
+        if block.data.has_gap_at(self.entry_end.key) {
+            return self.next_in_gap();
+        }
         if self.entry_end.key >= view.end() {
             return self.next_block();
         }
@@ -225,9 +246,42 @@ impl TableCursor {
             return Ok(false);
         }
         if self.interval.is_empty() {
+            if self.block.as_ref().is_some_and(|block| !block.data.is_whole()) {
+                let key = std::mem::take(&mut self.key);
+                return self.seek_before(&key);
+            }
             return self.step_back_from(self.key_offset);
         }
         Ok(self.take_step())
+    }
+
+    /// Moves to the row behind the current one, which is left out of the heads of the block.
+    #[cold]
+    fn next_in_gap(&mut self) -> Result<bool, TableError> {
+        let mut behind = std::mem::take(&mut self.key);
+        behind.push(0);
+        self.load_whole()?;
+        self.search(&behind)
+    }
+
+    /// Loads the current block as a whole. The cursor is on no row then.
+    #[cold]
+    fn load_whole(&mut self) -> Result<(), TableError> {
+        self.on_row = false;
+        // After an error the cursor has no block.
+        let Some(block) = self.block.take() else { return Err(no_block()) };
+        self.load(block.place, block.target, BlockReading::BEHIND_HEADS)
+    }
+
+    fn load(
+        &mut self,
+        place: BlockPosition,
+        target: BlockHandle,
+        reading: BlockReading,
+    ) -> Result<(), TableError> {
+        let data = self.table.block(self.cache.as_deref(), place, target, reading)?;
+        self.block = Some(LoadedBlock { place, target, data });
+        Ok(())
     }
 
     #[inline]
@@ -251,12 +305,14 @@ impl TableCursor {
         direction: Direction,
     ) -> Result<(), TableError> {
         self.on_row = false;
-        if self.block.as_ref().is_none_or(|block| block.place != place) {
+        let reading = BlockReading { direction, pattern: self.pattern };
+        let is_loaded = self.block.as_ref().is_some_and(|block| {
+            block.place == place && (block.data.is_whole() || reading.part() != BlockPart::Whole)
+        });
+        if !is_loaded {
             // After an error the cursor is on no row.
             self.block = None;
-            let reading = BlockReading { direction, pattern: self.pattern };
-            let data = self.table.block(self.cache.as_deref(), place, target, reading)?;
-            self.block = Some(LoadedBlock { place, target, data });
+            self.load(place, target, reading)?;
         }
         if let Some(block) = &self.block {
             self.base = view(&self.table, block)?.base();
@@ -346,5 +402,5 @@ fn no_block() -> TableError {
 
 #[inline]
 fn view<'a>(table: &TableReader, block: &'a LoadedBlock) -> Result<BlockView<'a>, TableError> {
-    BlockView::new(&block.data).ok_or_else(|| table.malformed_block(block.target))
+    BlockView::new(block.data.body()).ok_or_else(|| table.malformed_block(block.target))
 }

@@ -17,7 +17,9 @@
 //! Files of earlier versions can still be read. Those before version 3 have another section of range tombstones; in those of
 //! version 1, the statistics contain no positions as well.
 
+use super::cache::BlockPart;
 use super::compression::{self, Compression};
+use super::heads::BlockData;
 use super::packing;
 
 /// The newest version that this program reads, and the one that it writes.
@@ -183,17 +185,9 @@ pub fn put_block(compression: Compression, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// A block whose checksum is correct.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CheckedBlock<'a> {
-    /// The body, as it is stored.
-    InPlace(&'a [u8]),
-    /// The unpacked body.
-    Unpacked(Vec<u8>),
-}
-
-/// Checks a stored block and unpacks its body.
-pub fn read_block(bytes: &[u8]) -> Result<CheckedBlock<'_>, &'static str> {
+/// Checks a stored block and unpacks its body, or only the heads of its partitions. A body that needs no unpacking is whole in any case.
+/// `scratch` is a buffer for reuse.
+pub fn read_block(bytes: &[u8], part: BlockPart, scratch: &mut Vec<u8>) -> Result<BlockData, &'static str> {
     const SHORT: &str = "a block is too short";
     let (checked, crc) = bytes.split_last_chunk::<4>().ok_or(SHORT)?;
     if !checksum_matches(checked, u32::from_le_bytes(*crc)) {
@@ -202,17 +196,19 @@ pub fn read_block(bytes: &[u8]) -> Result<CheckedBlock<'_>, &'static str> {
     let (rest, length) = checked.split_last_chunk::<4>().ok_or(SHORT)?;
     let (kind, stored) = rest.split_last().ok_or(SHORT)?;
     let length = u32::from_le_bytes(*length) as usize;
-    let is_packed = kind & KIND_PACKED != 0;
-    if kind & !KIND_PACKED == compression::kind::NONE {
-        if !is_packed {
-            return Ok(CheckedBlock::InPlace(stored));
-        }
-        return packing::unpack(stored).map(CheckedBlock::Unpacked).map_err(|_| "a block is malformed");
-    }
-    let body = compression::decompress(kind & !KIND_PACKED, stored, length)
-        .map_err(|_| "a block cannot be decompressed")?;
-    let body = if is_packed { packing::unpack(&body).map_err(|_| "a block is malformed")? } else { body };
-    Ok(CheckedBlock::Unpacked(body))
+    let unpacked = if kind & !KIND_PACKED == compression::kind::NONE {
+        stored
+    } else {
+        compression::decompress(kind & !KIND_PACKED, stored, length, scratch)
+            .map_err(|_| "a block cannot be decompressed")?;
+        scratch
+    };
+    let data = match part {
+        _ if kind & KIND_PACKED == 0 => Ok(BlockData::whole(unpacked)),
+        BlockPart::Whole => packing::unpack(unpacked).map(|body| BlockData::whole(&body)),
+        BlockPart::Heads(rows) => packing::unpack_heads(unpacked, rows),
+    };
+    data.map_err(|_| "a block is malformed")
 }
 
 #[cfg(test)]
@@ -276,8 +272,9 @@ mod tests {
         put_block(Compression::None, b"body", &mut bytes);
         assert_eq!(bytes[..9], [b'b', b'o', b'd', b'y', 0, 4, 0, 0, 0]);
         assert_eq!(bytes[9..], [0x33, 0xAC, 0xE1, 0x41]);
-        assert_eq!(read_block(&bytes), Ok(CheckedBlock::InPlace(b"body")));
+        let read = |bytes: &[u8]| read_block(bytes, BlockPart::Whole, &mut Vec::new());
+        assert_eq!(read(&bytes), Ok(BlockData::whole(b"body")));
         bytes[0] ^= 1;
-        assert_eq!(read_block(&bytes), Err("the checksum of a block is wrong"));
+        assert_eq!(read(&bytes), Err("the checksum of a block is wrong"));
     }
 }

@@ -15,6 +15,7 @@ mod cursor;
 mod error;
 mod filter;
 mod format;
+mod heads;
 mod index;
 mod packing;
 mod range_tombstone_cursor;
@@ -28,7 +29,7 @@ mod verify;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
-pub(crate) use cache::{BlockCache, BlockData, MissingBlock, ReadPattern};
+pub(crate) use cache::{BlockCache, BlockKey, BlockPart, FetchedBlocks, MissingBlock, ReadPattern};
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;

@@ -16,9 +16,13 @@
 //! ```
 //!
 //! Rows with deletions, or with cells that have a path, are always written unchanged.
+//!
+//! Restoring rows is most of the work of reading a block. A read of the first rows of each partition therefore passes over the other
+//! rows without restoring them ([`unpack_heads`]).
 
 use super::block::{BlockView, EntryOffset, RESTART_INTERVAL, put_rest};
 use super::compression::BLOCK_BYTES_MAX;
+use super::heads::{BlockData, HeadsBuilder};
 use crate::codec::{DecodeError, Reader, put_unsigned};
 use crate::row::flags;
 
@@ -81,11 +85,16 @@ fn take_varint<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 #[inline]
 fn take_number(rest: &mut &[u8]) -> Option<u64> {
-    if let Some((first, after)) = rest.split_first()
-        && *first < 0x80
-    {
-        *rest = after;
-        return Some(u64::from(*first));
+    match **rest {
+        [first @ ..0x80, ref after @ ..] => {
+            *rest = after;
+            return Some(u64::from(first));
+        }
+        [first, second @ ..0x80, ref after @ ..] => {
+            *rest = after;
+            return Some(u64::from(first & 0x7F) | u64::from(second) << 7);
+        }
+        _ => {}
     }
     let mut reader = Reader::new(rest);
     let value = reader.unsigned("a number").ok()?;
@@ -259,6 +268,123 @@ impl Shape {
     }
 }
 
+/// The key of a packed entry, and how its row is written.
+struct PackedKey<'a> {
+    shared: usize,
+    same: u64,
+    suffix: &'a [u8],
+    mode: u64,
+}
+
+/// Takes the key of an entry behind one whose key is this long.
+#[inline]
+fn take_key<'a>(rest: &mut &'a [u8], key_length: usize) -> Option<PackedKey<'a>> {
+    let head = take_number(rest)?;
+    let (shared, same, mode) = (usize::try_from(head >> 3).ok()?, head >> 2 & 1, head & 3);
+    let suffix_length =
+        if same == 1 { key_length.checked_sub(shared)? } else { usize::try_from(take_number(rest)?).ok()? };
+    Some(PackedKey { shared, same, suffix: take(rest, suffix_length)?, mode })
+}
+
+/// Takes the length of the body, and its base timestamp.
+fn take_header(rest: &mut &[u8]) -> Option<(usize, [u8; 8])> {
+    let body_length = usize::try_from(take_number(rest)?).ok().filter(|length| *length <= BLOCK_BYTES_MAX)?;
+    let (base, after) = rest.split_first_chunk::<8>()?;
+    *rest = after;
+    Some((body_length, *base))
+}
+
+/// The shape that the next packed row may have. It is found only when one has it.
+#[derive(Default)]
+struct LazyShape<'a> {
+    splitter: Splitter,
+    /// The last row that was written unchanged, if the shape is not that of it yet.
+    row: Option<&'a [u8]>,
+    numbers: usize,
+    /// Bytes of all values of a row, and of a row besides its numbers.
+    value_bytes: usize,
+    fixed_bytes: usize,
+}
+
+impl LazyShape<'_> {
+    /// Brings the shape up to date.
+    #[inline]
+    fn settle(&mut self) {
+        let Some(row) = self.row.take() else { return };
+        if self.splitter.split(row).is_none() {
+            self.splitter.shape = Shape::default();
+        }
+        self.numbers = self.splitter.shape.number_count();
+        self.measure();
+    }
+
+    /// Reads the lengths of the values of the next row.
+    fn read_lengths(&mut self, rest: &mut &[u8]) -> Option<()> {
+        self.splitter.shape.read_lengths(rest)?;
+        self.measure();
+        Some(())
+    }
+
+    fn measure(&mut self) {
+        let shape = &self.splitter.shape;
+        let with_values = shape.cells.iter().filter(|cell| cell.has_value());
+        self.value_bytes = with_values.map(|cell| cell.value_length).sum();
+        self.fixed_bytes = shape.fixed_length();
+    }
+}
+
+/// As [`unpack`], with the first rows of each partition alone: at least `rows` of them that every reader sees. All rows if the heads
+/// would take more memory than those.
+pub fn unpack_heads(packed: &[u8], rows: u8) -> Result<BlockData, DecodeError> {
+    unpack_heads_of(packed, rows).ok_or(MALFORMED)
+}
+
+fn unpack_heads_of(packed: &[u8], rows: u8) -> Option<BlockData> {
+    let mut rest = packed;
+    let (body_length, base) = take_header(&mut rest)?;
+    let mut heads = HeadsBuilder::new(rows);
+    let mut shape = LazyShape::default();
+    // Of all rows, also those that are left out.
+    let mut row_bytes = 0_usize;
+    while !rest.is_empty() {
+        let PackedKey { shared, suffix, mode, .. } = take_key(&mut rest, heads.key_length())?;
+        let is_in_head = heads.move_to(shared, suffix)?;
+        if mode == AS_IS {
+            let length = usize::try_from(take_number(&mut rest)?).ok()?;
+            let row = take(&mut rest, length)?;
+            row_bytes = row_bytes.checked_add(length).filter(|bytes| *bytes <= body_length)?;
+            if is_in_head {
+                heads.rows().extend_from_slice(row);
+            }
+            shape.row = Some(row);
+        } else {
+            shape.settle();
+            let numbers_start = rest;
+            for _ in 0..shape.numbers {
+                take_varint(&mut rest)?;
+            }
+            let numbers = numbers_start.get(..numbers_start.len() - rest.len())?;
+            if mode == SAME_SHAPE {
+                shape.read_lengths(&mut rest)?;
+            }
+            // A row without values takes no bytes of the input, and work nonetheless.
+            let length = shape.fixed_bytes + numbers.len();
+            row_bytes = row_bytes.checked_add(length).filter(|bytes| *bytes <= body_length)?;
+            let mut values = take(&mut rest, shape.value_bytes)?;
+            if is_in_head {
+                shape.splitter.shape.put_row(numbers, &mut values, heads.rows())?;
+            }
+        }
+        if is_in_head {
+            heads.end_row();
+            if heads.exceeds(body_length) {
+                return unpack_body(packed).map(|body| BlockData::whole(&body));
+            }
+        }
+    }
+    Some(heads.finish(i64::from_le_bytes(base)))
+}
+
 /// Restores a block's body. Never panics, whatever the bytes.
 pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
     unpack_body(packed).ok_or(MALFORMED)
@@ -266,12 +392,7 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
 
 fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
     let mut rest = packed;
-    let body_length = usize::try_from(take_number(&mut rest)?).ok()?;
-    if body_length > BLOCK_BYTES_MAX {
-        return None;
-    }
-    let (base, after) = rest.split_first_chunk::<8>()?;
-    rest = after;
+    let (body_length, base) = take_header(&mut rest)?;
     let mut keys = Vec::with_capacity(body_length);
     let mut rows = Vec::with_capacity(body_length);
     let mut restarts: Vec<EntryOffset> = Vec::new();
@@ -283,18 +404,11 @@ fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
             restarts.push(EntryOffset { key: keys.len(), row: rows.len() });
         }
         number += 1;
-        let head = take_number(&mut rest)?;
-        let (shared, same, mode) = (usize::try_from(head >> 3).ok()?, head >> 2 & 1, head & 3);
-        let suffix_length = if same == 1 {
-            key_length.checked_sub(shared)?
-        } else {
-            usize::try_from(take_number(&mut rest)?).ok()?
-        };
-        let suffix = take(&mut rest, suffix_length)?;
-        key_length = shared.checked_add(suffix_length)?;
+        let PackedKey { shared, same, suffix, mode } = take_key(&mut rest, key_length)?;
+        key_length = shared.checked_add(suffix.len())?;
         put_unsigned(&mut keys, (shared as u64) << 1 | same);
         if same == 0 {
-            put_unsigned(&mut keys, suffix_length as u64);
+            put_unsigned(&mut keys, suffix.len() as u64);
         }
         let row_start = rows.len();
         if mode == AS_IS {
@@ -324,7 +438,7 @@ fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
             return None;
         }
     }
-    put_rest(&mut keys, &rows, &restarts, *base);
+    put_rest(&mut keys, &rows, &restarts, base);
     (keys.len() == body_length).then_some(keys)
 }
 
@@ -423,6 +537,60 @@ mod tests {
         let mut packed = Vec::new();
         assert!(builder.finish(|body| pack(body, &mut packed)));
         assert!(packed.len() < 100 * 204, "{}", packed.len());
+    }
+
+    /// A packed block with a body of this length and these entries: what each shares, its key suffix, and its row with the mode.
+    fn packed_of(body_length: usize, entries: &[(usize, &[u8], u64, &[u8])]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        put_unsigned(&mut packed, body_length as u64);
+        packed.extend_from_slice(&[0; 8]);
+        for (shared, suffix, mode, row) in entries {
+            put_unsigned(&mut packed, (*shared as u64) << 3 | mode);
+            put_unsigned(&mut packed, suffix.len() as u64);
+            packed.extend_from_slice(suffix);
+            if *mode == AS_IS {
+                put_unsigned(&mut packed, row.len() as u64);
+            }
+            packed.extend_from_slice(row);
+        }
+        packed
+    }
+
+    #[test]
+    fn heads_of_keys_that_share_a_long_one_take_no_more_memory_than_the_whole_block() {
+        const ENTRIES: usize = 2_000;
+        let long_key = vec![b'k'; 64 << 10];
+        let mut entries: Vec<(usize, &[u8], u64, &[u8])> = vec![(0, &long_key, AS_IS, &[])];
+        entries.extend([(long_key.len(), &b"end"[..], AS_IS, &[][..])].repeat(ENTRIES - 1));
+        // In the body no key is repeated at a restart.
+        let keys_bytes: usize = entries
+            .iter()
+            .map(|(shared, suffix, ..)| {
+                varint_length((*shared as u64) << 1) + varint_length(suffix.len() as u64) + 1 + suffix.len()
+            })
+            .sum();
+        let body_length = keys_bytes + ENTRIES.div_ceil(RESTART_INTERVAL) * 8 + 16;
+        let packed = packed_of(body_length, &entries);
+        let heads = unpack_heads(&packed, 1).unwrap();
+        assert!(heads.is_whole());
+        assert_eq!(heads.body(), unpack(&packed).unwrap());
+        assert!(unpack_heads(&packed_of(1_000, &entries), 1).is_err());
+    }
+
+    #[test]
+    fn rows_that_are_left_out_are_no_longer_than_the_body() {
+        const CELLS: usize = 500;
+        let mut row = vec![0];
+        for _ in 0..CELLS {
+            row.extend_from_slice(&[flags::CELL_NO_VALUE | flags::CELL_SHARES_TIMESTAMP, 1]);
+        }
+        let key = [&[0; 8][..], &[0, 1, b'p', 2, 7]].concat();
+        let mut entries: Vec<(usize, &[u8], u64, &[u8])> = vec![(0, &key, AS_IS, &row)];
+        entries.extend([(key.len(), &[][..], SAME_SHAPE, &[][..])].repeat(999));
+        let row_bytes = row.len() * entries.len();
+        let heads = unpack_heads(&packed_of(row_bytes, &entries), 1).unwrap();
+        assert!(!heads.is_whole() && heads.len() < 2 * row.len());
+        assert!(unpack_heads(&packed_of(row_bytes - 1, &entries), 1).is_err());
     }
 
     #[test]

@@ -7,20 +7,23 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::{LocalBoxFuture, try_join_all};
 use smallvec::SmallVec;
 
 use super::block::{BlockView, SearchResult};
-use super::cache::{BlockCache, BlockData, BlockReading, BlockSource, Direction, MissingBlock, ReadPattern};
+use super::cache::{
+    BlockCache, BlockKey, BlockPart, BlockReading, BlockSource, Direction, FetchedBlocks, MissingBlock,
+    PlacedBlock, ReadPattern,
+};
 use super::error::TableError;
 use super::filter::{Filter, KeyHash};
 use super::format::{
-    CheckedBlock, FOOTER_BYTES, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION,
-    checksum_matches, read_block,
+    FOOTER_BYTES, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION, checksum_matches,
+    read_block,
 };
+use super::heads::BlockData;
 use super::index::{BlockHandle, BlockPosition, Node};
 use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
@@ -197,7 +200,7 @@ impl TableReader {
     ) -> Result<Option<TableRow>, TableError> {
         let Some((place, target)) = self.find(key)? else { return Ok(None) };
         let block = self.block(cache, place, target, BlockReading::OF_ONE_ROW)?;
-        let view = BlockView::new(&block).ok_or_else(|| self.malformed_block(target))?;
+        let view = BlockView::new(block.body()).ok_or_else(|| self.malformed_block(target))?;
         view.prefetch_keys();
         let found = view.search(key).map_err(|_| self.malformed_block(target))?;
         let (base, rows_start) = (view.base(), view.rows_start());
@@ -301,7 +304,7 @@ impl TableReader {
             .unwrap_or(false)
     }
 
-    /// A block's body from the cache; else it is read, checked and unpacked.
+    /// A block's body from the cache; else it is read, checked and unpacked. It may be only the part that the reading needs.
     #[inline]
     pub(super) fn block(
         self: &Arc<Self>,
@@ -310,7 +313,7 @@ impl TableReader {
         target: BlockHandle,
         reading: BlockReading,
     ) -> Result<BlockData, TableError> {
-        if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset)) {
+        if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset, reading.part())) {
             return Ok(data);
         }
         self.load_block(cache, place, target, reading)
@@ -330,9 +333,9 @@ impl TableReader {
         }
         self.check_place(target)?;
         let bytes = read_part(&*self.file, &self.path, target.offset, u64::from(target.length))?;
-        let data = self.unpack(target, &bytes)?;
+        let (key, data) = self.unpack(target, reading.part(), &bytes, &mut Vec::new())?;
         if let Some(cache) = cache.filter(|_| reading.pattern != ReadPattern::LongRange) {
-            cache.insert(self.id, target.offset, Rc::clone(&data));
+            cache.insert(key, data.clone());
         }
         Ok(data)
     }
@@ -346,12 +349,18 @@ impl TableReader {
         }
     }
 
-    /// Checks and unpacks a block as it is stored.
-    fn unpack(&self, target: BlockHandle, bytes: &[u8]) -> Result<BlockData, TableError> {
-        Ok(match read_block(bytes).map_err(|reason| self.damaged(target.offset, reason))? {
-            CheckedBlock::InPlace(body) => body.into(),
-            CheckedBlock::Unpacked(body) => body.into(),
-        })
+    /// Checks and unpacks a part of a block as it is stored. Returns it with its key in a cache. `scratch` is a buffer for reuse.
+    fn unpack(
+        &self,
+        target: BlockHandle,
+        part: BlockPart,
+        bytes: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(BlockKey, BlockData), TableError> {
+        let data = read_block(bytes, part, scratch).map_err(|reason| self.damaged(target.offset, reason))?;
+        // Also where nothing was left out.
+        let part = if data.is_whole() { BlockPart::Whole } else { part };
+        Ok((BlockKey::new(self.id, target.offset, part), data))
     }
 
     /// The next block in the direction of a read that it needs for sure if it goes on.
@@ -365,7 +374,7 @@ impl TableReader {
             Direction::Forwards => self.block_after(Some(place))?,
             Direction::Backwards => self.block_before(Some(place))?,
         };
-        if reading.pattern != ReadPattern::PartitionHeads {
+        if !matches!(reading.pattern, ReadPattern::PartitionHeads { .. }) {
             return Ok(next);
         }
         // The later one of the two blocks begins within a partition: the read skips to the block where that ends, or backwards begins.
@@ -391,31 +400,33 @@ impl TableReader {
     }
 
     /// The block at `place` and up to `count - 1` blocks that the read needs next, together at most `bytes_max`, unless the first
-    /// alone is larger. In the order of the file.
+    /// alone is larger. In the order of the file. Also the block that comes behind them. The run ends before a block that cannot be
+    /// found: the read may not need it, and meets the damage itself if it does.
     fn run_of_blocks(
         &self,
         missing: &MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> Result<Vec<BlockHandle>, TableError> {
+    ) -> Result<(Vec<BlockHandle>, Option<PlacedBlock>), TableError> {
         self.check_place(missing.target)?;
         let mut run = vec![missing.target];
         let mut place = missing.place;
         let mut bytes = u64::from(missing.target.length);
-        while run.len() < count {
-            let Some((next_place, target)) = self.block_ahead(place, missing.reading)? else { break };
-            self.check_place(target)?;
+        let next = loop {
+            let next = self.block_ahead(place, missing.reading).ok().flatten();
+            let next = next.filter(|(_, target)| self.check_place(*target).is_ok());
+            let Some((next_place, target)) = next else { break None };
             bytes += u64::from(target.length);
-            if bytes > bytes_max {
-                break;
+            if run.len() >= count || bytes > bytes_max {
+                break next;
             }
             run.push(target);
             place = next_place;
-        }
+        };
         if missing.reading.direction == Direction::Backwards {
             run.reverse();
         }
-        Ok(run)
+        Ok((run, next))
     }
 
     /// Reads the run of a missing block. Blocks ahead that cannot be read are left out: the read may not need them.
@@ -424,16 +435,17 @@ impl TableReader {
         missing: &MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> Result<Vec<(u64, BlockData)>, TableError> {
-        let mut run = self.run_of_blocks(missing, count, bytes_max)?;
+    ) -> Result<FetchedBlocks, TableError> {
+        let (mut run, mut next) = self.run_of_blocks(missing, count, bytes_max)?;
         let read = match self.read_run(&run).await {
             Err(_) if run.len() > 1 => {
-                run = vec![missing.target];
+                (run, next) = (vec![missing.target], None);
                 self.read_run(&run).await?
             }
             read => read?,
         };
         let mut blocks = Vec::with_capacity(run.len());
+        let mut scratch = Vec::new();
         for (start, bytes) in read {
             let end = start + bytes.len() as u64;
             let inside = run.iter().filter(|target| (start..end).contains(&target.offset));
@@ -442,14 +454,14 @@ impl TableReader {
                 let Some(stored) = bytes.get(from..from + target.length as usize) else {
                     return Err(broken!("adjacent blocks lie in the bytes that were read").into());
                 };
-                match self.unpack(target, stored) {
-                    Ok(data) => blocks.push((target.offset, data)),
+                match self.unpack(target, missing.reading.part(), stored, &mut scratch) {
+                    Ok(block) => blocks.push(block),
                     Err(error) if target == missing.target => return Err(error),
                     Err(_) => {}
                 }
             }
         }
-        Ok(blocks)
+        Ok(FetchedBlocks { blocks, next })
     }
 
     /// Reads blocks as they are stored, adjacent ones in one piece. Returns the offset and the bytes of each piece.
@@ -476,7 +488,7 @@ impl BlockSource for TableReader {
         missing: &'a MissingBlock,
         count: usize,
         bytes_max: u64,
-    ) -> LocalBoxFuture<'a, Result<Vec<(u64, BlockData)>, TableError>> {
+    ) -> LocalBoxFuture<'a, Result<FetchedBlocks, TableError>> {
         Box::pin(self.fetch_run(missing, count, bytes_max))
     }
 }

@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::block::{BlockView, EntryOffset};
-use super::cache::{BlockData, BlockReading};
+use super::cache::BlockReading;
 use super::error::TableError;
+use super::heads::BlockData;
 use super::index::{BlockHandle, BlockPosition};
 use super::range_tombstones::StoredRangeTombstone;
 use super::reader::TableReader;
@@ -77,7 +78,7 @@ fn rows_of(
 ) -> Result<BlockRows, TableError> {
     let malformed = || table.malformed_block(target);
     let data = table.block(None, place, target, BlockReading::OF_ONE_ROW)?;
-    let view = BlockView::new(&data).ok_or_else(malformed)?;
+    let view = BlockView::new(data.body()).ok_or_else(malformed)?;
     let (base, rows_start, end) = (view.base(), view.rows_start(), view.end());
     let mut rows: Vec<(Vec<u8>, Range<usize>)> = Vec::new();
     let mut offset = EntryOffset::default();
@@ -95,5 +96,5 @@ fn rows_of(
         rows.push((key.clone(), row));
         offset = entry.end();
     }
-    Ok(BlockRows { data: std::rc::Rc::clone(&data), base, rows })
+    Ok(BlockRows { data: data.clone(), base, rows })
 }

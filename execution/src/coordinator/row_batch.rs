@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use helenus_engine::key::{KeyRef, PARTITION_END, STATIC_POSITION};
 use helenus_engine::read::{Budget, RowView, Scan, ScanRequest, Step};
-use helenus_engine::shard::Attempt;
+use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{RowRef, TableId, transcode};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
@@ -29,6 +29,8 @@ pub struct RowBatchRequest {
     pub max_tombstones: u64,
     /// The columns whose values are needed, ordered by id, see [`helenus_engine::Shard::scan_columns`]; `None`: all.
     pub columns: Option<Vec<u32>>,
+    /// Rows are sent empty.
+    pub keys_only: bool,
     /// The rows of each partition that are read; `None`: all.
     pub head: Option<PartitionHead>,
     /// The request whose [`RowFilters`] regular rows must pass; `None`: all are wanted.
@@ -112,8 +114,9 @@ pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) ->
         let bindings = Bindings { values, call: &select.call };
         RowFilters::new(&select.statement.plan, &bindings, request.now_seconds)
     });
+    let bytes_max = request.max_bytes as u64;
     let mut reader = BatchReader {
-        bytes_left: request.max_bytes as u64,
+        bytes_left: bytes_max,
         tombstones_left: request.max_tombstones,
         request,
         filters: filters.transpose()?,
@@ -128,9 +131,15 @@ pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) ->
         match context.shard.attempt(|| reader.read(context))? {
             Attempt::Done(()) => return Ok(reader.batch),
             Attempt::Missing(missing) => {
-                let has_progressed = reader.rows_read > rows_before;
+                let progress = ReadProgress {
+                    has_moved: reader.rows_read > rows_before,
+                    rows: reader.batch.ends.len(),
+                    rows_max: reader.request.max_rows,
+                    bytes: bytes_max.saturating_sub(reader.bytes_left),
+                    bytes_max,
+                };
                 let cold = cold.get_or_insert_with(|| context.shard.cold_read());
-                cold.fetch_ahead(missing, has_progressed).await?;
+                cold.fetch_ahead(missing, progress).await?;
             }
         }
     }
@@ -162,9 +171,9 @@ impl BatchReader<'_> {
             now_seconds,
             budget: Budget { bytes: self.bytes_left, tombstones: self.tombstones_left },
         };
-        let head = self.request.head.filter(|head| head.is_short());
-        let mut scan = match (head, columns.as_deref()) {
-            (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
+        let head_rows = self.request.head.and_then(PartitionHead::short_rows);
+        let mut scan = match (head_rows, columns.as_deref()) {
+            (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
             (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
             (None, None) => context.shard.scan(&request)?,
         };
@@ -182,7 +191,8 @@ impl BatchReader<'_> {
                 Step::Row(view) => {
                     self.rows_read += 1;
                     if self.is_wanted(&view)? {
-                        self.batch.push(view.key, view.row)?;
+                        let row = if self.request.keys_only { RowRef::new(&[], 0) } else { view.row };
+                        self.batch.push(view.key, row)?;
                     }
                     let is_partition_done = self.pass(&view);
                     *used = scan.used();

@@ -203,6 +203,12 @@ impl RowLayout {
         self.visibility.is_none()
     }
 
+    /// Whether only primary keys are read of rows, and whether they are there.
+    pub fn reads_keys_only(&self) -> bool {
+        let is_key = |kind| matches!(kind, ColumnKind::PartitionKey { .. } | ColumnKind::Clustering { .. });
+        self.shows_every_row() && self.slots.iter().all(|slot| is_key(slot.kind))
+    }
+
     /// Whether a row exists for readers, to which dropped columns are invisible.
     pub fn is_there(&self, row: RowRef<'_>, now_seconds: u32) -> bool {
         let Some(visibility) = &self.visibility else { return true };

@@ -58,13 +58,14 @@ pub enum PartitionHead {
 }
 
 impl PartitionHead {
-    /// Whether so few rows are wanted that most partitions begin and end their part in one block.
-    pub fn is_short(self) -> bool {
-        const SHORT_ROWS: u64 = 16;
-        match self {
-            Self::OneRow => true,
-            Self::RegularRows(rows) => rows <= SHORT_ROWS,
-        }
+    /// The number of rows, if so few are wanted that most partitions begin and end their part in one block.
+    pub fn short_rows(self) -> Option<u8> {
+        const SHORT_ROWS: u8 = 17;
+        let rows = match self {
+            Self::OneRow => 1,
+            Self::RegularRows(rows) => rows.checked_add(1)?,
+        };
+        u8::try_from(rows).ok().filter(|rows| *rows <= SHORT_ROWS)
     }
 }
 
@@ -242,9 +243,12 @@ impl<'p> SelectRun<'p> {
             return Ok(Flow::Continue);
         }
         if source.position == STATIC_POSITION {
-            self.set_statics(source.row)?;
             if !self.plan.distinct {
+                self.set_statics(source.row)?;
                 return Ok(Flow::Continue);
+            }
+            if !self.reads_keys_only() {
+                self.set_statics(source.row)?;
             }
             let flow = self.take(source, None)?;
             return Ok(if flow == Flow::Continue { Flow::SkipPartition } else { flow });
@@ -344,6 +348,11 @@ impl<'p> SelectRun<'p> {
     /// The columns of rows that are read, if each has one cell.
     pub fn simple_columns(&self) -> Option<&'p [u32]> {
         self.plan.layout.simple_columns()
+    }
+
+    /// Whether the run reads nothing of rows but their keys: an empty row does for any.
+    pub fn reads_keys_only(&self) -> bool {
+        self.plan.layout.reads_keys_only()
     }
 
     /// The rows of each partition that the run wants, if that does not depend on what they contain.

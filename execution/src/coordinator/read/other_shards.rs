@@ -14,6 +14,7 @@ use super::own_shard::{end_after, prefix};
 use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
 use crate::coordinator::row_batch::{RowBatch, RowBatchRequest, read_row_batch};
+use crate::coordinator::shard_rows::share_of;
 use crate::coordinator::{OwnedRequest, Request};
 use crate::shard::context::ShardContext;
 
@@ -53,6 +54,7 @@ impl<'r> SpreadRead<'r> {
             max_bytes: BLOCK_BYTES,
             max_tombstones: self.context.node.config.max_page_tombstones as u64,
             columns: run.simple_columns().map(<[u32]>::to_vec),
+            keys_only: run.reads_keys_only(),
             head: run.partition_head(),
             filtered_by: self.filtered_by.clone(),
         }
@@ -136,7 +138,7 @@ impl<'r> SpreadRead<'r> {
                 return Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }));
             }
             rounds += 1;
-            let rows = share_of(run.wanted_rows(), shards);
+            let rows = share_of(run.wanted_rows(), shards, run.partition_head()).min(BLOCK_ROWS);
             let reads: Vec<_> = sources
                 .iter_mut()
                 .enumerate()
@@ -201,12 +203,4 @@ impl ShardRows {
     fn next_key(&self) -> Option<&[u8]> {
         self.batch.first().map(|row| row.key).or(self.batch.resume.as_deref())
     }
-}
-
-/// The rows to request from each of several shards, of which together this many are wanted. Tokens are spread evenly, partitions are
-/// not all of one size: some more than the share.
-fn share_of(wanted: usize, shards: usize) -> usize {
-    const SPARE_ROWS: usize = 64;
-    let share = wanted / shards;
-    share.saturating_add(share / 8).saturating_add(SPARE_ROWS).min(wanted).min(BLOCK_ROWS)
 }

@@ -2,11 +2,11 @@
 
 use helenus_engine::key;
 use helenus_engine::read::{Budget, RowView, ScanRequest, Step};
-use helenus_engine::shard::Attempt;
+use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{Lookup, RowRequest};
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::run::select::{Flow, SelectRun};
+use helenus_query::run::select::{Flow, PartitionHead, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
 use crate::coordinator::key_ranges::KeyRange;
@@ -27,6 +27,8 @@ pub async fn read_local_cold(
 ) -> Result<RangeEnd> {
     let mut cold = context.shard.cold_read();
     let mut budget = turn_budget(context);
+    let rows_max = run.wanted_rows();
+    let bytes_max = budget.bytes;
     loop {
         let mut rest = range.clone();
         let attempt = context.shard.attempt(|| {
@@ -50,8 +52,14 @@ pub async fn read_local_cold(
         match attempt? {
             Attempt::Done(end) => return Ok(end),
             Attempt::Missing(missing) => {
-                let has_progressed = rest.start != range.start || rest.end != range.end;
-                cold.fetch_ahead(missing, has_progressed).await?;
+                let progress = ReadProgress {
+                    has_moved: rest.start != range.start || rest.end != range.end,
+                    rows: rows_max.saturating_sub(run.wanted_rows()),
+                    rows_max,
+                    bytes: bytes_max.saturating_sub(budget.bytes),
+                    bytes_max,
+                };
+                cold.fetch_ahead(missing, progress).await?;
             }
         }
         range = rest;
@@ -107,9 +115,9 @@ pub fn read_local(
         now_seconds,
         budget: whole,
     };
-    let head = run.partition_head().filter(|head| head.is_short());
-    let mut scan = match (head, run.simple_columns()) {
-        (Some(_), columns) => context.shard.scan_heads(&request, columns)?,
+    let head_rows = run.partition_head().and_then(PartitionHead::short_rows);
+    let mut scan = match (head_rows, run.simple_columns()) {
+        (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,
     };

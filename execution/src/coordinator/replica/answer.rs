@@ -18,12 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, digest};
 use super::epoch;
+use crate::coordinator::shard_rows::share_of;
 use crate::shard::context::ShardContext;
 
 /// Most bytes of rows that one read passes, whatever it finds.
 const SCANNED_BYTES: u64 = 16 << 20;
-/// Fewest rows requested from each shard of a node when all shards are read.
-const SHARD_ROWS_MIN: u64 = 8;
 
 /// The kind of answer that a coordinator requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,9 +119,8 @@ pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Resul
         None => {
             let mut part = request;
             let reversed = part.reversed;
-            // Each shard reads its share of the rows, and a few more, because rows are not spread evenly.
-            let share = part.live_rows / shards as u64 * 2 + SHARD_ROWS_MIN;
-            part.live_rows = part.live_rows.min(share);
+            let live_rows = usize::try_from(part.live_rows).unwrap_or(usize::MAX);
+            part.live_rows = share_of(live_rows, shards, None) as u64;
             let parts = (0..shards).map(|shard| scan_on(context, shard, part.clone()));
             let parts = futures::future::try_join_all(parts).await?;
             return join(parts, reversed).map_err(|error| Failure::Internal(error.to_string()));

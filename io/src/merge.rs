@@ -20,7 +20,7 @@ use crate::invariant::{BrokenInvariant, broken};
 
 /// The state of a merge between two keys.
 #[derive(Debug, Default)]
-pub(crate) struct KWayMerge {
+pub struct KWayMerge {
     /// From the greatest key to the least.
     reversed: bool,
     current: SmallVec<[u32; 8]>,
