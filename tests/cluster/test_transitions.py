@@ -14,7 +14,7 @@ from node import NodeError
 
 def alter(session, factor):
     session.execute(
-        f"ALTER KEYSPACE shop WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {factor}}}"
+        f"ALTER KEYSPACE shop WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': {factor}}}"
     )
 
 
