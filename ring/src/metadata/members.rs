@@ -300,19 +300,19 @@ pub(super) fn start_removals(
             Some(_) => {}
         }
     }
-    // Those that leave already, and are read no more, need nothing else.
-    let goes = |host_id: &HostId| {
-        let is_last = MemberState::Leaving(TransitionPhase::ReadNew);
-        state.is_removal(host_id) || topology.member(host_id).is_some_and(|member| member.state == is_last)
-    };
-    asked.retain(|host_id| !goes(host_id));
-    if asked.is_subset(&topology.given_up) {
+    let state_of = |host_id: &HostId| topology.member(host_id).map(|member| member.state);
+    if asked.iter().all(|host_id| matches!(state_of(host_id), Some(MemberState::Leaving(_)))) {
         return Ok(None);
     }
-    let is_removal_read_new = topology.moving().any(|member| {
-        goes(&member.host_id) && member.state == MemberState::Leaving(TransitionPhase::ReadNew)
-    });
-    if is_removal_read_new || topology.replication_phase().is_some() {
+    // Those that leave already, and are read no more, need nothing else.
+    let is_last = Some(MemberState::Leaving(TransitionPhase::ReadNew));
+    let goes = |host_id: &HostId| state.is_removal(host_id) || state_of(host_id) == is_last;
+    asked.retain(|host_id| !goes(host_id));
+    if asked.is_subset(&topology.given_up) && !topology.is_settled() {
+        return Ok(None);
+    }
+    let is_too_late = topology.moving().any(|member| Some(member.state) == is_last);
+    if is_too_late || topology.replication_phase().is_some() {
         // What the new owners have streamed is not asked of the former ones again.
         return Ok(Some(with_topology(state, index, false, |topology| topology.given_up.extend(asked))));
     }

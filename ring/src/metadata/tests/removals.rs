@@ -56,6 +56,15 @@ fn a_second_removal_joins_the_first_or_follows_it() {
     log.done(&advance(2, LEFT));
     assert_eq!((log.state_of(2), log.state_of(4)), (None, Some(LEAVING)));
     assert_eq!(*log.state.removals(), BTreeSet::from([id(4)]));
+    // One that waits for old data to be removed goes when an operator does not wait.
+    let mut log = log_of_new_members(5);
+    log.done(&remove(&[2]));
+    log.done(&advance(2, LEAVING));
+    log.done(&remove(&[4]));
+    log.done(&advance(2, LEFT));
+    assert_eq!(log.state_of(4), Some(MemberState::Normal));
+    log.done(&remove(&[4]));
+    assert_eq!(log.state_of(4), Some(LEAVING));
     // One that is back is given up no more.
     let mut log = log_of_new_members(5);
     log.done(&remove(&[2]));
@@ -114,8 +123,9 @@ fn a_removal_waits_for_other_transitions_and_leaves_an_owner() {
     assert_eq!(log.apply(&remove(&[2])), CommandOutcome::Busy { host_id: id(4) });
     log.refused(&remove(&[4]), Refusal::WrongState { host_id: id(4), found: WRITE_BOTH });
     log.done(&Command::Abort { host_id: id(4) });
-    // One that has died while it left is removed with another.
+    // One that has died while it left goes on leaving, and is removed with another.
     log.done(&Command::ForceLeave { host_id: id(2), is_removal: false });
+    log.again(&remove(&[2]));
     log.done(&remove(&[2, 3]));
     assert_eq!(*log.state.removals(), BTreeSet::from([id(2), id(3)]));
 }

@@ -131,9 +131,10 @@ async fn step(
     notices: &mut LogThrottle,
 ) -> Result<bool> {
     let topology = &state.topology;
+    let is_first = driven.phase() == Some(TransitionPhase::WriteBoth);
+    // Later the others have their ranges.
+    let removed = state.removals().iter().filter(|_| is_first);
     let is_alive = |host_id: &&HostId| context.cluster_view().is_alive(host_id);
-    let removed = driven.phase() == Some(TransitionPhase::WriteBoth);
-    let removed = state.removals().iter().filter(|_| removed);
     if let Some(host_id) = removed.chain(&topology.given_up).find(is_alive) {
         return take_back_removal(context, topology, *host_id).await;
     }
@@ -152,7 +153,7 @@ async fn step(
         }
         return Ok(false);
     }
-    if driven.phase() == Some(TransitionPhase::WriteBoth)
+    if is_first
         && !context.has_bug(PlantedBug::ReadBeforeStreaming)
         && !all_have_fetched(context, state).await
     {
