@@ -32,7 +32,8 @@ pub struct Topology {
     /// Keyspaces whose replication changes, or is to change.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub replication_changes: BTreeMap<String, ReplicationChange>,
-    /// Dead members that are to be removed when the present transition has ended. It does not wait for them.
+    /// Dead members that are to be removed when the present transition has ended, and no member that gains ranges has old data of them. No
+    /// step needs their agreement.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub given_up: BTreeSet<HostId>,
 }

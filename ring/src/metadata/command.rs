@@ -66,8 +66,8 @@ pub enum Command {
         is_removal: bool,
     },
     /// Dead members begin to leave together, on the request of another one: they become `Leaving(WriteBoth)`. If others are being removed,
-    /// these join them. Where that is too late, or the replication of keyspaces changes, they are noted as given up
-    /// ([`crate::topology::Topology::given_up`]), and leave afterwards. `accepts_old_data`: also while other members may have old data of the ranges that they gain.
+    /// these join them. Where that is too late, the replication of keyspaces changes, or members that gain ranges have old data, they are noted
+    /// as given up ([`crate::topology::Topology::given_up`]), and leave afterwards. `accepts_old_data`: also while other members may have old data of the ranges that they gain.
     StartRemovals {
         host_ids: BTreeSet<HostId>,
         accepts_old_data: bool,

@@ -316,7 +316,7 @@ pub(super) fn start_removals(
         // What the new owners have streamed is not asked of the former ones again.
         return Ok(Some(with_topology(state, index, false, |topology| topology.given_up.extend(asked))));
     }
-    asked.extend(state.removals.iter());
+    asked.extend(state.removals.iter().chain(&topology.given_up));
     match topology.moving().find(|member| !asked.contains(&member.host_id)) {
         Some(other) => return Err(CommandOutcome::Busy { host_id: other.host_id }),
         // A member that has died while it left on its own request is removed with the others.
@@ -327,8 +327,8 @@ pub(super) fn start_removals(
     if let (None, Some(host_id)) = (staying.next(), asked.first()) {
         return refuse(Refusal::LastOwner { host_id: *host_id });
     }
-    if old_data == OldData::Refused {
-        check_cleaned(state.cleanup_due_before(&asked))?;
+    if old_data == OldData::Refused && !state.cleanup_due_before(&asked).is_empty() {
+        return Ok(with_all_given_up(state, index, asked));
     }
     let changed = with_topology(state, index, true, |topology| {
         for host_id in &asked {
@@ -343,6 +343,24 @@ pub(super) fn start_removals(
     };
     changed.removals = Arc::new(asked);
     Ok(Some(changed))
+}
+
+/// The state in which these members are noted as given up. Those whose removal has begun, and who are still read, stay until it begins anew
+/// with the others: nobody cleans up during a transition. `None`: all are noted.
+fn with_all_given_up(state: &ClusterState, index: u64, asked: BTreeSet<HostId>) -> Option<ClusterState> {
+    if state.removals.is_empty() && asked == state.topology.given_up {
+        return None;
+    }
+    let changed = with_topology(state, index, !state.removals.is_empty(), |topology| {
+        for host_id in state.removals.iter() {
+            set_state(topology, host_id, MemberState::Normal);
+        }
+        topology.given_up = asked;
+    });
+    Some(match state.removals.first() {
+        Some(cause) => with_losers_uncleaned(state, changed, *cause),
+        None => changed,
+    })
 }
 
 pub(super) fn update_member(state: &ClusterState, index: u64, update: &MemberUpdate) -> Changed {

@@ -1,6 +1,6 @@
 //! Dead members that are removed together.
 
-use super::uncleaned::{clean_all, cleanup_due, log_of_new_members, new_member};
+use super::uncleaned::{clean_all, log_of_new_members, new_member};
 use super::*;
 
 const LEAVING: MemberState = MemberState::Leaving(TransitionPhase::WriteBoth);
@@ -115,10 +115,6 @@ fn a_removal_waits_for_other_transitions_and_leaves_an_owner() {
     let mut log = log_of_new_members(3);
     log.refused(&remove(&[1, 2, 3]), Refusal::LastOwner { host_id: id(1) });
     log.refused(&remove(&[1, 9]), Refusal::UnknownMember { host_id: id(9) });
-    let careful =
-        Command::StartRemovals { host_ids: BTreeSet::from([id(2), id(3)]), accepts_old_data: false };
-    // Of the members with old data only those count that stay.
-    log.refused(&careful, cleanup_due(&[1]));
     log.done(&Command::Join { member: new_member(4) });
     assert_eq!(log.apply(&remove(&[2])), CommandOutcome::Busy { host_id: id(4) });
     log.refused(&remove(&[4]), Refusal::WrongState { host_id: id(4), found: WRITE_BOTH });
@@ -148,4 +144,38 @@ fn the_commands_are_stored_and_sent_as_they_were() {
         serde_json::to_string(&advance).unwrap(),
         r#"{"AdvanceReplication":{"from":"WriteBoth","epoch":7}}"#
     );
+}
+
+#[test]
+fn removals_wait_together_for_those_that_stay_to_clean_up() {
+    let careful = |numbers: &[u128]| Command::StartRemovals {
+        host_ids: numbers.iter().map(|number| id(*number)).collect(),
+        accepts_old_data: false,
+    };
+    let clean = |log: &mut Log, numbers: &[u128]| {
+        for number in numbers {
+            let because_of = log.state.uncleaned().of(&id(*number)).cloned().unwrap_or_default();
+            let epoch = log.state.topology.epoch;
+            // Only members that would gain ranges are waited for.
+            let _ = log.apply(&Command::Cleaned { host_id: id(*number), because_of, epoch });
+        }
+    };
+    // Each of the two dead ones has old data, and would gain ranges of the other.
+    let mut log = log_of_new_members(5);
+    log.done(&careful(&[1]));
+    log.again(&careful(&[1]));
+    log.done(&careful(&[2]));
+    assert_eq!(log.state.topology.given_up, [1, 2].map(id).into());
+    clean(&mut log, &[3, 4]);
+    assert_eq!(*log.state.removals(), [1, 2].map(id).into());
+    // A removal that has begun is taken back if a second one has to wait, and begins with it.
+    let mut log = log_of_new_members(5);
+    log.done(&remove(&[1]));
+    log.done(&careful(&[2]));
+    assert!(log.state.topology.is_settled() && log.state.removals().is_empty());
+    assert_eq!(log.state.topology.given_up, [1, 2].map(id).into());
+    let noted: Vec<u128> = log.state.uncleaned().members().map(|host_id| host_id.as_u128()).collect();
+    clean(&mut log, &noted.into_iter().filter(|number| *number > 2).collect::<Vec<_>>());
+    assert_eq!(*log.state.removals(), [1, 2].map(id).into());
+    assert!(log.state.topology.given_up.is_empty());
 }

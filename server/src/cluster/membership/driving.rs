@@ -266,9 +266,9 @@ async fn all_have_fetched(context: &Rc<ShardContext>, state: &ClusterState) -> b
     // Programs from before that was asked for lose what the system keeps with one replica, too.
     let may_lose = topology.feature_level < REMOVALS_TOGETHER
         || Transfers::of(&context.node).is_loss_accepted(state.removals());
-    let mut gaining = gaining(topology, &state.catalog);
-    gaining.retain(|host_id| !topology.given_up.contains(host_id));
-    let asked = gaining.into_iter().filter_map(|host_id| topology.member(&host_id));
+    // Those that are given up, too: what comes back must not be read without its rows.
+    let asked = gaining(topology, &state.catalog).into_iter();
+    let asked = asked.filter_map(|host_id| topology.member(&host_id));
     let asked = asked.map(|gaining| async move {
         let status = status_of(context, gaining, epoch).await?;
         let has_all = status.is_done || (may_lose && status.lost_ranges > 0);

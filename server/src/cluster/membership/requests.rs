@@ -146,7 +146,7 @@ async fn start_leave(
 async fn cleanup_due_before(context: &Rc<ShardContext>, command: &Command) -> Result<Option<Refusal>> {
     let leaving = match command {
         Command::StartLeave { host_id } | Command::StartRemoval { host_id } => BTreeSet::from([*host_id]),
-        Command::StartRemovals { host_ids, accepts_old_data: false } => host_ids.clone(),
+        // The log notes removals that have to wait.
         _ => return Ok(None),
     };
     let due = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, _> {
