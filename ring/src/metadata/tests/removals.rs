@@ -174,7 +174,7 @@ fn removals_wait_together_for_those_that_stay_to_clean_up() {
     log.done(&careful(&[2]));
     assert!(log.state.topology.is_settled() && log.state.removals().is_empty());
     assert_eq!(log.state.topology.given_up, [1, 2].map(id).into());
-    let noted: Vec<u128> = log.state.uncleaned().members().map(|host_id| host_id.as_u128()).collect();
+    let noted: Vec<u128> = log.state.uncleaned().members().map(HostId::as_u128).collect();
     clean(&mut log, &noted.into_iter().filter(|number| *number > 2).collect::<Vec<_>>());
     assert_eq!(*log.state.removals(), [1, 2].map(id).into());
     assert!(log.state.topology.given_up.is_empty());
