@@ -56,7 +56,7 @@ fn rows_at_certain_positions_go_and_leave_the_others_and_all_deletions() {
     });
 }
 
-/// Two files, with a row of each of so many tokens.
+/// Writes two files; each has one row for every token below `tokens`.
 async fn write_two_files(shard: &Shard, tokens: i64) {
     for row in [1, 2] {
         for token in 0..tokens {

@@ -378,7 +378,7 @@ async fn apply(
                 Err(error) => return Err(here(&error)),
             }
             if table == paxos::store::TABLE {
-                // In the same turn: nobody is told of a commit whose rows are not here.
+                // In the same turn, so that no proposer learns from this replica of a commit that it has not applied.
                 committed = apply_commits(&context, mutation)?.or(committed);
             }
         }

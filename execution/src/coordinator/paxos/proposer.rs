@@ -44,7 +44,8 @@ impl Electorate {
 
     /// The number of participants that must agree: a majority of the natural ones, and one more for each pending one.
     /// Any such set contains a majority of the replicas before and of those after the transition, and a majority of
-    /// the natural ones. While the replication changes, so many that any set contains a majority of either side.
+    /// the natural ones. While the keyspace's replication changes, the number is high enough that any such set contains a majority of
+    /// the replicas under each of the two replications.
     pub fn quorum(&self) -> usize {
         if self.is_unanimous {
             return self.participants();

@@ -1,8 +1,8 @@
 //! Which members must have applied a step of a transition before the next one is taken.
 //!
-//! A coordinator that has not heard of a step asks the replicas of before. Those that have applied it refuse. So of each range that changes
-//! hands so many of the `n` owners of before must have applied it that the others are no quorum `q` any more: `n - q + 1`. Who is believed
-//! to be alive does not matter: on the other side of a partition owners and coordinators may go on together.
+//! A coordinator that has not applied a step still asks the former replicas. A replica that has applied the step refuses (fencing by epoch).
+//! If `n - q + 1` of the `n` former replicas of a range have applied it, the others are fewer than a quorum `q`, and no stale quorum is
+//! possible. The failure detector does not decide this: behind a partition, replicas and coordinators may serve each other.
 //!
 //! * The same holds for the local quorums of each data center in which replicas change. One that is given up cannot be waited for: it may be
 //!   lost.
