@@ -155,6 +155,14 @@ impl Placement {
         starts.zip(&self.ends).map(|(start, &end)| TokenRange { start, end }).zip(&self.sets)
     }
 
+    /// The ranges within which neither this placement changes nor the other one.
+    pub fn common_ranges(&self, other: &Self) -> Vec<TokenRange> {
+        let ends: BTreeSet<i64> = self.ends.iter().chain(&other.ends).copied().collect();
+        let Some(&last) = ends.last() else { return Vec::new() };
+        let starts = std::iter::once(last).chain(ends.iter().copied());
+        starts.zip(&ends).map(|(start, &end)| TokenRange { start, end }).collect()
+    }
+
     /// The part of the ring for which each member is read, from 0 to 1. Members that are read for none are absent.
     pub fn ownership(&self) -> BTreeMap<HostId, f64> {
         let mut widths: BTreeMap<HostId, u128> = BTreeMap::new();

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use helenus_query::schema::catalog::{Keyspace, Replication};
 use serde::{Deserialize, Serialize};
 
 use super::member::{HostId, Member, MemberState, TransitionPhase};
@@ -81,6 +82,12 @@ impl Topology {
     /// The phase of the changes of replication that are under way.
     pub fn replication_phase(&self) -> Option<TransitionPhase> {
         self.replication_changes.values().find_map(|change| change.phase)
+    }
+
+    /// The replication that is read for a keyspace: while it changes, not what the catalog says.
+    pub fn replication_of<'t>(&'t self, keyspace: &'t Keyspace) -> &'t Replication {
+        let change = self.replication_changes.get(&keyspace.name);
+        change.map_or(&keyspace.replication, ReplicationChange::read)
     }
 
     /// Whether no range changes hands.

@@ -32,7 +32,7 @@ impl ClusterView {
             }
             let change = topology.replication_changes.get(&keyspace.name);
             let begun = change.filter(|change| change.phase.is_some());
-            let replication = change.map_or(&keyspace.replication, ReplicationChange::read);
+            let replication = topology.replication_of(keyspace);
             let known = computed.iter().find(|(known, of, _)| *known == replication && *of == begun);
             let placement = if let Some((_, _, placement)) = known {
                 placement.clone()

@@ -24,6 +24,7 @@ use crate::key;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockData {
     bytes: Rc<[u8]>,
+    /// At most the length of `bytes`.
     body_bytes: usize,
 }
 
@@ -41,7 +42,7 @@ impl BlockData {
 
     #[inline]
     pub fn body(&self) -> &[u8] {
-        self.bytes.get(..self.body_bytes).unwrap_or_default()
+        self.bytes.split_at(self.body_bytes).0
     }
 
     /// Whether no rows of the block are left out.
@@ -53,7 +54,7 @@ impl BlockData {
     /// Whether rows are left out before the entry at this offset in the keys.
     #[inline]
     pub fn has_gap_at(&self, key_offset: usize) -> bool {
-        let (gaps, _) = self.bytes.get(self.body_bytes..).unwrap_or_default().as_chunks::<4>();
+        let (gaps, _) = self.bytes.split_at(self.body_bytes).1.as_chunks::<4>();
         gaps.binary_search_by_key(&key_offset, |gap| u32::from_le_bytes(*gap) as usize).is_ok()
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use helenus_query::schema::catalog::{Catalog, Keyspace, Replication};
 
 use crate::member::HostId;
-use crate::placement::Placement;
+use crate::placement::{Placement, TokenRange};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
@@ -21,10 +21,7 @@ pub(super) fn gain_without(
     let mut seen: Vec<&Replication> = Vec::new();
     let mut gaining = BTreeSet::new();
     for keyspace in catalog.keyspaces.values().filter(|keyspace| is_replicated(keyspace)) {
-        let replication = match topology.replication_changes.get(&keyspace.name) {
-            Some(change) => change.read(),
-            None => &keyspace.replication,
-        };
+        let replication = topology.replication_of(keyspace);
         if !seen.contains(&replication) {
             seen.push(replication);
             let [before, after] = [topology, &without].map(|members| Placement::new(members, replication));
@@ -45,9 +42,8 @@ pub(super) fn gain_by(topology: &Topology, change: &ReplicationChange) -> BTreeS
 pub(super) fn leaves_ranges_alone(topology: &Topology, change: &ReplicationChange) -> bool {
     let [before, after] =
         [&change.before, &change.after].map(|replication| Placement::new(topology, replication));
-    ends(&before, &after)
-        .into_iter()
-        .any(|end| after.replicas(end).read.is_empty() && !before.replicas(end).read.is_empty())
+    let is_alone = |end| after.replicas(end).read.is_empty() && !before.replicas(end).read.is_empty();
+    before.common_ranges(&after).into_iter().any(|range| is_alone(range.end))
 }
 
 /// The members that were written to as replicas of ranges of any keyspace, and are not in the second state.
@@ -100,7 +96,7 @@ fn is_replicated(keyspace: &Keyspace) -> bool {
 /// The members that get the writes of a token before a change and not after it.
 fn losers(before: &Placement, after: &Placement) -> BTreeSet<HostId> {
     let mut losing = BTreeSet::new();
-    for end in ends(before, after) {
+    for TokenRange { end, .. } in before.common_ranges(after) {
         let new = after.replicas(end);
         if new.all().next().is_none() {
             // Whoever has its rows keeps them.
@@ -115,14 +111,10 @@ fn losers(before: &Placement, after: &Placement) -> BTreeSet<HostId> {
 /// The members that are read for a token in the second placement, and get no writes of it in the first one.
 fn gainers(first: &Placement, second: &Placement) -> BTreeSet<HostId> {
     let mut gaining = BTreeSet::new();
-    for end in ends(first, second) {
+    for TokenRange { end, .. } in first.common_ranges(second) {
         let old = first.replicas(end);
         let new = second.replicas(end).read.iter().map(|member| member.host_id);
         gaining.extend(new.filter(|host_id| !old.contains(host_id)));
     }
     gaining
-}
-
-fn ends(first: &Placement, second: &Placement) -> BTreeSet<i64> {
-    first.ranges().chain(second.ranges()).map(|(range, _)| range.end).collect()
 }

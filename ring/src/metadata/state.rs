@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use helenus_query::schema::catalog::{Catalog, Replication};
+use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::document::{CatalogDocument, DocumentError};
 use helenus_query::schema::system_tables::initial_catalog;
 use serde::{Deserialize, Serialize};
@@ -80,14 +80,6 @@ impl ClusterState {
     /// The members that others remove.
     pub fn removals(&self) -> &BTreeSet<HostId> {
         &self.removals
-    }
-
-    /// The replication of a keyspace that holds for reads now; `None`: there is no such keyspace.
-    pub fn replication(&self, keyspace: &str) -> Option<&Replication> {
-        match self.topology.replication_changes.get(keyspace) {
-            Some(change) => Some(change.read()),
-            None => self.catalog.keyspace(keyspace).map(|known| &known.replication),
-        }
     }
 
     /// The members that may still have data of ranges that they have given up.

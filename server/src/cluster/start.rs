@@ -87,10 +87,9 @@ async fn is_any_founded(context: &Rc<ShardContext>, own: SocketAddr, seeds: &[En
             Err(error) => tracing::warn!(%error, "no address of a seed; this node begins without it"),
         }
     }
-    let answers = join_all(others.iter().map(|&address| version_at(context, None, address))).await;
-    for (address, answer) in others.iter().zip(answers) {
+    for (address, answer) in versions_at(context, others).await? {
         // Version 0: the seed is about to join the cluster that this node founds.
-        if let Ok(Some(version)) = answer?
+        if let Ok(Some(version)) = answer
             && version > 0
         {
             tracing::warn!(
@@ -170,6 +169,17 @@ pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
     }
 }
 
+/// The answers of the nodes at these addresses, as of [`version_at`].
+async fn versions_at(
+    context: &ShardContext,
+    addresses: Vec<SocketAddr>,
+) -> Result<Vec<(SocketAddr, Result<Option<u64>, CallError>)>> {
+    let asked = addresses
+        .into_iter()
+        .map(|address| async move { Ok((address, version_at(context, None, address).await?)) });
+    join_all(asked).await.into_iter().collect()
+}
+
 /// The topology version of the node at an address (0: none yet; `None`: another answer). `host_id`: the expected
 /// node.
 async fn version_at(
@@ -201,9 +211,8 @@ async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[E
             Err(error) => tracing::warn!(%error, "no address of a seed; this node continues without it"),
         }
     }
-    let answers = others.iter().map(|&address| version_at(context, None, address));
-    for (address, answer) in others.iter().zip(join_all(answers).await) {
-        match answer? {
+    for (address, answer) in versions_at(context, others).await? {
+        match answer {
             // Version 0: the seed is about to join a cluster, perhaps this one.
             Ok(Some(version)) if version > 0 => {
                 return Err(RequestError::Server(format!(

@@ -66,8 +66,10 @@ impl Sides {
             Some(Replications { before: before.clone(), after: after.clone() })
         };
         match (self.before.replication_phase(), change) {
-            (None, None) => sides(&keyspace.replication, &keyspace.replication),
-            (None, Some(waiting)) => sides(waiting.read(), waiting.read()),
+            (None, _) => {
+                let replication = self.before.replication_of(keyspace);
+                sides(replication, replication)
+            }
             (Some(_), Some(change)) if change.phase.is_some() => sides(&change.before, &change.after),
             (Some(_), _) => None,
         }
@@ -82,7 +84,7 @@ impl Sides {
     pub fn plan(&self, replications: &Replications, alive: &BTreeSet<HostId>) -> BTreeMap<HostId, FetchPlan> {
         let [before, after] = self.placements(replications);
         let mut plans: BTreeMap<HostId, FetchPlan> = BTreeMap::new();
-        for range in common_ranges(&before, &after) {
+        for range in before.common_ranges(&after) {
             let old = &before.replicas(range.end).read;
             let new = &after.replicas(range.end).read;
             if replications.before == replications.after {
@@ -99,14 +101,6 @@ impl Sides {
         }
         plans
     }
-}
-
-/// The ranges within which neither placement changes.
-pub fn common_ranges(before: &Placement, after: &Placement) -> Vec<TokenRange> {
-    let ends: BTreeSet<i64> = before.ranges().chain(after.ranges()).map(|(range, _)| range.end).collect();
-    let Some(&last) = ends.last() else { return Vec::new() };
-    let starts = std::iter::once(last).chain(ends.iter().copied());
-    starts.zip(&ends).map(|(start, &end)| TokenRange { start, end }).collect()
 }
 
 /// Joins adjacent ranges. The ranges are sorted by their ends.

@@ -17,7 +17,7 @@ use helenus_ring::metadata::ClusterState;
 
 use crate::cluster::raft::MetadataLog;
 use crate::streaming::fetch_plan::{Replications, enough, scopes};
-use crate::streaming::plan::{Sides, common_ranges};
+use crate::streaming::plan::Sides;
 use helenus_execution::shard::context::ShardContext;
 
 /// The owners whose agreement is missing, where these members have applied the present step.
@@ -49,7 +49,7 @@ fn disagreeing(state: &ClusterState, has_applied: impl Fn(&HostId) -> bool) -> B
             continue;
         }
         let [before, after] = sides.placements(&replications);
-        for range in common_ranges(&before, &after) {
+        for range in before.common_ranges(&after) {
             let (old, new) = (&before.replicas(range.end).read, &after.replicas(range.end).read);
             let is_same = |member: &Arc<Member>| new.iter().any(|known| known.host_id == member.host_id);
             let is_still = old.len() == new.len() && old.iter().all(is_same);

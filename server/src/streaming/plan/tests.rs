@@ -158,7 +158,7 @@ proptest! {
         let replications = unchanged(&case.replication);
         let plans = sides.plan(&replications, &alive);
         let [before, after] = sides.placements(&replications);
-        for range in common_ranges(&before, &after) {
+        for range in before.common_ranges(&after) {
             let token = range.end;
             let stopped = plans.values().any(|plan| {
                 plan.blocked.iter().chain(&plan.lost).any(|range| range.contains(token))
@@ -203,7 +203,7 @@ proptest! {
             prop_assert!(plans.values().all(|plan| plan.blocked.is_empty() && plan.lost.is_empty()));
         }
         let (quorums_before, quorums_after) = (quorums(&before), quorums(&after));
-        for range in common_ranges(&old_placement, &new_placement) {
+        for range in old_placement.common_ranges(&new_placement) {
             let token = range.end;
             let is_blocked =
                 plans.values().any(|plan| plan.blocked.iter().any(|range| range.contains(token)));
@@ -259,7 +259,7 @@ proptest! {
         let plans = sides.plan(&replications, &alive);
         let [before, after] = sides.placements(&replications);
         prop_assert!(plans.values().all(|plan| plan.blocked.is_empty()));
-        for range in common_ranges(&before, &after) {
+        for range in before.common_ranges(&after) {
             let (old, new) = (ids(&before.replicas(range.end).read), ids(&after.replicas(range.end).read));
             let survivors: BTreeSet<_> = old.iter().copied().filter(|id| alive.contains(id)).collect();
             let holders = holders(&survivors, range.end, &plans);
@@ -279,7 +279,7 @@ proptest! {
         let plans = sides.plan(&replications, &case.topology.members.keys().copied().collect());
         let [before, after] = sides.placements(&replications);
         prop_assert!(plans.values().all(|plan| plan.blocked.is_empty() && plan.lost.is_empty()));
-        for range in common_ranges(&before, &after) {
+        for range in before.common_ranges(&after) {
             let (old, new) = (ids(&before.replicas(range.end).read), ids(&after.replicas(range.end).read));
             for plan in plans.values() {
                 for (source, ranges) in &plan.sources {
