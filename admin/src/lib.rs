@@ -5,6 +5,7 @@
 
 mod http;
 mod nodetool;
+mod repair;
 pub mod reports;
 mod tables;
 
@@ -213,6 +214,14 @@ enum AdminCommand {
         /// Of this keyspace only.
         keyspace: Option<String>,
     },
+    /// Makes the replicas of ranges equal, whatever they have missed; returns when that is done.
+    Repair(repair::RepairArguments),
+    /// Brings all that the replicas in a data center have of the node's ranges to the node; returns when that is done.
+    Rebuild {
+        data_center: String,
+        /// Of this keyspace only.
+        keyspace: Option<String>,
+    },
     /// The streams of data between replicas.
     Netstats,
     /// Files, sizes and counts of tables.
@@ -388,6 +397,12 @@ impl AdminCommand {
             Self::Cleanup { keyspace } => {
                 (Method::POST, "/admin/cleanup", keyspace_parameter(keyspace.as_ref()))
             }
+            Self::Repair(arguments) => arguments.request(),
+            Self::Rebuild { data_center, keyspace } => {
+                let mut parameters = vec![("data_center", data_center.clone())];
+                parameters.extend(keyspace_parameter(keyspace.as_ref()));
+                (Method::POST, "/admin/rebuild", parameters)
+            }
             Self::Netstats => (Method::GET, "/admin/netstats", Vec::new()),
             Self::Tablestats { keyspace } => {
                 (Method::GET, "/admin/tablestats", keyspace_parameter(keyspace.as_ref()))
@@ -447,9 +462,13 @@ impl AdminCommand {
             Self::Compactionstats => tables::compactions(&read::<CompactionsReport>(answer)?),
             Self::Drain => "drained\n".to_owned(),
             Self::Archivelog => "archived\n".to_owned(),
+            Self::Repair(arguments) if arguments.asks_for_status() => repair::status(&read(answer)?),
+            Self::Repair(arguments) if !arguments.cancels() => repair::ended(&read(answer)?),
+            Self::Rebuild { .. } => repair::ended(&read(answer)?),
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
             Self::Flush(_)
             | Self::Compact(_)
+            | Self::Repair(_)
             | Self::Stop(_)
             | Self::Setcompactionthroughput { .. }
             | Self::Enableautocompaction(_)
@@ -644,6 +663,19 @@ mod tests {
         assert_eq!(call(&["abortjoin", host_id]), format!("POST /admin/abortjoin?host_id={encoded}"));
         assert_eq!(call(&["cleanup", "shop"]), "POST /admin/cleanup?keyspace=shop");
         assert_eq!(call(&["netstats"]), "GET /admin/netstats");
+        assert_eq!(call(&["repair"]), "POST /admin/repair");
+        assert_eq!(
+            call(&["repair", "-full", "-pr", "-local", "ks", "t", "u"]),
+            "POST /admin/repair?keyspace=ks&tables=t%2Cu&ranges=primary&local=true"
+        );
+        assert_eq!(
+            call(&["repair", "-st", "-5", "-et", "7", "-dc", "a", "--in-dc", "b", "--force"]),
+            "POST /admin/repair?start_token=%2D5&end_token=7&data_centers=a%2Cb&force=true"
+        );
+        assert_eq!(call(&["rebuild", "dc1", "ks"]), "POST /admin/rebuild?data_center=dc1&keyspace=ks");
+        assert_eq!(call(&["repair", "--status"]), "GET /admin/repairs");
+        assert_eq!(call(&["repair", "--cancel"]), "POST /admin/cancelrepair");
+        assert_eq!(call(&["repair", "--cancel", "3"]), "POST /admin/cancelrepair?id=3");
     }
 
     #[test]

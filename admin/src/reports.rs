@@ -354,3 +354,64 @@ pub struct StreamingReport {
     #[serde(default)]
     pub replication_changes: BTreeMap<String, String>,
 }
+
+/// A repair that a node carries out or has carried out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RepairReport {
+    /// Unique on the node since its start.
+    pub id: u64,
+    /// All keyspaces without one.
+    pub keyspace: Option<String>,
+    /// All tables of it without any.
+    pub tables: Vec<String>,
+    /// Which ranges, in words.
+    pub ranges: String,
+    /// The data centers whose replicas take part; all without any.
+    pub data_centers: Vec<String>,
+    /// Whether the node repairs because it is time to.
+    pub is_automatic: bool,
+    /// `running`, `done`, `incomplete` or `cancelled`.
+    pub state: String,
+    pub began_at: String,
+    /// `None`: it is under way.
+    pub ended_at: Option<String>,
+    pub percent: f64,
+    pub seconds_left: Option<u64>,
+    /// The table that is being repaired.
+    pub current: String,
+    pub differing_parts: u64,
+    /// Bytes of rows that the replicas together have read for comparisons.
+    pub compared_bytes: u64,
+    /// Bytes of rows that other nodes have sent to this one.
+    pub received_bytes: u64,
+    /// Bytes of rows that this node has sent to replicas that lacked them.
+    pub sent_bytes: u64,
+    pub written_mutations: u64,
+    /// The first reasons why ranges were not repaired, and the number of all.
+    pub failures: Vec<String>,
+    pub failure_count: u64,
+}
+
+/// How old the repair of a table's ranges on a node is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairedTable {
+    pub keyspace: String,
+    pub table: String,
+    /// When the oldest of the last repairs of its ranges on this node began; `None`: some were never repaired.
+    pub repaired_at: Option<String>,
+    pub age_seconds: Option<u64>,
+    /// After how many seconds the schedule repairs a range again.
+    pub interval_seconds: u64,
+}
+
+/// The repairs of a node, and how old those of its tables are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RepairsReport {
+    /// Whether the node repairs by itself.
+    pub is_automatic: bool,
+    /// Members that are down: their ranges are not repaired.
+    pub waits_for: Vec<Uuid>,
+    /// Those under way and the last ones, the oldest first.
+    pub repairs: Vec<RepairReport>,
+    pub tables: Vec<RepairedTable>,
+}

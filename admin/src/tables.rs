@@ -14,7 +14,7 @@ use crate::reports::{
 };
 
 /// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
-fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled).add_rows(rows);
     for column in table.column_iter_mut() {
@@ -24,12 +24,12 @@ fn columns(rows: &[Vec<String>]) -> String {
     lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
-fn row(cells: &[&str]) -> Vec<String> {
+pub(crate) fn row(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
 /// A number of bytes with a readable unit.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1_024 {
         return format!("{count} bytes");

@@ -298,6 +298,12 @@ settings! {
     stream_chunk_bytes: u32 = 128 << 10,
         unit Bytes,
         range Range::from_to(4 * KIB, STREAM_CHUNK_BYTES_MAX as u64);
+    /// Whether the nodes repair their ranges by themselves: each range at least once in half of its table's `gc_grace_seconds`, and soon after
+    /// a replica has missed writes for which no hints were kept.
+    automatic_repair: bool = true;
+    /// Bytes of rows a second that a node reads for the comparisons of repairs. 0: no bound.
+    repair_throughput_bytes_per_second: u64 = 32 << 20,
+        unit BytesPerSecond;
 
     section "Reads from several nodes";
     /// How long a coordinator waits for the replicas of a read within one partition.

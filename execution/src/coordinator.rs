@@ -21,6 +21,7 @@ pub mod own_rows;
 pub mod paxos;
 mod prepared_read;
 pub mod read;
+pub mod repair;
 pub mod replica;
 pub mod replicated_read;
 pub mod row_batch;

@@ -7,8 +7,8 @@ use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
-    CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport, StreamingReport,
-    TableReport, UnknownTableReport,
+    CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, RestoredTable, RingReport,
+    SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
@@ -64,6 +64,36 @@ pub struct ReplayRequest {
     /// Of a mutation's newest write, in microseconds.
     pub timestamps: RangeInclusive<i64>,
     pub consistency: Consistency,
+}
+
+/// A request to repair ranges.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairRequest {
+    /// All keyspaces without one.
+    pub keyspace: Option<String>,
+    /// All tables of it without any.
+    pub tables: Vec<String>,
+    pub ranges: RepairRanges,
+    /// Only replicas of these data centers take part; all without any.
+    pub data_centers: Vec<String>,
+    /// Only replicas of the node's own data center take part.
+    pub is_local: bool,
+    /// Whether ranges with a replica that is down are repaired among the others.
+    pub force: bool,
+}
+
+/// The ranges that are repaired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RepairRanges {
+    /// The whole ring.
+    #[default]
+    All,
+    /// Those of which the node is a replica.
+    OfNode,
+    /// Those of which it is the first replica.
+    PrimaryOfNode,
+    /// `(start, end]`.
+    Range { start: i64, end: i64 },
 }
 
 /// The operations of a node. Without a keyspace they apply to all keyspaces; without a table, to all tables of the
@@ -177,6 +207,22 @@ pub trait Admin: Send + Sync {
 
     /// Removes the data of ranges that this node does not own any more.
     fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Makes the replicas of ranges equal; resolves when that is done. An error names what was not repaired.
+    fn repair(&self, request: RepairRequest) -> BoxFuture<'_, Result<RepairReport, AdminError>>;
+
+    /// Brings all that the replicas in a data center have of this node's ranges to this node; resolves when that is done.
+    fn rebuild(
+        &self,
+        data_center: String,
+        keyspace: Option<String>,
+    ) -> BoxFuture<'_, Result<RepairReport, AdminError>>;
+
+    /// The repairs of this node, and how old those of its tables are.
+    fn repairs(&self) -> BoxFuture<'_, Result<RepairsReport, AdminError>>;
+
+    /// Cancels the repair with this id, or all that are under way on this node.
+    fn cancel_repair(&self, id: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// The streams of data between replicas.
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>>;

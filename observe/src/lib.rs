@@ -12,6 +12,8 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{Admin, AdminError, ReplayRequest, RestoreRequest, SnapshotOperation};
+pub use admin::{
+    Admin, AdminError, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation,
+};
 pub use http::{HttpServer, serve};
 pub use prometheus::EngineGauges;

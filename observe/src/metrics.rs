@@ -113,6 +113,10 @@ pub struct ShardMetrics {
     pub reads_of_others: Counter,
     /// Mutations written to replicas that lacked data that was read.
     pub read_repairs: Counter,
+    /// Bytes of rows that this shard has read for the comparisons of repairs.
+    pub repair_bytes_compared: Counter,
+    /// Mutations that repairs have written to replicas that lacked them.
+    pub repair_mutations: Counter,
     /// Warnings of guardrails for clients.
     pub guardrail_warnings: Counter,
     /// Requests that a guardrail refused.

@@ -86,7 +86,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 16] = [
+const COUNTERS: [CounterFamily; 18] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
@@ -115,6 +115,14 @@ const COUNTERS: [CounterFamily; 16] = [
         "helenus_read_repairs_total",
         "Mutations written to replicas that lacked data that was read.",
         |shard| &shard.read_repairs,
+    ),
+    ("helenus_repair_compared_bytes_total", "Bytes of rows read for the comparisons of repairs.", |shard| {
+        &shard.repair_bytes_compared
+    }),
+    (
+        "helenus_repair_mutations_total",
+        "Mutations that repairs have written to replicas that lacked them.",
+        |shard| &shard.repair_mutations,
     ),
     (
         "helenus_reads_of_other_replicas_total",

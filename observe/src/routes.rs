@@ -64,6 +64,10 @@ enum Route {
     RemoveNode,
     AbortJoin,
     Cleanup,
+    Repair,
+    Rebuild,
+    Repairs,
+    CancelRepair,
 }
 
 impl Route {
@@ -103,6 +107,10 @@ impl Route {
             "/admin/removenode" => Self::RemoveNode,
             "/admin/abortjoin" => Self::AbortJoin,
             "/admin/cleanup" => Self::Cleanup,
+            "/admin/repair" => Self::Repair,
+            "/admin/rebuild" => Self::Rebuild,
+            "/admin/repairs" => Self::Repairs,
+            "/admin/cancelrepair" => Self::CancelRepair,
             _ => return None,
         })
     }
@@ -123,6 +131,7 @@ impl Route {
                 | Self::UnknownTables
                 | Self::CheckProgress
                 | Self::Streams
+                | Self::Repairs
         )
     }
 
@@ -137,6 +146,7 @@ impl Route {
             | Self::UnknownTables
             | Self::CheckProgress
             | Self::Streams
+            | Self::Repairs
             | Self::ArchiveLog
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
@@ -161,6 +171,18 @@ impl Route {
             }
             Self::ClearSnapshot => &["name", "cluster"],
             Self::ListSnapshots => &["cluster"],
+            Self::Repair => &[
+                "keyspace",
+                "tables",
+                "ranges",
+                "start_token",
+                "end_token",
+                "data_centers",
+                "local",
+                "force",
+            ],
+            Self::Rebuild => &["data_center", "keyspace"],
+            Self::CancelRepair => &["id"],
         }
     }
 }
@@ -354,6 +376,13 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             let host_id = parameters.host_id()?;
             operate(uri, admin.abort_join(host_id)).await?
         }
+        Route::Repair => report(&logged(uri, admin.repair(parameters.repair()?)).await?)?,
+        Route::Rebuild => {
+            let data_center = parameters.needed("data_center")?;
+            report(&logged(uri, admin.rebuild(data_center, parameters.take("keyspace"))).await?)?
+        }
+        Route::Repairs => report(&admin.repairs().await?)?,
+        Route::CancelRepair => operate(uri, admin.cancel_repair(parameters.id()?)).await?,
         Route::Cleanup => operate(uri, admin.cleanup(parameters.take("keyspace"))).await?,
     })
 }

@@ -10,8 +10,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
-    CompactionsReport, NodeReport, ReplayReport, ReplayedTable, RestoredTable, RingReport, SnapshotReport,
-    StreamingReport, TableReport, TokenReport, UnknownTableReport,
+    CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, ReplayedTable, RestoredTable,
+    RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
 };
 use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
@@ -216,6 +216,32 @@ impl Admin for Node {
 
     fn cleanup(&self, keyspace: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(self.note_call("cleanup", keyspace.as_deref(), None)).boxed()
+    }
+
+    fn repair(&self, request: RepairRequest) -> BoxFuture<'_, Result<RepairReport, AdminError>> {
+        ready(Err(AdminError::Failed(format!("{request:?}")))).boxed()
+    }
+
+    fn rebuild(
+        &self,
+        data_center: String,
+        keyspace: Option<String>,
+    ) -> BoxFuture<'_, Result<RepairReport, AdminError>> {
+        ready(Err(AdminError::Failed(format!("rebuild from {data_center}: {keyspace:?}")))).boxed()
+    }
+
+    fn repairs(&self) -> BoxFuture<'_, Result<RepairsReport, AdminError>> {
+        let report = RepairsReport {
+            is_automatic: true,
+            waits_for: Vec::new(),
+            repairs: Vec::new(),
+            tables: Vec::new(),
+        };
+        ready(Ok(report)).boxed()
+    }
+
+    fn cancel_repair(&self, id: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(Err(AdminError::Unknown(format!("cancel {id:?}")))).boxed()
     }
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {

@@ -3,6 +3,7 @@
 mod checks;
 mod cluster;
 mod compactions;
+mod repairs;
 mod storage;
 
 use crate::cluster::liveness::LivenessMonitor;
@@ -15,14 +16,14 @@ use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
-    CompactionsReport, FailedCompaction, NodeReport, ReplayReport, RestoredTable, RingReport, SnapshotReport,
-    StreamingReport, TableReport, UnknownTableReport,
+    CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport,
+    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
-use helenus_observe::{Admin, AdminError, ReplayRequest, RestoreRequest, SnapshotOperation};
+use helenus_observe::{Admin, AdminError, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_query::schema::selection::TableSelection;
@@ -475,6 +476,26 @@ impl Admin for NodeAdmin {
             })
         }
         .boxed()
+    }
+
+    fn repair(&self, request: RepairRequest) -> BoxFuture<'_, Result<RepairReport, AdminError>> {
+        self.repair_ranges(request).boxed()
+    }
+
+    fn rebuild(
+        &self,
+        data_center: String,
+        keyspace: Option<String>,
+    ) -> BoxFuture<'_, Result<RepairReport, AdminError>> {
+        self.rebuild_from(data_center, keyspace).boxed()
+    }
+
+    fn repairs(&self) -> BoxFuture<'_, Result<RepairsReport, AdminError>> {
+        self.repairs_report().boxed()
+    }
+
+    fn cancel_repair(&self, id: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>> {
+        std::future::ready(self.cancel_repairs(id)).boxed()
     }
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {

@@ -12,7 +12,6 @@ pub mod place;
 pub(crate) mod plan;
 mod plan_change;
 pub(crate) mod progress;
-pub(crate) mod ranges;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 mod session;

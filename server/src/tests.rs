@@ -2,6 +2,7 @@
 
 pub mod cluster;
 mod contention;
+mod repair;
 mod replication;
 mod settling;
 mod transactions;

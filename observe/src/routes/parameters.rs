@@ -9,7 +9,7 @@ use helenus_query::schema::selection::TableSelection;
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
-use crate::admin::{ReplayRequest, RestoreRequest};
+use crate::admin::{RepairRanges, RepairRequest, ReplayRequest, RestoreRequest};
 
 /// Longest name of a snapshot.
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
@@ -74,6 +74,50 @@ impl Parameters {
             return Err(ParameterError("parameter 'tables' has an empty name".to_owned()));
         }
         Ok((keyspace, tables))
+    }
+
+    /// What is to be repaired.
+    pub(super) fn repair(&mut self) -> Result<RepairRequest, ParameterError> {
+        let (keyspace, tables) = self.tables()?;
+        let ranges =
+            match (self.take("ranges").as_deref(), self.token("start_token")?, self.token("end_token")?) {
+                (None | Some("all"), None, None) => RepairRanges::All,
+                (Some("node"), None, None) => RepairRanges::OfNode,
+                (Some("primary"), None, None) => RepairRanges::PrimaryOfNode,
+                (None, Some(start), Some(end)) => RepairRanges::Range { start, end },
+                _ => {
+                    let message =
+                        "either parameter 'ranges' (all, node, primary), or 'start_token' and 'end_token'";
+                    return Err(ParameterError(message.to_owned()));
+                }
+            };
+        let data_centers =
+            self.take("data_centers").map(|names| names.split(',').map(str::to_owned).collect());
+        let (data_centers, is_local) = (data_centers.unwrap_or_else(Vec::new), self.flag("local")?);
+        if is_local && !data_centers.is_empty() {
+            return Err(ParameterError("either parameter 'data_centers' or 'local'".to_owned()));
+        }
+        Ok(RepairRequest { keyspace, tables, ranges, data_centers, is_local, force: self.flag("force")? })
+    }
+
+    /// A parameter that must be given.
+    pub(super) fn needed(&mut self, name: &str) -> Result<String, ParameterError> {
+        self.take(name).ok_or_else(|| ParameterError(format!("parameter '{name}' is missing")))
+    }
+
+    fn token(&mut self, name: &'static str) -> Result<Option<i64>, ParameterError> {
+        let parse = |text: String| {
+            text.parse().map_err(|_| ParameterError(format!("parameter '{name}': '{text}' is no token")))
+        };
+        self.take(name).map(parse).transpose()
+    }
+
+    /// A number.
+    pub(super) fn id(&mut self) -> Result<Option<u64>, ParameterError> {
+        let parse = |text: String| {
+            text.parse().map_err(|_| ParameterError(format!("parameter 'id': '{text}' is no number")))
+        };
+        self.take("id").map(parse).transpose()
     }
 
     /// ROW when it is not given.

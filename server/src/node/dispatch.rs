@@ -10,6 +10,7 @@ use helenus_ring::HostId;
 
 use crate::cluster::message::ClusterRequest;
 use crate::streaming::message::StreamRequest;
+use helenus_execution::coordinator::repair::message::RepairRequest;
 use helenus_execution::coordinator::replica::message::ReplicaRequest;
 use helenus_execution::shard::call::Serve;
 use helenus_execution::shard::context::ShardContext;
@@ -18,7 +19,10 @@ use helenus_execution::shard::status_table::ServingState;
 const _: () = assert!(
     ReplicaRequest::ID != ClusterRequest::ID
         && ClusterRequest::ID != StreamRequest::ID
-        && StreamRequest::ID != ReplicaRequest::ID,
+        && StreamRequest::ID != ReplicaRequest::ID
+        && RepairRequest::ID != ReplicaRequest::ID
+        && RepairRequest::ID != ClusterRequest::ID
+        && RepairRequest::ID != StreamRequest::ID,
     "services are distinguished by their ids"
 );
 
@@ -66,6 +70,7 @@ async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> 
         ReplicaRequest::ID => serve::<ReplicaRequest>(context, from, request).await,
         ClusterRequest::ID => serve::<ClusterRequest>(context, from, request).await,
         StreamRequest::ID => serve::<StreamRequest>(context, from, request).await,
+        RepairRequest::ID => serve::<RepairRequest>(context, from, request).await,
         unknown => {
             service::encode_failure(&Failure::Malformed(format!("there is no service {unknown} here")))
         }

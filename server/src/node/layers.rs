@@ -7,6 +7,9 @@ use crate::session::connection::{self, Connections};
 use crate::streaming::progress::Transfers;
 use helenus_execution::coordinator::paxos;
 use helenus_execution::coordinator::paxos::replica::PaxosState;
+use helenus_execution::coordinator::repair::RepairState;
+use helenus_execution::coordinator::repair::history::RepairHistory;
+use helenus_execution::coordinator::repair::runs::RepairRuns;
 use helenus_execution::coordinator::replica::ReplicationState;
 use helenus_execution::coordinator::virtual_state::ClientSource;
 use helenus_execution::shard::context::Layers;
@@ -14,7 +17,10 @@ use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
 
 /// The states that all shards of a node share.
 pub fn of_node() -> NodeLayers {
-    NodeLayers::default().with(Transfers::default())
+    NodeLayers::default()
+        .with(Transfers::default())
+        .with(RepairHistory::default())
+        .with(RepairRuns::default())
 }
 
 /// The states of each shard.
@@ -22,6 +28,7 @@ pub fn of_shard() -> Layers {
     let states = ShardLayers::default()
         .with(ReplicationState::default())
         .with(PaxosState::default())
+        .with(RepairState::default())
         .with(Connections::default())
         .with(LivenessMonitor::default())
         .with(OpenMetadataLog::default())

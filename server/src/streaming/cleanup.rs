@@ -19,10 +19,10 @@ use helenus_ring::metadata::by_replication_of;
 use helenus_ring::placement::Placement;
 use helenus_ring::topology::Topology;
 
-use super::ranges::{complement, difference, intervals};
 use super::replicated_tables;
 use helenus_execution::coordinator::paxos;
 use helenus_execution::shard::context::ShardContext;
+use helenus_ring::intervals::{complement, difference, intervals};
 
 /// The reason why a cleanup was not carried out.
 #[derive(Debug, thiserror::Error)]

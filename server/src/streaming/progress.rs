@@ -21,9 +21,9 @@ use helenus_ring::HostId;
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 
-use super::ranges::{before, difference, share, union};
 use helenus_execution::shard::context::{NodeShared, ShardContext};
 use helenus_execution::shard::private_table::{PrivateChange, PrivateRange, PrivateTable};
+use helenus_ring::intervals::{before, difference, share, union};
 
 /// The table with the stored progress.
 pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-transfer"));

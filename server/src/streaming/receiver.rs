@@ -23,12 +23,12 @@ use super::fetch_plan::{FetchPlan, Replications};
 use super::message::{StreamRequest, StreamResponse};
 use super::plan::Sides;
 use super::progress::{self, StreamTaskKey, StreamTaskProgress, StreamTaskState};
-use super::ranges::intervals;
 use super::replicated_tables;
 use super::session::run_session;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 use helenus_execution::coordinator::paxos;
 use helenus_execution::shard::context::ShardContext;
+use helenus_ring::intervals::intervals;
 
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent stream sessions for each shard of this node.

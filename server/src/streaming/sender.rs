@@ -23,9 +23,9 @@ use helenus_ring::placement::TokenRange;
 
 use super::message::{FetchRequest, StreamChunk};
 use super::place::Place;
-use super::ranges::{intervals, share_of_ring};
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
+use helenus_ring::intervals::{intervals, share_of_ring};
 
 /// Time for which the receiver waits if the source has not applied the epoch yet.
 const CATCH_UP: Duration = Duration::from_secs(3);

@@ -28,11 +28,11 @@ use helenus_internode::transport::PeerError;
 use super::message::{FetchRequest, StreamChunk, StreamRequest, StreamResponse};
 use super::place::Place;
 use super::progress::{self, StreamTaskProgress};
-use super::ranges;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 use helenus_execution::coordinator::paxos;
 use helenus_execution::coordinator::replica::hints;
 use helenus_execution::shard::context::ShardContext;
+use helenus_ring::intervals;
 
 /// Timeout of the request for a chunk.
 const CHUNK_DEADLINE: Duration = Duration::from_secs(10);
@@ -216,7 +216,7 @@ async fn fetch(
     let request = StreamRequest::Fetch(FetchRequest {
         epoch: attempt.epoch,
         table_id: u128::from_be_bytes(task.table.0),
-        ranges: ranges::ranges(wanted),
+        ranges: intervals::ranges(wanted),
         shard: session.shard,
         resume_from,
         max_bytes: context.node.config.stream_chunk_bytes,

@@ -60,9 +60,19 @@ pub fn with_cluster<F>(count: usize, config: &Config, test: impl FnOnce(Cluster)
 where
     F: Future<Output = ()>,
 {
+    let config = Config { shards: Some(SHARDS), ..config.clone() };
+    with_nodes(vec![config; count], test);
+}
+
+/// Runs a test in virtual time on a cluster of nodes with these settings.
+pub fn with_nodes<F>(configs: Vec<Config>, test: impl FnOnce(Cluster) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let count = configs.len();
     simulate(count as u64, Links::default(), |cluster| async move {
         let members = Members::new(cluster, catalog_of(&SCHEMA).catalog);
-        for node in 0..count {
+        for (node, config) in configs.into_iter().enumerate() {
             let token = |index: u64| {
                 cql_lite::types::token::token(
                     &[host_id(node).as_bytes().as_slice(), &index.to_be_bytes()].concat(),
@@ -70,7 +80,7 @@ where
             };
             let mut tokens: Vec<i64> = (0..TOKENS).map(token).collect();
             tokens.sort_unstable();
-            let config = Config { data_dir: "/node".into(), shards: Some(SHARDS), ..config.clone() };
+            let config = Config { data_dir: "/node".into(), ..config };
             members.add_member(&tokens, MemberState::Normal, config);
         }
         let mut cluster = Cluster { members, nodes: Vec::new() };

@@ -9,6 +9,7 @@ use crate::lost_files;
 use crate::machine::Machine;
 use crate::network::Link;
 use crate::plan::FaultKind;
+use crate::repairs;
 use crate::start::{boot, later};
 use crate::transitions;
 use crate::world::{World, pause_ms};
@@ -199,6 +200,7 @@ fn begin(
         FaultKind::Remove => transitions::remove(world, random),
         FaultKind::RemoveTwo => transitions::remove_two(world, random),
         FaultKind::Replication => transitions::change_replication(world, random),
+        FaultKind::Repair => repairs::begin(world, machine),
     }
 }
 

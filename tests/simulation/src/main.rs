@@ -13,6 +13,7 @@ mod machine;
 mod network;
 mod panics;
 mod plan;
+mod repairs;
 mod simulation;
 mod start;
 mod trace;

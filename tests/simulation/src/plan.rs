@@ -46,10 +46,12 @@ pub enum FaultKind {
     Replication,
     /// As `Partition`, for up to a minute: nodes of the other side are taken for dead, and transitions begin meanwhile.
     LongPartition,
+    /// A node repairs everything, and all nodes what is due by the schedule.
+    Repair,
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Crash,
         Self::PowerLoss,
         Self::Partition,
@@ -68,6 +70,7 @@ impl FaultKind {
         Self::RemoveTwo,
         Self::Replication,
         Self::LongPartition,
+        Self::Repair,
     ];
 
     /// Whether a node may lose data that was not durable: hints of unacknowledged writes, for example.
@@ -158,6 +161,8 @@ pub struct Plan {
     pub planted_bug: Option<PlantedBug>,
     /// Number of replicas of the keyspace at the beginning.
     pub replicas: usize,
+    /// Whether a repair makes the replicas equal at the end, instead of reads at ALL.
+    pub ends_with_repair: bool,
 }
 
 impl Plan {
@@ -198,6 +203,7 @@ impl Plan {
             planted_bug: choice.planted_bug,
             tokens: 1 + random.below(3) as usize,
             replicas,
+            ends_with_repair: seed % 2 == 1,
         };
         if plan.faults.contains(&FaultKind::LongPartition) {
             plan.duration += LONG_PARTITION_TIME;

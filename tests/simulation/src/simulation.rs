@@ -22,7 +22,8 @@ use crate::faults;
 use crate::machine::{Hardware, Machine, Part};
 use crate::network::Links;
 use crate::panics;
-use crate::plan::Plan;
+use crate::plan::{FaultKind, Plan};
+use crate::repairs;
 use crate::trace::{Echo, Trace};
 use crate::transitions;
 use crate::workload::{SCHEMA, deletions_table, keyspace, workload};
@@ -125,6 +126,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         compaction_bytes_per_second: 0,
         stream_throughput_bytes_per_second: plan.stream_bytes_per_second,
         stream_chunk_bytes: 512,
+        automatic_repair: plan.faults.contains(&FaultKind::Repair),
         ..Config::default()
     }
 }
@@ -199,11 +201,17 @@ async fn run_load(world: &Rc<World>) {
     for load in loads {
         load.check(world.clone()).await;
     }
-    read_everything(world).await;
+    let by = if world.plan.ends_with_repair {
+        repairs::repair_everything(world).await;
+        "a repair"
+    } else {
+        read_everything(world).await;
+        "reads at ALL"
+    };
     let mut repaired = convergence::tables(world);
     // Of its tombstones some nodes have purged more than others.
     repaired.retain(|table| table != "deletions");
-    converge(world, &repaired, "reads at ALL").await;
+    converge(world, &repaired, by).await;
     quarantine_is_empty(world);
 }
 

@@ -92,7 +92,7 @@ pub struct RangePart {
 }
 
 /// The answer of one replica.
-enum Said {
+pub enum Said {
     Data(ReplicaVersions),
     Digest(Digest),
 }
@@ -528,7 +528,7 @@ impl<'a> ReadRound<'a> {
 }
 
 /// Sends a request to one replica. This node is asked without the network.
-async fn ask(
+pub async fn ask(
     context: Rc<ShardContext>,
     member: Arc<Member>,
     request: ReadRequest,

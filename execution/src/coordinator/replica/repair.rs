@@ -41,7 +41,9 @@ pub async fn repair(
         .iter()
         .filter(|(_, mutations)| !mutations.is_empty())
         .map(|(member, mutations)| async move {
-            let writes = mutations.iter().map(|mutation| write(context, epoch, member, mutation, deadline));
+            context.metrics.read_repairs.add(mutations.len() as u64);
+            let writes =
+                mutations.iter().map(|mutation| write_missing(context, epoch, member, mutation, deadline));
             (&**member, futures::future::try_join_all(writes).await)
         })
         .collect();
@@ -61,7 +63,8 @@ pub async fn repair(
     Err(NotRepaired::TooFew { received: demand.count(complete) })
 }
 
-async fn write(
+/// Writes to a replica a mutation that it lacks. Resolves when the replica has it as durable as any write.
+pub async fn write_missing(
     context: &Rc<ShardContext>,
     epoch: u64,
     member: &Member,
@@ -89,7 +92,6 @@ async fn write_part(
 ) -> Result<(), PeerError> {
     let view = mutation.view().map_err(|error| Failure::Internal(error.to_string()))?;
     let token = view.token;
-    context.metrics.read_repairs.increment();
     if member.host_id == context.node.host_id {
         return apply_at_replica(context, Some(epoch), mutation.bytes().clone())
             .await

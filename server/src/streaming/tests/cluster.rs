@@ -16,6 +16,7 @@ use helenus_engine::{
 };
 use helenus_internode::service;
 use helenus_ring::HostId;
+use helenus_ring::intervals;
 use helenus_ring::member::MemberState;
 use helenus_ring::placement::Placement;
 use helenus_ring::topology::Topology;
@@ -25,7 +26,7 @@ use helenus_testing::clock::START_MICROS;
 use crate::streaming::message::{FetchRequest, StreamRequest, StreamResponse};
 use crate::streaming::place::Place;
 use crate::streaming::plan::Sides;
-use crate::streaming::{ranges, sender};
+use crate::streaming::sender;
 use crate::testing::cluster::simulate;
 use crate::testing::links::Links;
 use crate::testing::members::{Members, host_id};
@@ -210,7 +211,7 @@ impl Cluster {
             let request = FetchRequest {
                 epoch: context.cluster_view().topology.epoch,
                 table_id: u128::from_be_bytes(self.table_id(name).0),
-                ranges: ranges::ranges(&[i64::MIN..=i64::MAX]),
+                ranges: intervals::ranges(&[i64::MIN..=i64::MAX]),
                 shard: 0,
                 resume_from: resume_from.take(),
                 max_bytes: context.node.config.stream_chunk_bytes,

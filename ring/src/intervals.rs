@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use helenus_ring::placement::TokenRange;
+use crate::placement::TokenRange;
 
 /// The smallest token that data can have.
 const FIRST_TOKEN: i64 = i64::MIN + 1;

@@ -1,0 +1,283 @@
+//! A replica's part in a comparison: digests of the parts of ranges, computed from the rows of all its shards.
+//!
+//! Invariants:
+//! * Replicas with equal contents return equal digests, however many shards they have. A partition is on one shard, so the digest of a part
+//!   is the sum of the hashes of its partitions.
+//! * The versions of a partition are hashed in pieces that end at the same positions on every replica: a piece begins at the start of the
+//!   partition, or where the one before it ended. (A read that passes more than [`SCANNED_BYTES`] of dead rows may end elsewhere. Then equal
+//!   partitions can have other digests, and only cost a comparison of their rows.)
+//! * The rows are read at a limited rate for the whole node, in short turns.
+
+use std::cell::Cell;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_engine::key::{prefix_length, token_bounds};
+use helenus_engine::read::{AddressBuf, RowPart, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest};
+use helenus_engine::{Mutation, TableId, Versions};
+use helenus_internode::service::Failure;
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+use crate::coordinator::replica::epoch;
+use crate::shard::context::{ShardContext, from_every_shard};
+use helenus_query::error::RequestError;
+
+/// Most parts, of all ranges, in one request.
+pub const PARTS_MAX: usize = 1 << 14;
+/// Most bytes of rows that one turn passes, whatever it finds.
+const SCANNED_BYTES: u64 = 4 << 20;
+/// A larger row is hashed in parts of this size.
+const ROW_PART_BYTES: usize = 8 << 20;
+/// A turn counts as at least this number of bytes for the rate: it costs time even if it finds nothing.
+const TURN_BYTES_MIN: u64 = 512;
+/// How long a replica that is behind waits for the epoch of a request.
+const CATCH_UP: Duration = Duration::from_secs(3);
+
+/// A request for digests of parts of ranges.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DigestRequest {
+    pub epoch: u64,
+    pub table_id: u128,
+    /// First and last token of each range.
+    pub ranges: Vec<(i64, i64)>,
+    /// The number of parts into which each range is divided ([`Division`]).
+    pub parts: u32,
+    /// Seconds since the epoch; decides what has expired and what is past its grace period.
+    pub now_seconds: u32,
+}
+
+/// The digest of a part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartDigest {
+    /// The sum of the hashes of the pieces of its partitions.
+    pub sum: u128,
+    /// Size of their versions in bytes.
+    pub bytes: u64,
+}
+
+impl PartDigest {
+    fn add(&mut self, piece: &Mutation) {
+        self.sum = self.sum.wrapping_add(XxHash3_128::oneshot(piece.bytes()));
+        self.bytes += piece.bytes().len() as u64;
+    }
+
+    /// Joins the digest of the same part on another shard.
+    fn join(&mut self, other: Self) {
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.bytes += other.bytes;
+    }
+}
+
+/// A range of tokens, divided into parts of equal width.
+#[derive(Debug, Clone, Copy)]
+pub struct Division {
+    first: i64,
+    width: u128,
+    parts: u32,
+}
+
+impl Division {
+    /// `None` if the range or the number of parts is empty.
+    pub fn new((first, last): (i64, i64), parts: u32) -> Option<Self> {
+        let width = u128::try_from(i128::from(last) - i128::from(first) + 1).ok()?;
+        (width > 0 && parts > 0).then_some(Self { first, width, parts })
+    }
+
+    /// The part of a token of the range.
+    pub fn part_of(&self, token: i64) -> Option<usize> {
+        let distance = u128::try_from(i128::from(token) - i128::from(self.first)).ok()?;
+        (distance < self.width).then(|| (distance * u128::from(self.parts) / self.width) as usize)
+    }
+
+    /// The tokens of a part; `None` if it has none, because the range has fewer tokens than parts.
+    pub fn tokens_of(&self, part: u32) -> Option<RangeInclusive<i64>> {
+        let bound = |part: u32| (u128::from(part) * self.width).div_ceil(u128::from(self.parts));
+        let token = |distance: u128| (i128::from(self.first) + distance as i128) as i64;
+        let (start, end) = (bound(part), bound(part + 1));
+        (start < end).then(|| token(start)..=token(end - 1))
+    }
+}
+
+/// The rate at which a shard reads rows for comparisons, over all requests.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Monotonic time until which it has used its share.
+    used_until: Cell<Duration>,
+}
+
+impl Pace {
+    /// Counts bytes that were read, and returns how long to wait before more is read.
+    fn note(&self, now: Duration, bytes: u64, bytes_per_second: u64) -> Duration {
+        if bytes_per_second == 0 {
+            return Duration::ZERO;
+        }
+        let cost = Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64);
+        let until = self.used_until.get().max(now) + cost;
+        self.used_until.set(until);
+        until - now
+    }
+}
+
+/// Answers a request for digests. May be called on any shard.
+pub async fn receive(context: &Rc<ShardContext>, request: DigestRequest) -> Result<Vec<PartDigest>, Failure> {
+    let count = request.ranges.len().saturating_mul(request.parts as usize);
+    let is_valid = request.ranges.iter().all(|range| Division::new(*range, request.parts).is_some());
+    if count > PARTS_MAX || !is_valid {
+        return Err(Failure::Malformed(format!(
+            "digests of {} ranges in {} parts each: at most {PARTS_MAX} parts of ranges with tokens are allowed",
+            request.ranges.len(),
+            request.parts
+        )));
+    }
+    epoch::fence(context, request.epoch, CATCH_UP).await?;
+    let of_shards = from_every_shard(context, move |context| {
+        let request = request.clone();
+        Box::pin(async move { Ok(digest_shard(&context, &request).await) })
+    });
+    let of_shards = of_shards.await.map_err(|error: RequestError| Failure::Internal(error.to_string()))?;
+    let mut sums = vec![PartDigest::default(); count];
+    for of_shard in of_shards {
+        for (sum, part) in sums.iter_mut().zip(of_shard?) {
+            sum.join(part);
+        }
+    }
+    Ok(sums)
+}
+
+/// Where a comparison reads on.
+struct Place {
+    key: Vec<u8>,
+    inside: Option<AddressBuf>,
+}
+
+async fn digest_shard(
+    context: &Rc<ShardContext>,
+    request: &DigestRequest,
+) -> Result<Vec<PartDigest>, Failure> {
+    let rate = context.node.config.repair_throughput_bytes_per_second;
+    let rate = if rate == 0 { 0 } else { (rate / context.node.shard_count() as u64).max(1) };
+    let parts = request.parts as usize;
+    let mut digests = vec![PartDigest::default(); request.ranges.len() * parts];
+    for (range, of_range) in request.ranges.iter().zip(digests.chunks_mut(parts)) {
+        let Some(division) = Division::new(*range, request.parts) else { continue };
+        let (start, end) = token_bounds(&(range.0..=range.1));
+        let mut place = Place { key: start, inside: None };
+        while place.key < end {
+            let versions = read_turn(context, request, &place, &end).await?;
+            let read_bytes = versions.bytes;
+            let (pieces, next) = whole_pieces(versions, &place, &end);
+            for piece in &pieces {
+                let view = piece.view().map_err(|error| Failure::Internal(error.to_string()))?;
+                let part = division.part_of(view.token).and_then(|part| of_range.get_mut(part));
+                let part = part.ok_or_else(|| {
+                    Failure::Internal(format!("a read of tokens {range:?} returned token {}", view.token))
+                })?;
+                part.add(piece);
+            }
+            place = next;
+            let state = context.repair();
+            let wait = state.pace.note(context.clock.monotonic(), read_bytes.max(TURN_BYTES_MIN), rate);
+            context.metrics.repair_bytes_compared.add(read_bytes);
+            if wait.is_zero() {
+                tokio::task::yield_now().await;
+            } else {
+                context.clock.sleep(wait).await;
+            }
+        }
+    }
+    Ok(digests)
+}
+
+async fn read_turn(
+    context: &ShardContext,
+    request: &DigestRequest,
+    place: &Place,
+    end: &[u8],
+) -> Result<Versions, Failure> {
+    let scan = VersionScanRequest {
+        table: TableId(request.table_id.to_be_bytes()),
+        start: &place.key,
+        end,
+        reversed: false,
+        now_seconds: request.now_seconds,
+        keeps_purgeable: false,
+        is_long: true,
+        part: Some(RowPart { from: place.inside.as_ref().map(AddressBuf::view), bytes_max: ROW_PART_BYTES }),
+        limit: VersionLimit {
+            bytes: TRANSFER_TURN_BYTES,
+            scanned_bytes: SCANNED_BYTES,
+            ..VersionLimit::UNLIMITED
+        },
+    };
+    let in_turn = || {
+        epoch::refuse_stale(context, request.epoch)?;
+        context.shard.scan_versions(&scan).map_err(Failure::from)
+    };
+    context.shard.read_cold(in_turn).await
+}
+
+/// The pieces of a turn that end where they would on any replica, and where reading goes on. A piece of a partition that the turn did not
+/// begin with is left out if it is not the whole partition: the next turn begins with that partition.
+fn whole_pieces(versions: Versions, began: &Place, end: &[u8]) -> (Vec<Mutation>, Place) {
+    let Versions { mut partitions, resume, resume_inside, .. } = versions;
+    let Some(resume) = resume else {
+        return (partitions, Place { key: end.to_vec(), inside: None });
+    };
+    let prefix = |key: &[u8]| prefix_length(key).and_then(|length| key.get(..length)).map(<[u8]>::to_vec);
+    match prefix(&resume) {
+        Some(cut) if prefix(&began.key).as_ref() != Some(&cut) => {
+            let is_of_cut = |piece: &Mutation| {
+                let key = piece
+                    .view()
+                    .ok()
+                    .and_then(|view| helenus_engine::key::full_key(view.token, view.partition_key, &[]).ok());
+                key.is_some_and(|key| key == cut)
+            };
+            if partitions.last().is_some_and(is_of_cut) {
+                partitions.pop();
+            }
+            (partitions, Place { key: cut, inside: None })
+        }
+        _ => (partitions, Place { key: resume, inside: resume_inside }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_division_are_the_range() {
+        let ranges = [(0, 0), (-3, 5), (0, 1), (i64::MIN + 1, i64::MAX), (i64::MAX - 2, i64::MAX)];
+        for range in ranges {
+            for parts in [1, 2, 3, 7, 16, 16_384] {
+                let division = Division::new(range, parts).unwrap();
+                let mut next = i128::from(range.0);
+                for part in 0..parts {
+                    let Some(tokens) = division.tokens_of(part) else { continue };
+                    assert_eq!(i128::from(*tokens.start()), next);
+                    for token in [*tokens.start(), *tokens.end()] {
+                        assert_eq!(division.part_of(token), Some(part as usize), "{range:?} {parts}");
+                    }
+                    next = i128::from(*tokens.end()) + 1;
+                }
+                assert_eq!(next, i128::from(range.1) + 1);
+            }
+        }
+        assert!(Division::new((1, 0), 1).is_none());
+        assert!(Division::new((0, 0), 0).is_none());
+        assert_eq!(Division::new((0, 9), 2).unwrap().part_of(10), None);
+    }
+
+    #[test]
+    fn a_pace_spreads_what_is_read_over_time() {
+        let pace = Pace::default();
+        let second = Duration::from_secs(1);
+        assert_eq!(pace.note(second, 500, 1000), second / 2);
+        assert_eq!(pace.note(second, 500, 1000), second);
+        assert_eq!(pace.note(10 * second, 500, 1000), second / 2);
+        assert_eq!(pace.note(10 * second, 500, 0), Duration::ZERO);
+    }
+}

@@ -1,0 +1,150 @@
+//! Makes the replicas of a small part of a table equal: versions that a replica lacks are written to it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use helenus_engine::Mutation;
+use helenus_engine::key::token_bounds;
+use helenus_engine::read::reconcile_answers::{ReplicaAnswer, reconcile_answers};
+use helenus_ring::member::Member;
+
+use super::compare::{Batch, RangeError, while_alive};
+use super::runs::RepairRun;
+use crate::coordinator::replica::answer::{ReadRequest, ReplicaVersions, Wants};
+use crate::coordinator::replica::digest::Digest;
+use crate::coordinator::replica::read::{Said, ask};
+use crate::coordinator::replica::repair::write_missing;
+use crate::planted::PlantedBug;
+use crate::shard::context::ShardContext;
+
+/// Most bytes in one answer of a replica.
+const ANSWER_BYTES: u64 = 1 << 20;
+/// How long a replica may take for an answer, or for a write.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Makes the replicas equal for these tokens, first and last. One replica sends its versions, the others digests of theirs; if those differ,
+/// their versions too.
+pub async fn reconcile(
+    context: &Rc<ShardContext>,
+    run: &RepairRun,
+    batch: &Batch,
+    (first, last): (i64, i64),
+) -> Result<(), RangeError> {
+    // What this node has does not go through the network.
+    let own = context.node.host_id;
+    let nearest = batch.members.iter().position(|member| member.host_id == own).unwrap_or(0);
+    let (mut start, end) = token_bounds(&(first..=last));
+    loop {
+        run.check(&context.node)?;
+        let request = ReadRequest {
+            epoch: batch.epoch,
+            table_id: u128::from_be_bytes(batch.table.0),
+            start: start.clone(),
+            end: end.clone(),
+            reversed: false,
+            now_seconds: batch.now_seconds,
+            live_rows: u64::MAX,
+            bytes: ANSWER_BYTES,
+            tombstones: u64::MAX,
+            wants: Wants::Data,
+        };
+        let asked = batch.members.iter().enumerate().map(|(index, member)| {
+            let wants = if index == nearest { Wants::Data } else { Wants::Digest };
+            said(context, run, member, ReadRequest { wants, ..request.clone() })
+        });
+        let answers = futures::future::try_join_all(asked).await?;
+        let resume = match equal(&answers) {
+            Some(resume) => resume,
+            None => make_equal(context, run, batch, &request, answers).await?,
+        };
+        let Some(resume) = resume else { return Ok(()) };
+        start = resume;
+    }
+}
+
+/// If the one answer with versions and the digests of the others are of the same versions: where they end.
+fn equal(answers: &[Said]) -> Option<Option<Vec<u8>>> {
+    let versions = answers.iter().find_map(|said| match said {
+        Said::Data(versions) => Some(versions),
+        Said::Digest(_) => None,
+    })?;
+    let digest: Digest = versions.digest();
+    let is_equal = answers.iter().all(|said| match said {
+        Said::Data(_) => true,
+        Said::Digest(other) => *other == digest,
+    });
+    is_equal.then(|| versions.resume.clone())
+}
+
+/// Reads the versions of those that have only sent digests, merges all, and writes to each replica what it lacks. Returns where the merge
+/// ends.
+async fn make_equal(
+    context: &Rc<ShardContext>,
+    run: &RepairRun,
+    batch: &Batch,
+    request: &ReadRequest,
+    answers: Vec<Said>,
+) -> Result<Option<Vec<u8>>, RangeError> {
+    let versions = answers.into_iter().zip(&batch.members).map(|(answer, member)| async move {
+        let answer = match answer {
+            Said::Digest(_) => said(context, run, member, request.clone()).await?,
+            data @ Said::Data(_) => data,
+        };
+        match answer {
+            Said::Data(versions) => Ok(versions),
+            Said::Digest(_) => Err(failed(member, "a digest where versions were asked for")),
+        }
+    });
+    let versions: Vec<ReplicaVersions> = futures::future::try_join_all(versions).await?;
+    let parts = versions.iter().map(|versions| ReplicaAnswer {
+        partitions: &versions.partitions,
+        resume: versions.resume.as_deref(),
+    });
+    let merged = reconcile_answers(&parts.collect::<Vec<_>>(), false, batch.now_seconds)
+        .map_err(|error| failed(&batch.members[0], error))?;
+    if context.has_bug(PlantedBug::DropRepair) {
+        return Ok(merged.resume);
+    }
+    let deadline = context.clock.monotonic() + DEADLINE;
+    let writes = batch.members.iter().zip(&merged.lacking).map(|(member, lacking)| async move {
+        for mutation in lacking {
+            let written = write_missing(context, batch.epoch, member, mutation, deadline);
+            let written = while_alive(context, run, member, Box::pin(written)).await?;
+            written.map_err(|error| RangeError::of_peer(member, error))?;
+            run.note_written(bytes_sent(context, member, std::slice::from_ref(mutation)));
+            context.metrics.repair_mutations.increment();
+        }
+        Ok::<_, RangeError>(())
+    });
+    futures::future::try_join_all(writes).await?;
+    Ok(merged.resume)
+}
+
+/// Bytes that these mutations are between this node and another.
+fn bytes_sent(context: &ShardContext, member: &Member, mutations: &[Mutation]) -> u64 {
+    if member.host_id == context.node.host_id {
+        return 0;
+    }
+    mutations.iter().map(|mutation| mutation.bytes().len() as u64).sum()
+}
+
+async fn said(
+    context: &Rc<ShardContext>,
+    run: &RepairRun,
+    member: &Arc<Member>,
+    request: ReadRequest,
+) -> Result<Said, RangeError> {
+    let deadline = context.clock.monotonic() + DEADLINE;
+    let asked = ask(context.clone(), member.clone(), request, deadline);
+    let (_, _, said) = while_alive(context, run, member, Box::pin(asked)).await?;
+    let said = said.map_err(|error| RangeError::of_peer(member, error))?;
+    if let Said::Data(versions) = &said {
+        run.note_received(bytes_sent(context, member, &versions.partitions));
+    }
+    Ok(said)
+}
+
+fn failed(member: &Member, reason: impl std::fmt::Display) -> RangeError {
+    RangeError::Replica { host_id: member.host_id, reason: reason.to_string() }
+}

@@ -1,0 +1,119 @@
+//! Since when this node has watched each table, and until when it was up, kept for the schedule over restarts.
+//!
+//! Both are rows of the table of the [`super::history`], with a time in microseconds as their value.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_engine::key::REGULAR_TAG;
+use helenus_engine::read::Budget;
+use helenus_engine::{Deletion, EngineError, TableId};
+use helenus_internode::service::Failure;
+use helenus_query::schema::catalog::TableKind;
+
+use super::history::TABLE;
+use crate::shard::context::ShardContext;
+use crate::shard::private_table::PrivateRange;
+
+const PARTITION: &[u8] = b"watched";
+/// Position of the row with the time until which the node was up.
+const UP_UNTIL: &[u8] = &[REGULAR_TAG];
+/// How often the time is noted until which the node was up.
+const NOTE_PERIOD_MICROS: i64 = 60_000_000;
+const SCAN_BUDGET: Budget = Budget { bytes: 64 << 20, tombstones: 1_000_000 };
+
+/// What is watched.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// When this node first saw each table.
+    since: BTreeMap<TableId, i64>,
+    /// The last time that is noted until which the node was up; `None`: nothing was loaded yet.
+    up_until_micros: Option<i64>,
+    /// How long the node was away before this start, once.
+    away: Option<Duration>,
+}
+
+impl Watched {
+    /// When this node first saw a table, in microseconds; one that it has not seen is new.
+    pub fn since(&self, table: TableId) -> i64 {
+        self.since.get(&table).copied().unwrap_or(i64::MAX)
+    }
+
+    /// How long the node was away before this start. Returned once.
+    pub fn take_away(&mut self) -> Option<Duration> {
+        self.away.take()
+    }
+}
+
+/// Brings it up to date with the schema and the time. Call on the first shard.
+pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> Result<(), Failure> {
+    let is_loaded = watched.borrow().up_until_micros.is_some();
+    if !is_loaded {
+        let loaded = load(context).await.map_err(Failure::from)?;
+        *watched.borrow_mut() = loaded;
+    }
+    let now_micros = context.clock.now_micros();
+    let tables: BTreeSet<TableId> = {
+        let catalog = context.catalog();
+        let keyspaces = catalog.keyspaces.values();
+        let tables = keyspaces.flat_map(|keyspace| keyspace.tables.values());
+        tables.filter(|table| table.kind == TableKind::Stored).map(|table| table.engine_id()).collect()
+    };
+    let mut change = TABLE.change(PARTITION);
+    let timestamp = context.next_timestamp();
+    {
+        let mut watched = watched.borrow_mut();
+        for table in tables.iter().filter(|table| !watched.since.contains_key(table)) {
+            change.put(&position(*table), timestamp, &now_micros.to_be_bytes());
+        }
+        let deletion = Deletion { timestamp, local_deletion_time: context.now_seconds() };
+        for table in watched.since.keys().filter(|table| !tables.contains(table)) {
+            change.delete(&position(*table), deletion);
+        }
+        let noted = watched.up_until_micros.unwrap_or(i64::MIN);
+        if now_micros >= noted.saturating_add(NOTE_PERIOD_MICROS) {
+            change.put(UP_UNTIL, timestamp, &now_micros.to_be_bytes());
+            watched.up_until_micros = Some(now_micros);
+        }
+        watched.since.retain(|table, _| tables.contains(table));
+        for table in tables {
+            watched.since.entry(table).or_insert(now_micros);
+        }
+    }
+    if !change.is_empty() {
+        // Lost with a crash, it is noted again.
+        change.apply(&context.shard).map_err(Failure::from)?;
+    }
+    Ok(())
+}
+
+async fn load(context: &Rc<ShardContext>) -> Result<Watched, EngineError> {
+    let range = PrivateRange::partition(PARTITION);
+    let read = || {
+        let mut loaded = Watched { up_until_micros: Some(i64::MIN), ..Watched::default() };
+        let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
+        while let Some(row) = scan.next()? {
+            let Ok(micros) = <[u8; 8]>::try_from(row.value).map(i64::from_be_bytes) else { continue };
+            let table = row.position.get(1..).and_then(|id| <[u8; 16]>::try_from(id).ok());
+            match table {
+                Some(table) => {
+                    loaded.since.insert(TableId(table), micros);
+                }
+                None if row.position == UP_UNTIL => {
+                    loaded.up_until_micros = Some(micros);
+                    let away = context.clock.now_micros().saturating_sub(micros);
+                    loaded.away = Some(Duration::from_micros(u64::try_from(away).unwrap_or(0)));
+                }
+                None => {}
+            }
+        }
+        Ok(loaded)
+    };
+    context.shard.read_cold(read).await
+}
+
+fn position(table: TableId) -> Vec<u8> {
+    [&[REGULAR_TAG], table.0.as_slice()].concat()
+}

@@ -1,0 +1,170 @@
+//! Repairs: starting, watching and cancelling them.
+
+use std::time::Duration;
+
+use cql_lite::types::time::format_timestamp;
+use futures::future::LocalBoxFuture;
+use helenus_admin::reports::{RepairReport, RepairedTable, RepairsReport};
+use helenus_execution::coordinator::repair::history::RepairHistory;
+use helenus_execution::coordinator::repair::job::{self, RepairError};
+use helenus_execution::coordinator::repair::runs::{
+    RepairRuns, RepairScope, RunReport, RunState, ScopeTokens,
+};
+use helenus_execution::coordinator::repair::schedule;
+use helenus_execution::shard::context::{ShardContext, run_on};
+use helenus_observe::{AdminError, RepairRanges, RepairRequest};
+use helenus_query::schema::catalog::TableKind;
+use helenus_ring::intervals::intervals;
+
+use super::{NodeAdmin, failed};
+
+impl NodeAdmin {
+    pub(super) async fn repair_ranges(&self, request: RepairRequest) -> Result<RepairReport, AdminError> {
+        let data_centers =
+            if request.is_local { vec![self.node.config.data_center.clone()] } else { request.data_centers };
+        let tokens = match request.ranges {
+            RepairRanges::All => ScopeTokens::All,
+            RepairRanges::OfNode => ScopeTokens::OfThisNode,
+            RepairRanges::PrimaryOfNode => ScopeTokens::PrimaryOfThisNode,
+            RepairRanges::Range { start, end } => ScopeTokens::Range { start, end },
+        };
+        let scope = RepairScope {
+            keyspace: request.keyspace,
+            tables: request.tables,
+            tokens,
+            data_centers,
+            without_dead: request.force,
+            and_this_node: false,
+        };
+        self.carry_out(scope).await
+    }
+
+    /// Makes the ranges of this node equal to those of a data center.
+    pub(super) async fn rebuild_from(
+        &self,
+        data_center: String,
+        keyspace: Option<String>,
+    ) -> Result<RepairReport, AdminError> {
+        let scope = RepairScope {
+            keyspace,
+            tokens: ScopeTokens::OfThisNode,
+            data_centers: vec![data_center],
+            and_this_node: true,
+            ..RepairScope::default()
+        };
+        self.carry_out(scope).await
+    }
+
+    async fn carry_out(&self, scope: RepairScope) -> Result<RepairReport, AdminError> {
+        // A job of the first shard, so that it completes even if the client disconnects.
+        let job = |context| -> LocalBoxFuture<'static, Result<(RunReport, i64), RepairError>> {
+            Box::pin(async move {
+                let report = job::repair(&context, scope).await?;
+                Ok((report, context.clock.now_micros()))
+            })
+        };
+        let repaired = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+        match repaired {
+            Ok((report, now_micros)) => Ok(of_run(report, now_micros)),
+            Err(
+                error @ (RepairError::UnknownKeyspace(_)
+                | RepairError::UnknownTable { .. }
+                | RepairError::UnknownDataCenter(_)),
+            ) => Err(AdminError::Unknown(error.to_string())),
+            Err(error) => Err(AdminError::Failed(error.to_string())),
+        }
+    }
+
+    pub(super) async fn repairs_report(&self) -> Result<RepairsReport, AdminError> {
+        self.on_first_shard(|context| {
+            let now_micros = context.clock.now_micros();
+            let runs = RepairRuns::of(&context.node).reports();
+            Ok(RepairsReport {
+                is_automatic: context.node.config.automatic_repair,
+                waits_for: schedule::waits_for(context).into_iter().collect(),
+                repairs: runs.into_iter().map(|run| of_run(run, now_micros)).collect(),
+                tables: repaired_tables(context, now_micros),
+            })
+        })
+        .await
+    }
+
+    pub(super) fn cancel_repairs(&self, id: Option<u64>) -> Result<(), AdminError> {
+        match (RepairRuns::of(&self.node).cancel(id), id) {
+            (0, Some(id)) => Err(AdminError::Unknown(format!("no repair {id} is under way on this node"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How old the repairs of the ranges of which this node is a replica, and not the only one, are.
+fn repaired_tables(context: &ShardContext, now_micros: i64) -> Vec<RepairedTable> {
+    let (catalog, view) = (context.catalog(), context.cluster());
+    let history = RepairHistory::of(&context.node);
+    let own = context.node.host_id;
+    let mut tables = Vec::new();
+    for (name, keyspace) in &catalog.keyspaces {
+        let Some(placement) = view.placement(name) else { continue };
+        let held =
+            placement.ranges().filter(|(_, replicas)| replicas.contains(&own) && replicas.read.len() > 1);
+        let held = intervals(&held.map(|(range, _)| range).collect::<Vec<_>>());
+        if held.is_empty() {
+            continue;
+        }
+        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+            let oldest = history.segments(table.engine_id()).oldest(&held);
+            let age = oldest.map(|oldest| now_micros.saturating_sub(oldest).max(0) as u64 / 1_000_000);
+            tables.push(RepairedTable {
+                keyspace: name.clone(),
+                table: table.name.clone(),
+                repaired_at: oldest.map(text_of),
+                age_seconds: age,
+                interval_seconds: schedule::interval(table).as_secs(),
+            });
+        }
+    }
+    tables
+}
+
+fn text_of(micros: i64) -> String {
+    format_timestamp(micros / 1_000)
+}
+
+fn of_run(run: RunReport, now_micros: i64) -> RepairReport {
+    let elapsed = Duration::from_micros(now_micros.saturating_sub(run.began_micros).max(0) as u64);
+    let is_running = run.state == RunState::Running;
+    let seconds_left = (is_running && run.done > 0.0)
+        .then(|| (elapsed.as_secs_f64() * (1.0 - run.done) / run.done).ceil() as u64);
+    RepairReport {
+        id: run.id,
+        keyspace: run.scope.keyspace,
+        tables: run.scope.tables,
+        ranges: match run.scope.tokens {
+            ScopeTokens::All => "all".to_owned(),
+            ScopeTokens::OfThisNode => "of the node".to_owned(),
+            ScopeTokens::PrimaryOfThisNode => "primary".to_owned(),
+            ScopeTokens::Range { start, end } => format!("({start}, {end}]"),
+        },
+        data_centers: run.scope.data_centers,
+        is_automatic: run.is_automatic,
+        state: match run.state {
+            RunState::Running => "running",
+            RunState::Done => "done",
+            RunState::Incomplete => "incomplete",
+            RunState::Cancelled => "cancelled",
+        }
+        .to_owned(),
+        began_at: text_of(run.began_micros),
+        ended_at: run.ended_micros.map(text_of),
+        percent: run.done * 100.0,
+        seconds_left,
+        current: run.current,
+        differing_parts: run.differing_parts,
+        compared_bytes: run.compared_bytes,
+        received_bytes: run.received_bytes,
+        sent_bytes: run.sent_bytes,
+        written_mutations: run.written_mutations,
+        failures: run.failures,
+        failure_count: run.failure_count,
+    }
+}
