@@ -92,7 +92,7 @@ impl RepairArguments {
 /// A repair that has ended.
 pub(crate) fn ended(report: &RepairReport) -> String {
     format!(
-        "repaired: {} compared, {} parts differed, {} rows of partitions written, {} received, {} sent\n",
+        "repaired: {} compared, {} parts differed, {} mutations written, {} received, {} sent\n",
         bytes(report.compared_bytes),
         report.differing_parts,
         report.written_mutations,
@@ -137,8 +137,17 @@ pub(crate) fn status(report: &RepairsReport) -> String {
     if !report.is_automatic {
         text.push_str("The schedule is off (automatic_repair).\n");
     }
+    let list =
+        |members: &[uuid::Uuid]| members.iter().map(uuid::Uuid::to_string).collect::<Vec<_>>().join(", ");
+    if !report.away_too_long.is_empty() {
+        let members = list(&report.away_too_long);
+        let _ = writeln!(
+            text,
+            "These were away for longer than gc_grace_seconds of a table and may bring deleted rows back; the schedule leaves their ranges of it out: {members}"
+        );
+    }
     if !report.waits_for.is_empty() {
-        let members = report.waits_for.iter().map(uuid::Uuid::to_string).collect::<Vec<_>>().join(", ");
+        let members = list(&report.waits_for);
         let _ = writeln!(text, "Ranges of members that are down are not repaired: {members}");
     }
     let mut rows = vec![row(&["Keyspace", "Table", "All repaired since", "Age", "Due after"])];

@@ -411,6 +411,8 @@ pub struct RepairsReport {
     pub is_automatic: bool,
     /// Members that are down: their ranges are not repaired.
     pub waits_for: Vec<Uuid>,
+    /// Members that were away for longer than `gc_grace_seconds` of a table: their ranges of it are repaired only by command.
+    pub away_too_long: Vec<Uuid>,
     /// Those under way and the last ones, the oldest first.
     pub repairs: Vec<RepairReport>,
     pub tables: Vec<RepairedTable>,

@@ -234,6 +234,7 @@ impl Admin for Node {
         let report = RepairsReport {
             is_automatic: true,
             waits_for: Vec::new(),
+            away_too_long: Vec::new(),
             repairs: Vec::new(),
             tables: Vec::new(),
         };

@@ -70,6 +70,16 @@ pub fn difference(from: &[RangeInclusive<i64>], taken: &[RangeInclusive<i64>]) -
     left
 }
 
+/// What of sorted, disjoint intervals is in this one.
+pub fn overlaps(intervals: &[RangeInclusive<i64>], within: &RangeInclusive<i64>) -> Vec<RangeInclusive<i64>> {
+    let first = intervals.partition_point(|interval| interval.end() < within.start());
+    let meeting = intervals[first..]
+        .iter()
+        .take_while(|interval| interval.start() <= within.end())
+        .map(|interval| *interval.start().max(within.start())..=*interval.end().min(within.end()));
+    meeting.collect()
+}
+
 /// The tokens before this one.
 pub fn before(intervals: &[RangeInclusive<i64>], token: i64) -> Vec<RangeInclusive<i64>> {
     let begun = intervals.iter().filter(|interval| *interval.start() < token);
@@ -161,6 +171,10 @@ mod tests {
                 prop_assert_eq!(holds(&both, token), holds(&one, token) || holds(&other, token));
                 prop_assert_eq!(holds(&left, token), holds(&one, token) && !holds(&other, token));
                 prop_assert_eq!(holds(&passed, token), holds(&one, token) && token < limit);
+            }
+            for within in &other {
+                let expected = difference(&one, &difference(&one, std::slice::from_ref(within)));
+                prop_assert_eq!(overlaps(&one, within), expected);
             }
             prop_assert_eq!(intervals(&ranges(&one)), one);
         }

@@ -65,7 +65,7 @@ def test_a_repair_brings_what_a_replica_has_missed(nodes_without_hints, connect)
         assert rows_of(nodes_without_hints, connect, node) == expected
     # Nothing is left to do, and the report says since when.
     code, text = nodes[0].admin("repair", "shop")
-    assert code == 0 and " 0 parts differed, 0 rows of partitions written, 0 bytes received, 0 bytes sent" in text, text
+    assert code == 0 and " 0 parts differed, 0 mutations written, 0 bytes received, 0 bytes sent" in text, text
     code, text = nodes[2].admin("repair", "--status")
     assert code == 0 and "No repairs since the node was started" in text and "The schedule is off" in text
     tables = {entry["table"]: entry for entry in nodes[2].report("repairs")["tables"] if entry["keyspace"] == "shop"}

@@ -30,7 +30,6 @@ use crate::shard::context::ShardContext;
 /// The state of repairs that a shard keeps.
 #[derive(Debug, Default)]
 pub struct RepairState {
-    pace: digests::Pace,
     schedule: schedule::Schedule,
 }
 

@@ -82,6 +82,7 @@ impl NodeAdmin {
             Ok(RepairsReport {
                 is_automatic: context.node.config.automatic_repair,
                 waits_for: schedule::waits_for(context).into_iter().collect(),
+                away_too_long: schedule::away_too_long(context),
                 repairs: runs.into_iter().map(|run| of_run(run, now_micros)).collect(),
                 tables: repaired_tables(context, now_micros),
             })
@@ -91,6 +92,7 @@ impl NodeAdmin {
 
     pub(super) fn cancel_repairs(&self, id: Option<u64>) -> Result<(), AdminError> {
         match (RepairRuns::of(&self.node).cancel(id), id) {
+            (0, None) => Err(AdminError::Unknown("no repair is under way on this node".to_owned())),
             (0, Some(id)) => Err(AdminError::Unknown(format!("no repair {id} is under way on this node"))),
             _ => Ok(()),
         }
@@ -112,7 +114,7 @@ fn repaired_tables(context: &ShardContext, now_micros: i64) -> Vec<RepairedTable
             continue;
         }
         for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            let oldest = history.segments(table.engine_id()).oldest(&held);
+            let oldest = history.with(table.engine_id(), |segments| segments.oldest(&held));
             let age = oldest.map(|oldest| now_micros.saturating_sub(oldest).max(0) as u64 / 1_000_000);
             tables.push(RepairedTable {
                 keyspace: name.clone(),

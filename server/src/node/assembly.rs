@@ -264,7 +264,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     cluster::failure::watch(context);
     if context.index == 0 {
         cluster::disk_watch::watch(context);
-        schedule::start(context);
+        schedule::start(context).await;
     }
     if context.index + 1 == context.node.shard_count() {
         // Clients are not served before the node has the data to answer them.

@@ -8,7 +8,9 @@ use helenus_config::Config;
 use helenus_engine::{VersionLimit, VersionScanRequest};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::job::{self, RepairError};
-use helenus_execution::coordinator::repair::runs::{RepairRuns, RepairScope, RunReport, RunState, ScopeTokens};
+use helenus_execution::coordinator::repair::runs::{
+    RepairRuns, RepairScope, RunReport, RunState, ScopeTokens,
+};
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::shard::context::ShardContext;
 use helenus_ring::member::MemberState;
@@ -51,11 +53,8 @@ fn versions(cluster: &Cluster, node: usize, table: &str) -> Vec<Vec<u8>> {
         };
         context.shard.scan_versions(&request).unwrap().partitions
     };
-    let mut all: Vec<Vec<u8>> = cluster.nodes[node]
-        .iter()
-        .flat_map(of_shard)
-        .map(|partition| partition.bytes().to_vec())
-        .collect();
+    let mut all: Vec<Vec<u8>> =
+        cluster.nodes[node].iter().flat_map(of_shard).map(|partition| partition.bytes().to_vec()).collect();
     all.sort();
     all
 }
@@ -154,8 +153,12 @@ fn in_a_large_partition_only_what_differs_is_sent() {
         let whole: usize = versions(&cluster, 0, "rows").iter().map(Vec::len).sum();
         assert!(whole > 400_000, "{whole}");
         cluster.set_alive(1, false);
-        cluster.execute(0, "DELETE FROM three.rows WHERE k = 1 AND c = 11111", Consistency::Quorum).await.unwrap();
-        cluster.execute(0, "DELETE FROM three.rows WHERE k = 1 AND c > 500 AND c < 15000", Consistency::Quorum)
+        cluster
+            .execute(0, "DELETE FROM three.rows WHERE k = 1 AND c = 11111", Consistency::Quorum)
+            .await
+            .unwrap();
+        cluster
+            .execute(0, "DELETE FROM three.rows WHERE k = 1 AND c > 500 AND c < 15000", Consistency::Quorum)
             .await
             .unwrap();
         cluster.set_alive(1, true);
@@ -183,13 +186,15 @@ fn ranges_of_a_replica_that_is_down_are_not_repaired_and_the_result_says_so() {
         assert_eq!(repair(&cluster, 0, forced).await.unwrap().state, RunState::Done);
         let id = cluster.table("three", "t").engine_id();
         let ring = [i64::MIN + 1..=i64::MAX];
-        let history = |node: usize| RepairHistory::of(&cluster.nodes[node][0].node).segments(id);
-        assert_eq!(history(0).oldest(&ring), None, "not all ranges count as repaired");
+        let oldest = |node: usize| {
+            RepairHistory::of(&cluster.nodes[node][0].node).with(id, |segments| segments.oldest(&ring))
+        };
+        assert_eq!(oldest(0), None, "not all ranges count as repaired");
         cluster.set_alive(2, true);
         assert_eq!(cluster.stored(2, "three", "t").len(), 0);
         repair(&cluster, 0, scope("t")).await.unwrap();
         assert!(cluster.stored(2, "three", "t").len() > 20);
-        assert!(history(0).oldest(&ring).is_some());
+        assert!(oldest(0).is_some());
     });
 }
 
@@ -197,7 +202,10 @@ fn ranges_of_a_replica_that_is_down_are_not_repaired_and_the_result_says_so() {
 fn what_does_not_exist_is_refused() {
     with_cluster(3, &config(), |cluster| async move {
         let refused = [
-            (RepairScope { keyspace: Some("none".into()), ..RepairScope::default() }, "keyspace 'none' does not exist"),
+            (
+                RepairScope { keyspace: Some("none".into()), ..RepairScope::default() },
+                "keyspace 'none' does not exist",
+            ),
             (scope("none"), "table 'three.none' does not exist"),
             (
                 RepairScope { data_centers: vec!["mars".into()], ..scope("t") },
@@ -313,7 +321,7 @@ fn a_node_goes_on_after_a_restart_with_what_is_left_of_a_repair() {
         assert_eq!(cluster.stored(2, "three", "unrepaired").len(), 0);
         cluster.restart(0).await;
         cluster.show_all();
-        schedule::start(&cluster.nodes[0][0]);
+        schedule::start(&cluster.nodes[0][0]).await;
         let mut seconds = 0;
         while cluster.stored(2, "three", "unrepaired").len() < 300 && seconds < 600 {
             cluster.pass(Duration::from_secs(1)).await;
@@ -331,7 +339,7 @@ fn a_node_goes_on_after_a_restart_with_what_is_left_of_a_repair() {
 fn a_replica_that_was_away_without_hints_is_repaired_soon_and_everything_in_time() {
     with_cluster(3, &config(), |cluster| async move {
         for nodes in &cluster.nodes {
-            schedule::start(&nodes[0]);
+            schedule::start(&nodes[0]).await;
         }
         cluster.pass(Duration::from_mins(1)).await;
         cluster.set_alive(1, false);
@@ -354,7 +362,8 @@ fn a_replica_that_was_away_without_hints_is_repaired_soon_and_everything_in_time
         let id = cluster.table("three", "t").engine_id();
         let now_micros = cluster.nodes[0][0].clock.now_micros();
         for nodes in &cluster.nodes {
-            let oldest = RepairHistory::of(&nodes[0].node).segments(id).oldest(&[i64::MIN + 1..=i64::MAX]);
+            let history = RepairHistory::of(&nodes[0].node);
+            let oldest = history.with(id, |segments| segments.oldest(&[i64::MIN + 1..=i64::MAX]));
             let age_micros = now_micros - oldest.unwrap();
             assert!(age_micros < 5 * 86_400 * 1_000_000, "{age_micros}");
         }

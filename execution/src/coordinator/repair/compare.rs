@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::LocalBoxFuture;
-use futures::{StreamExt, TryStreamExt};
 use helenus_engine::TableId;
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
@@ -40,13 +40,12 @@ pub enum RangeError {
     /// Ownership has changed since the repair of the ranges began: they are repaired among their present replicas.
     #[error("the ring has changed")]
     RingChanged,
-    #[error("the table was dropped")]
-    TableDropped,
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
     /// Some replicas are down.
     #[error("replicas are down: {}", list(.0))]
     ReplicasDown(Vec<HostId>),
+    /// A replica cannot read or write them.
     #[error("replica {host_id}: {reason}")]
     Replica { host_id: HostId, reason: String },
 }
@@ -79,23 +78,48 @@ pub struct Batch {
     pub now_seconds: u32,
 }
 
-/// Makes the replicas of a batch equal.
+/// Tokens, first and last, that were not repaired, and the reason.
+pub type Failed = ((i64, i64), RangeError);
+
+/// Ranges that are to be compared, each in this number of parts.
+#[derive(Debug, PartialEq, Eq)]
+struct Comparison {
+    ranges: Vec<(i64, i64)>,
+    parts: u32,
+}
+
+/// Makes the replicas of a batch equal. What a replica cannot read or write does not hold up the rest: it is returned.
 pub async fn repair_batch(
     context: &Rc<ShardContext>,
     run: &RepairRun,
     batch: &Batch,
-) -> Result<(), RangeError> {
-    let mut leaves = Vec::new();
-    let mut level = VecDeque::from([(batch.ranges.clone(), batch.parts)]);
-    while let Some((ranges, parts)) = level.pop_front() {
-        let digests = digests_of_all(context, run, batch, &ranges, parts).await?;
-        let differing = differing_parts(&ranges, parts, &digests);
+) -> Result<Vec<Failed>, RangeError> {
+    let mut failed = Vec::new();
+    let mut left = VecDeque::from([Comparison { ranges: batch.ranges.clone(), parts: batch.parts }]);
+    while let Some(mut comparison) = left.pop_front() {
+        let digests = match digests_of_all(context, run, batch, &comparison).await {
+            Ok(digests) => digests,
+            Err(error @ RangeError::Replica { .. }) => {
+                // One of the ranges cannot be read: the others are compared without it.
+                let half = comparison.ranges.split_off(comparison.ranges.len() / 2);
+                if comparison.ranges.is_empty() {
+                    failed.extend(half.into_iter().map(|range| (range, error.clone())));
+                } else {
+                    let parts = comparison.parts;
+                    left.extend([comparison, Comparison { ranges: half, parts }]);
+                }
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let known = digests.iter().map(Vec::len).min().unwrap_or(0);
+        left.extend(behind(&comparison, known));
+        let mut leaves = Vec::new();
         let mut to_divide = Vec::new();
         let mut largest = 0;
-        for part in differing {
+        for part in differing_parts(&comparison, &digests, known) {
             run.note_difference();
-            let leaf_bytes = if part.is_missing { MISSING_LEAF_BYTES } else { LEAF_BYTES };
-            if part.bytes <= leaf_bytes || part.tokens.0 == part.tokens.1 {
+            if part.is_leaf() {
                 leaves.push(part.tokens);
             } else {
                 largest = largest.max(part.bytes);
@@ -104,11 +128,42 @@ pub async fn repair_batch(
         }
         let parts = (largest / LEAF_BYTES).next_power_of_two().clamp(2, DIVIDED_PARTS_MAX) as u32;
         for some in to_divide.chunks(PARTS_MAX / parts as usize) {
-            level.push_back((some.to_vec(), parts));
+            left.push_back(Comparison { ranges: some.to_vec(), parts });
+        }
+        let repairs = leaves.into_iter().map(|tokens| async move {
+            let repaired = reconcile(context, run, batch, tokens).await;
+            (tokens, repaired)
+        });
+        let mut repairs = futures::stream::iter(repairs).buffer_unordered(LEAVES_AT_A_TIME);
+        while let Some((tokens, repaired)) = repairs.next().await {
+            match repaired {
+                Ok(()) => {}
+                Err(error @ RangeError::Replica { .. }) => failed.push((tokens, error)),
+                Err(error) => return Err(error),
+            }
         }
     }
-    let repairs = leaves.into_iter().map(|tokens| reconcile(context, run, batch, tokens));
-    futures::stream::iter(repairs).buffer_unordered(LEAVES_AT_A_TIME).try_collect::<()>().await
+    Ok(failed)
+}
+
+/// What is left of a comparison whose first parts are known.
+fn behind(comparison: &Comparison, known: usize) -> Vec<Comparison> {
+    let Comparison { ranges, parts } = comparison;
+    let (whole, part) = (known / *parts as usize, (known % *parts as usize) as u32);
+    let Some(&range) = ranges.get(whole) else { return Vec::new() };
+    if part == 0 {
+        return vec![Comparison { ranges: ranges[whole..].to_vec(), parts: *parts }];
+    }
+    let mut left = Vec::new();
+    let division = Division::new(range, *parts);
+    let first = (part..*parts).find_map(|part| division.and_then(|division| division.tokens_of(part)));
+    if let Some(first) = first {
+        left.push(Comparison { ranges: vec![(*first.start(), range.1)], parts: parts - part });
+    }
+    if whole + 1 < ranges.len() {
+        left.push(Comparison { ranges: ranges[whole + 1..].to_vec(), parts: *parts });
+    }
+    left
 }
 
 /// A part whose digests differ.
@@ -117,52 +172,71 @@ struct Differing {
     tokens: (i64, i64),
     /// The most that a replica has of it.
     bytes: u64,
+    /// The most tokens with partitions that a replica has in it.
+    token_count: u64,
     /// Whether a replica has nothing of it.
     is_missing: bool,
 }
 
-/// The parts whose digests are not the same on all replicas.
-fn differing_parts(ranges: &[(i64, i64)], parts: u32, digests: &[Vec<PartDigest>]) -> Vec<Differing> {
-    let Some((first, others)) = digests.split_first() else { return Vec::new() };
+impl Differing {
+    /// Whether it is not divided any more.
+    fn is_leaf(&self) -> bool {
+        let leaf_bytes = if self.is_missing { MISSING_LEAF_BYTES } else { LEAF_BYTES };
+        self.bytes <= leaf_bytes || self.token_count <= 1 || self.tokens.0 == self.tokens.1
+    }
+}
+
+/// Those of the first `known` parts whose digests are not the same on all replicas.
+fn differing_parts(comparison: &Comparison, digests: &[Vec<PartDigest>], known: usize) -> Vec<Differing> {
+    let Comparison { ranges, parts } = comparison;
     let mut differing = Vec::new();
-    for (index, digest) in first.iter().enumerate() {
-        if others.iter().all(|other| other.get(index) == Some(digest)) {
+    for index in 0..known {
+        let mut of_part = digests.iter().map(|of_replica| of_replica[index]);
+        let Some(first) = of_part.next() else { continue };
+        if of_part.clone().all(|other| other == first) {
             continue;
         }
-        let part = (index % parts as usize) as u32;
-        let range = ranges[index / parts as usize];
-        let tokens = Division::new(range, parts).and_then(|division| division.tokens_of(part));
+        let range = ranges[index / *parts as usize];
+        let part = (index % *parts as usize) as u32;
+        let tokens = Division::new(range, *parts).and_then(|division| division.tokens_of(part));
         // A part without tokens has no rows, and the same digest everywhere.
         let Some(tokens) = tokens else { continue };
-        let sizes = digests.iter().filter_map(|of_one| of_one.get(index)).map(|digest| digest.bytes);
-        let is_missing = sizes.clone().any(|bytes| bytes == 0);
-        let bytes = sizes.max().unwrap_or(0);
-        differing.push(Differing { tokens: (*tokens.start(), *tokens.end()), bytes, is_missing });
+        let mut found = Differing {
+            tokens: (*tokens.start(), *tokens.end()),
+            bytes: first.bytes,
+            token_count: first.tokens,
+            is_missing: first.bytes == 0,
+        };
+        for other in of_part {
+            found.bytes = found.bytes.max(other.bytes);
+            found.token_count = found.token_count.max(other.tokens);
+            found.is_missing |= other.bytes == 0;
+        }
+        differing.push(found);
     }
     differing
 }
 
-/// The digests of each replica.
+/// The digests of each replica: of the first parts, at least one.
 async fn digests_of_all(
     context: &Rc<ShardContext>,
     run: &RepairRun,
     batch: &Batch,
-    ranges: &[(i64, i64)],
-    parts: u32,
+    comparison: &Comparison,
 ) -> Result<Vec<Vec<PartDigest>>, RangeError> {
     let request = RepairRequest::Digests(DigestRequest {
         epoch: batch.epoch,
         table_id: u128::from_be_bytes(batch.table.0),
-        ranges: ranges.to_vec(),
-        parts,
+        ranges: comparison.ranges.clone(),
+        parts: comparison.parts,
         now_seconds: batch.now_seconds,
     });
-    let count = ranges.len() * parts as usize;
+    let count = comparison.ranges.len() * comparison.parts as usize;
     let asked = batch.members.iter().map(|member| {
         let request = &request;
         async move {
             match ask(context, run, member, request).await? {
-                RepairResponse::Digests(digests) if digests.len() == count => Ok(digests),
+                RepairResponse::Digests(digests) if (1..=count).contains(&digests.len()) => Ok(digests),
                 _ => Err(RangeError::Replica {
                     host_id: member.host_id,
                     reason: "the answer does not have the digests that were asked for".to_owned(),
@@ -175,7 +249,8 @@ async fn digests_of_all(
     Ok(digests)
 }
 
-async fn ask(
+/// Asks a replica, as long as it is alive and the repair is wanted.
+pub async fn ask(
     context: &Rc<ShardContext>,
     run: &RepairRun,
     member: &Member,
@@ -211,21 +286,48 @@ pub async fn while_alive<T>(
 mod tests {
     use super::*;
 
-    fn digests(sums: &[(u128, u64)]) -> Vec<PartDigest> {
-        sums.iter().map(|&(sum, bytes)| PartDigest { sum, bytes }).collect()
+    fn digests(sums: &[(u128, u64, u64)]) -> Vec<PartDigest> {
+        sums.iter().map(|&(sum, bytes, tokens)| PartDigest { sum, bytes, tokens }).collect()
     }
 
     #[test]
     fn parts_differ_where_any_replica_differs() {
-        let ranges = [(0, 9), (100, 100)];
+        let comparison = Comparison { ranges: vec![(0, 9), (100, 100)], parts: 2 };
         let answers = [
-            digests(&[(1, 10), (2, 20), (3, 30), (0, 0)]),
-            digests(&[(1, 10), (2, 20), (3, 30), (0, 0)]),
-            digests(&[(1, 10), (9, 90), (4, 30), (0, 0)]),
+            digests(&[(1, 10, 1), (2, 20, 1), (3, 30, 1), (0, 0, 0)]),
+            digests(&[(1, 10, 1), (2, 20, 1), (3, 30, 1), (0, 0, 0)]),
+            digests(&[(1, 10, 1), (9, 90, 3), (4, 30, 1), (0, 0, 0)]),
         ];
-        let found = differing_parts(&ranges, 2, &answers);
-        let found: Vec<_> = found.iter().map(|part| (part.tokens, part.bytes)).collect();
-        assert_eq!(found, [((5, 9), 90), ((100, 100), 30)]);
-        assert!(differing_parts(&ranges, 2, &answers[..2]).is_empty());
+        let found = differing_parts(&comparison, &answers, 4);
+        let found: Vec<_> = found.iter().map(|part| (part.tokens, part.bytes, part.token_count)).collect();
+        assert_eq!(found, [((5, 9), 90, 3), ((100, 100), 30, 1)]);
+        assert_eq!(differing_parts(&comparison, &answers, 2).len(), 1);
+        assert!(differing_parts(&comparison, &answers[..2], 4).is_empty());
+    }
+
+    #[test]
+    fn small_parts_and_single_partitions_are_not_divided() {
+        let part =
+            |bytes, token_count, is_missing| Differing { tokens: (0, 99), bytes, token_count, is_missing };
+        assert!(part(LEAF_BYTES, 50, false).is_leaf());
+        assert!(!part(LEAF_BYTES + 1, 50, false).is_leaf());
+        assert!(part(LEAF_BYTES + 1, 50, true).is_leaf());
+        assert!(part(1 << 40, 1, false).is_leaf());
+        assert!(!part(1 << 40, 2, true).is_leaf());
+    }
+
+    #[test]
+    fn a_comparison_goes_on_behind_what_is_known() {
+        let comparison = Comparison { ranges: vec![(0, 9), (20, 29), (40, 49)], parts: 5 };
+        assert!(behind(&comparison, 15).is_empty());
+        assert_eq!(behind(&comparison, 5), [Comparison { ranges: vec![(20, 29), (40, 49)], parts: 5 }]);
+        assert_eq!(
+            behind(&comparison, 7),
+            [
+                Comparison { ranges: vec![(24, 29)], parts: 3 },
+                Comparison { ranges: vec![(40, 49)], parts: 5 },
+            ]
+        );
+        assert_eq!(behind(&comparison, 14), [Comparison { ranges: vec![(48, 49)], parts: 1 }]);
     }
 }

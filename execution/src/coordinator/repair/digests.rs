@@ -6,9 +6,9 @@
 //! * The versions of a partition are hashed in pieces that end at the same positions on every replica: a piece begins at the start of the
 //!   partition, or where the one before it ended. (A read that passes more than [`SCANNED_BYTES`] of dead rows may end elsewhere. Then equal
 //!   partitions can have other digests, and only cost a comparison of their rows.)
-//! * The rows are read at a limited rate for the whole node, in short turns.
+//! * The rows are read at a limited rate for the whole node, in short turns. A turn counts as at least the time that it has taken.
+//! * An answer ends after [`ANSWER_BYTES`], at the end of a part, so that no request takes long, unless one partition does.
 
-use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use helenus_internode::service::Failure;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
+use super::runs::RepairRuns;
 use crate::coordinator::replica::epoch;
 use crate::shard::context::{ShardContext, from_every_shard};
 use helenus_query::error::RequestError;
@@ -32,6 +33,8 @@ const SCANNED_BYTES: u64 = 4 << 20;
 const ROW_PART_BYTES: usize = 8 << 20;
 /// A turn counts as at least this number of bytes for the rate: it costs time even if it finds nothing.
 const TURN_BYTES_MIN: u64 = 512;
+/// After this number of bytes on one shard an answer ends with the part that it is at.
+const ANSWER_BYTES: u64 = 64 << 20;
 /// How long a replica that is behind waits for the epoch of a request.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
@@ -55,6 +58,8 @@ pub struct PartDigest {
     pub sum: u128,
     /// Size of their versions in bytes.
     pub bytes: u64,
+    /// The number of tokens with partitions.
+    pub tokens: u64,
 }
 
 impl PartDigest {
@@ -67,6 +72,7 @@ impl PartDigest {
     fn join(&mut self, other: Self) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.bytes += other.bytes;
+        self.tokens += other.tokens;
     }
 }
 
@@ -100,27 +106,7 @@ impl Division {
     }
 }
 
-/// The rate at which a shard reads rows for comparisons, over all requests.
-#[derive(Debug, Default)]
-pub struct Pace {
-    /// Monotonic time until which it has used its share.
-    used_until: Cell<Duration>,
-}
-
-impl Pace {
-    /// Counts bytes that were read, and returns how long to wait before more is read.
-    fn note(&self, now: Duration, bytes: u64, bytes_per_second: u64) -> Duration {
-        if bytes_per_second == 0 {
-            return Duration::ZERO;
-        }
-        let cost = Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64);
-        let until = self.used_until.get().max(now) + cost;
-        self.used_until.set(until);
-        until - now
-    }
-}
-
-/// Answers a request for digests. May be called on any shard.
+/// Answers a request for digests: those of the first parts, in the order of ranges and parts; at least one. May be called on any shard.
 pub async fn receive(context: &Rc<ShardContext>, request: DigestRequest) -> Result<Vec<PartDigest>, Failure> {
     let count = request.ranges.len().saturating_mul(request.parts as usize);
     let is_valid = request.ranges.iter().all(|range| Division::new(*range, request.parts).is_some());
@@ -139,7 +125,10 @@ pub async fn receive(context: &Rc<ShardContext>, request: DigestRequest) -> Resu
     let of_shards = of_shards.await.map_err(|error: RequestError| Failure::Internal(error.to_string()))?;
     let mut sums = vec![PartDigest::default(); count];
     for of_shard in of_shards {
-        for (sum, part) in sums.iter_mut().zip(of_shard?) {
+        let of_shard = of_shard?;
+        // What one shard has not reached is not known.
+        sums.truncate(of_shard.len());
+        for (sum, part) in sums.iter_mut().zip(of_shard) {
             sum.join(part);
         }
     }
@@ -152,39 +141,47 @@ struct Place {
     inside: Option<AddressBuf>,
 }
 
+/// The digests of this shard's rows: of the first parts, at least one.
 async fn digest_shard(
     context: &Rc<ShardContext>,
     request: &DigestRequest,
 ) -> Result<Vec<PartDigest>, Failure> {
-    let rate = context.node.config.repair_throughput_bytes_per_second;
-    let rate = if rate == 0 { 0 } else { (rate / context.node.shard_count() as u64).max(1) };
+    let mut pace = RepairRuns::of(&context.node).pace(&context.node.config);
     let parts = request.parts as usize;
     let mut digests = vec![PartDigest::default(); request.ranges.len() * parts];
-    for (range, of_range) in request.ranges.iter().zip(digests.chunks_mut(parts)) {
+    let mut read_bytes = 0;
+    for (index, range) in request.ranges.iter().enumerate() {
         let Some(division) = Division::new(*range, request.parts) else { continue };
         let (start, end) = token_bounds(&(range.0..=range.1));
         let mut place = Place { key: start, inside: None };
+        let mut last_token = None;
         while place.key < end {
+            let begun = context.clock.monotonic();
             let versions = read_turn(context, request, &place, &end).await?;
-            let read_bytes = versions.bytes;
+            let bytes = versions.bytes;
             let (pieces, next) = whole_pieces(versions, &place, &end);
             for piece in &pieces {
-                let view = piece.view().map_err(|error| Failure::Internal(error.to_string()))?;
-                let part = division.part_of(view.token).and_then(|part| of_range.get_mut(part));
-                let part = part.ok_or_else(|| {
-                    Failure::Internal(format!("a read of tokens {range:?} returned token {}", view.token))
+                let token = piece.view().map_err(|error| Failure::Internal(error.to_string()))?.token;
+                let part = division.part_of(token).ok_or_else(|| {
+                    Failure::Internal(format!("a read of tokens {range:?} returned token {token}"))
                 })?;
-                part.add(piece);
+                let part = index * parts + part;
+                let is_new = last_token.replace(token) != Some(token);
+                if is_new && read_bytes >= ANSWER_BYTES && part > 0 {
+                    // The parts before this one are complete.
+                    digests.truncate(part);
+                    return Ok(digests);
+                }
+                digests[part].add(piece);
+                digests[part].tokens += u64::from(is_new);
             }
             place = next;
-            let state = context.repair();
-            let wait = state.pace.note(context.clock.monotonic(), read_bytes.max(TURN_BYTES_MIN), rate);
-            context.metrics.repair_bytes_compared.add(read_bytes);
-            if wait.is_zero() {
-                tokio::task::yield_now().await;
-            } else {
-                context.clock.sleep(wait).await;
-            }
+            read_bytes += bytes;
+            context.metrics.repair_bytes_compared.add(bytes);
+            let took = context.clock.monotonic().saturating_sub(begun);
+            let of_time = pace.bytes_per_second().map_or(0.0, |rate| rate as f64 * took.as_secs_f64());
+            pace.spend(bytes.max(TURN_BYTES_MIN).max(of_time as u64), &*context.clock).await;
+            tokio::task::yield_now().await;
         }
     }
     Ok(digests)
@@ -269,15 +266,5 @@ mod tests {
         assert!(Division::new((1, 0), 1).is_none());
         assert!(Division::new((0, 0), 0).is_none());
         assert_eq!(Division::new((0, 9), 2).unwrap().part_of(10), None);
-    }
-
-    #[test]
-    fn a_pace_spreads_what_is_read_over_time() {
-        let pace = Pace::default();
-        let second = Duration::from_secs(1);
-        assert_eq!(pace.note(second, 500, 1000), second / 2);
-        assert_eq!(pace.note(second, 500, 1000), second);
-        assert_eq!(pace.note(10 * second, 500, 1000), second / 2);
-        assert_eq!(pace.note(10 * second, 500, 0), Duration::ZERO);
     }
 }

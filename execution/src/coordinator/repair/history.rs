@@ -160,12 +160,16 @@ impl RepairHistory {
     }
 
     /// When the tokens of a table were repaired.
-    pub fn segments(&self, table: TableId) -> Segments {
-        self.tables().get(&table).cloned().unwrap_or_default()
+    pub fn with<T>(&self, table: TableId, look: impl FnOnce(&Segments) -> T) -> T {
+        let tables = self.tables();
+        match tables.get(&table) {
+            Some(segments) => look(segments),
+            None => look(&Segments::default()),
+        }
     }
 }
 
-/// Loads what the last run has noted. Call on the first shard.
+/// Loads what the last run has noted. Call on the first shard, before anything is noted.
 pub async fn load(context: &Rc<ShardContext>) -> Result<(), EngineError> {
     let mut range = PrivateRange::partition(PARTITION);
     loop {
@@ -183,8 +187,7 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<(), EngineError> {
             let id = position.get(1..).and_then(|id| <[u8; 16]>::try_from(id).ok());
             match (id, Segments::decode(&value)) {
                 (Some(id), Some(segments)) => {
-                    // What was noted since the start is newer.
-                    tables.entry(TableId(id)).or_insert(segments);
+                    tables.insert(TableId(id), segments);
                 }
                 _ => tracing::warn!(
                     "a row of the history of repairs cannot be read: its table counts as never repaired"
@@ -220,11 +223,17 @@ async fn note_here(
     repaired: &[RangeInclusive<i64>],
     began_micros: i64,
 ) -> Result<(), Failure> {
-    let mut segments = RepairHistory::of(&context.node).segments(table);
-    segments.note(repaired, began_micros);
-    store(context, table, Some(&segments)).await?;
-    RepairHistory::of(&context.node).tables().insert(table, segments);
-    Ok(())
+    context.shard.admit_internal().await.map_err(Failure::from)?;
+    // A coordinator whose clock is ahead has not repaired what will be written.
+    let began_micros = began_micros.min(context.clock.now_micros());
+    // Others note repairs of the same table at the same time: nothing is awaited between the change in memory and in the engine.
+    let encoded = {
+        let mut tables = RepairHistory::of(&context.node).tables();
+        let segments = tables.entry(table).or_default();
+        segments.note(repaired, began_micros);
+        segments.encode()
+    };
+    store(context, table, Some(&encoded)).await
 }
 
 /// Forgets tables that do not exist any more. Call on the first shard.
@@ -236,18 +245,19 @@ pub async fn forget_dropped(context: &ShardContext) -> Result<(), Failure> {
         tables.keys().filter(|id| view.table(**id).is_none()).copied().collect()
     };
     for table in dropped {
-        store(context, table, None).await?;
         history.tables().remove(&table);
+        context.shard.admit_internal().await.map_err(Failure::from)?;
+        store(context, table, None).await?;
     }
     Ok(())
 }
 
-async fn store(context: &ShardContext, table: TableId, segments: Option<&Segments>) -> Result<(), Failure> {
+async fn store(context: &ShardContext, table: TableId, segments: Option<&[u8]>) -> Result<(), Failure> {
     let mut change = TABLE.change(PARTITION);
     let position = position(table);
     let timestamp = context.next_timestamp();
     match segments {
-        Some(segments) => change.put(&position, timestamp, &segments.encode()),
+        Some(segments) => change.put(&position, timestamp, segments),
         None => change.delete(&position, Deletion { timestamp, local_deletion_time: context.now_seconds() }),
     }
     let position = change.apply(&context.shard).map_err(Failure::from)?;

@@ -3,9 +3,10 @@
 //! Invariants:
 //! * Ranges that cannot be repaired (a replica is down, a file is damaged) do not hold up the others. They are repaired by the next
 //!   repair, and the result names them.
-//! * When ownership changes, the ranges that are left are repaired among their new replicas. While a transition is under way, repairs wait.
+//! * When ownership changes, the ranges that are left are repaired among their new replicas. Ranges that change hands wait until they have.
 //! * A repair that an operator asked for is kept until it has ended: after a restart the node goes on with what is left.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,13 +14,14 @@ use std::time::Duration;
 
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Table, TableKind};
-use helenus_ring::intervals::{difference, intervals, ranges, share_of_ring, union};
+use helenus_ring::HostId;
+use helenus_ring::intervals::{difference, intervals, overlaps, ranges, share_of_ring, union};
 use helenus_ring::member::Member;
 use helenus_ring::metadata::REPAIRS;
 use helenus_ring::placement::{Placement, TokenRange};
 use helenus_ring::view::ClusterView;
 
-use super::compare::{Batch, FIRST_PART_BYTES, RangeError, repair_batch};
+use super::compare::{Batch, FIRST_PART_BYTES, Failed, RangeError, repair_batch};
 use super::digests::PARTS_MAX;
 use super::history::{self, RepairHistory};
 use super::message::RepairRequest;
@@ -35,6 +37,8 @@ const BATCH_BYTES: f64 = (32 << 20) as f64;
 const SETTLING_PAUSE: Duration = Duration::from_secs(1);
 /// How long a node that goes on with repairs after its start waits for the other members.
 const MEMBERS_PATIENCE: Duration = Duration::from_mins(2);
+/// How often this node notes what it has repaired for others, to go on from there.
+const OWN_NOTE_PERIOD: Duration = Duration::from_secs(10);
 /// How long a replica may take to note what was repaired.
 const NOTE_DEADLINE: Duration = Duration::from_secs(30);
 /// A table counts as at least this many bytes for the progress: small ones take time too.
@@ -84,7 +88,7 @@ pub async fn repair(context: &Rc<ShardContext>, scope: RepairScope) -> Result<Ru
         while run.report().state == RunState::Running {
             context.clock.sleep(SETTLING_PAUSE).await;
         }
-        return outcome(&run);
+        return outcome(context, &run);
     }
     let began_micros = context.clock.now_micros();
     unfinished::keep(context, &scope, began_micros).await?;
@@ -94,25 +98,30 @@ pub async fn repair(context: &Rc<ShardContext>, scope: RepairScope) -> Result<Ru
     if !*context.node.stopping.borrow() {
         unfinished::forget(context, run.began_micros).await?;
     }
-    outcome(&run)
+    outcome(context, &run)
 }
 
 /// Goes on with the repairs that the last run has not finished. Call on the first shard.
 pub async fn go_on(context: &Rc<ShardContext>) -> Result<(), RepairError> {
-    let kept = unfinished::load(context).await?;
-    if !kept.is_empty() {
+    let mut begun = Vec::new();
+    for (scope, began_micros) in unfinished::load(context).await? {
+        match check(context, &scope) {
+            Ok(()) => begun.push(RepairRuns::of(&context.node).begin(scope, false, began_micros)),
+            Err(error) => {
+                tracing::warn!(?scope, %error, "a repair that was not finished is given up");
+                unfinished::forget(context, began_micros).await?;
+            }
+        }
+    }
+    if !begun.is_empty() {
         wait_for_members(context).await;
     }
-    for (scope, began_micros) in kept {
-        if check(context, &scope).is_ok() {
-            tracing::info!(?scope, "goes on with a repair");
-            let run = RepairRuns::of(&context.node).begin(scope, false, began_micros);
-            carry_out(context, &run).await;
+    for run in begun {
+        tracing::info!(scope = ?run.scope, "goes on with a repair");
+        carry_out(context, &run).await;
+        if !*context.node.stopping.borrow() {
+            unfinished::forget(context, run.began_micros).await?;
         }
-        if *context.node.stopping.borrow() {
-            return Ok(());
-        }
-        unfinished::forget(context, began_micros).await?;
     }
     Ok(())
 }
@@ -141,17 +150,17 @@ pub async fn repair_due(
     let run = RepairRuns::of(&context.node).begin(scope, true, context.clock.now_micros());
     let ring_bytes = ring_bytes(context, &context.cluster(), table).await.unwrap_or_default();
     let keyspace = table.keyspace.clone();
-    let mut target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0 };
-    let repaired = repair_table(context, &run, &mut target, (0.0, 1.0)).await;
+    let target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0 };
+    let repaired = repair_table(context, &run, target, (0.0, 1.0)).await;
     end(context, &run, repaired);
     run.report()
 }
 
-fn outcome(run: &RepairRun) -> Result<RunReport, RepairError> {
+fn outcome(context: &ShardContext, run: &RepairRun) -> Result<RunReport, RepairError> {
     let report = run.report();
     match report.state {
         RunState::Done => Ok(report),
-        RunState::Cancelled => Err(RepairError::Cancelled(Cancelled::ByOperator)),
+        RunState::Cancelled => Err(run.check(&context.node).err().unwrap_or(Cancelled::ByOperator).into()),
         RunState::Running | RunState::Incomplete => Err(RepairError::Incomplete(Box::new(report))),
     }
 }
@@ -192,10 +201,10 @@ fn end(context: &ShardContext, run: &RepairRun, repaired: Result<(), Cancelled>)
 }
 
 async fn repair_tables(context: &Rc<ShardContext>, run: &RepairRun) -> Result<(), Cancelled> {
-    let mut targets = targets(context, run).await;
+    let targets = targets(context, run).await;
     let total: f64 = targets.iter().map(|target| target.weight).sum();
     let mut done = 0.0;
-    for target in &mut targets {
+    for target in targets {
         let share = target.weight / total;
         repair_table(context, run, target, (done, share)).await?;
         done += share;
@@ -221,7 +230,7 @@ async fn targets(context: &Rc<ShardContext>, run: &RepairRun) -> Vec<Target> {
                 continue;
             }
             // What a repair of the same scope has done before a restart is left out.
-            let left = history.segments(table.engine_id()).due(&tokens, run.began_micros);
+            let left = history.with(table.engine_id(), |segments| segments.due(&tokens, run.began_micros));
             let ring_bytes = ring_bytes(context, &view, table).await.unwrap_or_default();
             let weight = (ring_bytes * share_of_ring(&tokens)).max(TABLE_WEIGHT_MIN);
             targets.push(Target { keyspace: name.clone(), table: table.clone(), left, ring_bytes, weight });
@@ -265,197 +274,265 @@ async fn ring_bytes(context: &Rc<ShardContext>, view: &ClusterView, table: &Tabl
     (share > 0.0).then(|| bytes as f64 / share)
 }
 
-/// Repairs what is left of a table. `part`: how much of the whole repair is done, and what the table adds.
+/// Repairs what is left of a table. `done` and `share`: how much of the whole repair is done, and what the table adds.
 async fn repair_table(
     context: &Rc<ShardContext>,
     run: &RepairRun,
-    target: &mut Target,
+    target: Target,
     (done, share): (f64, f64),
+) -> Result<(), Cancelled> {
+    let mut own = OwnNotes::default();
+    let repaired = repair_groups(context, run, target, (done, share), &mut own).await;
+    own.write(context, run).await;
+    repaired
+}
+
+async fn repair_groups(
+    context: &Rc<ShardContext>,
+    run: &RepairRun,
+    target: Target,
+    (done, share): (f64, f64),
+    own: &mut OwnNotes,
 ) -> Result<(), Cancelled> {
     let name = format!("{}.{}", target.keyspace, target.table.name);
     let total = share_of_ring(&target.left);
-    while !target.left.is_empty() {
-        run.check(&context.node)?;
-        let left = share_of_ring(&target.left);
-        let of_table = if total > 0.0 { 1.0 - left / total } else { 1.0 };
-        run.note_progress(done + share * of_table, name.clone());
+    let mut left = target.left.clone();
+    let mut repaired = 0.0;
+    while !left.is_empty() {
         let view = context.cluster();
-        if context.catalog_view().table(target.table.engine_id()).is_none() {
-            return Ok(());
-        }
-        if !view.topology.is_settled() {
+        let is_dropped = context.catalog_view().table(target.table.engine_id()).is_none();
+        let Some(placement) = view.placement(&target.keyspace).filter(|_| !is_dropped) else { return Ok(()) };
+        let (mut groups, moving) = grouped(context, placement, &run.scope, &left);
+        if groups.is_empty() && !moving.is_empty() {
+            run.check(&context.node)?;
+            run.note_progress(
+                done + share * repaired / total,
+                format!("{name}: waits while ranges change hands"),
+            );
             context.clock.sleep(SETTLING_PAUSE).await;
+            left = moving;
             continue;
         }
-        let Some(Chosen { batch, absent, tokens }) = next_batch(context, &view, &run.scope, target) else {
-            // No token that is left has a replica.
-            return Ok(());
-        };
-        match repair_chosen(context, run, &batch, &absent).await {
-            Ok(()) => {
-                let is_whole = absent.is_empty() && run.scope.data_centers.is_empty();
-                if is_whole {
-                    note_repaired(context, run, &batch, &tokens).await;
+        // Tokens without any replica are left out.
+        left = moving;
+        while let Some(mut group) = groups.pop_front() {
+            run.check(&context.node)?;
+            run.note_progress(done + share * repaired / total, name.clone());
+            let (tokens, rest) = fitting(group.tokens, target.ring_bytes);
+            group.tokens = rest;
+            let batch = batch_of(context, &view, &target, &group.members, &tokens);
+            match repair_chosen(context, run, &view, &batch, &group.members).await {
+                Ok(failed) => {
+                    let is_whole =
+                        batch.members.len() == group.members.len() && run.scope.data_centers.is_empty();
+                    if is_whole {
+                        own.add(context, run, &batch, without(&tokens, &failed)).await;
+                    }
+                    for (_, error) in &failed {
+                        note_failure(run, &name, error);
+                    }
+                }
+                Err(RangeError::RingChanged) => {
+                    group.tokens = union(&group.tokens, &tokens);
+                    groups.push_front(group);
+                    left = groups.into_iter().fold(left, |left, group| union(&left, &group.tokens));
+                    context.clock.sleep(SETTLING_PAUSE).await;
+                    break;
+                }
+                Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
+                Err(error) => {
+                    if context.catalog_view().table(target.table.engine_id()).is_none() {
+                        return Ok(());
+                    }
+                    note_failure(run, &name, &error);
                 }
             }
-            Err(RangeError::RingChanged) => {
-                context.clock.sleep(SETTLING_PAUSE).await;
-                continue;
+            repaired += share_of_ring(&tokens);
+            if !group.tokens.is_empty() {
+                groups.push_front(group);
             }
-            Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
-            Err(RangeError::TableDropped) => return Ok(()),
-            Err(error) => {
-                let is_dropped = context.catalog_view().table(target.table.engine_id()).is_none();
-                if !is_dropped {
-                    tracing::warn!(table = name, %error, "ranges were not repaired");
-                    run.note_failure(format!("{name}: {error}"));
-                }
-            }
+            tokio::task::yield_now().await;
         }
-        target.left = difference(&target.left, &tokens);
     }
     Ok(())
+}
+
+fn note_failure(run: &RepairRun, table: &str, error: &RangeError) {
+    if run.note_failure(format!("{table}: {error}")) {
+        tracing::warn!(table, %error, "ranges were not repaired");
+    }
+}
+
+/// These tokens without those that have failed.
+fn without(tokens: &[RangeInclusive<i64>], failed: &[Failed]) -> Vec<RangeInclusive<i64>> {
+    let failed: Vec<_> = failed
+        .iter()
+        .map(|((first, last), _)| *first..=*last)
+        .fold(Vec::new(), |all, one| union(&all, &[one]));
+    difference(tokens, &failed)
 }
 
 async fn repair_chosen(
     context: &Rc<ShardContext>,
     run: &RepairRun,
+    view: &ClusterView,
     batch: &Batch,
-    absent: &[Arc<Member>],
-) -> Result<(), RangeError> {
+    members: &[Arc<Member>],
+) -> Result<Vec<Failed>, RangeError> {
+    let is_down = |member: &&Arc<Member>| !view.is_alive(&member.host_id);
+    let absent: Vec<HostId> = members.iter().filter(is_down).map(|member| member.host_id).collect();
     if !absent.is_empty() && !run.scope.without_dead {
-        return Err(RangeError::ReplicasDown(absent.iter().map(|member| member.host_id).collect()));
+        return Err(RangeError::ReplicasDown(absent));
     }
     if batch.members.len() < 2 {
-        return Ok(());
+        return Ok(Vec::new());
     }
     repair_batch(context, run, batch).await
 }
 
-/// Ranges that are repaired together.
-struct Chosen {
-    batch: Batch,
-    /// Replicas that would take part, and are down.
-    absent: Vec<Arc<Member>>,
-    /// The tokens of the batch.
+/// Tokens with the same replicas.
+struct Group {
+    /// Those that are to take part.
+    members: Vec<Arc<Member>>,
     tokens: Vec<RangeInclusive<i64>>,
 }
 
-/// The first ranges of what is left that have the same replicas.
-fn next_batch(
+/// What is left, by the replicas; and the tokens that are changing hands.
+fn grouped(
     context: &ShardContext,
-    view: &ClusterView,
+    placement: &Placement,
     scope: &RepairScope,
-    target: &Target,
-) -> Option<Chosen> {
-    let placement = view.placement(&target.keyspace)?;
+    left: &[RangeInclusive<i64>],
+) -> (VecDeque<Group>, Vec<RangeInclusive<i64>>) {
     let own = context.node.host_id;
     let takes_part = |member: &&Arc<Member>| {
         scope.data_centers.is_empty()
             || scope.data_centers.contains(&member.data_center)
             || scope.and_this_node && member.host_id == own
     };
-    let mut members: Option<Vec<Arc<Member>>> = None;
-    let mut tokens: Vec<RangeInclusive<i64>> = Vec::new();
-    let mut bytes = 0.0;
+    let mut groups: BTreeMap<Vec<HostId>, Group> = BTreeMap::new();
+    let mut moving = Vec::new();
     for (range, replicas) in placement.ranges() {
-        let of_range = intervals(&[range]);
-        let left = common(&target.left, &of_range);
-        if left.is_empty() {
+        let found = intervals(&[range]).into_iter().flat_map(|interval| overlaps(left, &interval));
+        let found: Vec<_> = found.collect();
+        if found.is_empty() || replicas.read.is_empty() {
             continue;
         }
-        let mut participants: Vec<_> = replicas.read.iter().filter(takes_part).cloned().collect();
-        participants.sort_by_key(|member| member.host_id);
-        if participants.is_empty() && replicas.read.is_empty() {
+        if !replicas.pending.is_empty() || replicas.other.is_some() {
+            moving.extend(found);
             continue;
         }
-        let is_same = members.as_ref().is_none_or(|known| {
-            known.len() == participants.len()
-                && known.iter().zip(&participants).all(|(one, other)| one.host_id == other.host_id)
-        });
-        if !is_same {
-            continue;
-        }
-        members.get_or_insert(participants);
-        let (added, is_full) = fitting(left, target.ring_bytes, BATCH_BYTES - bytes);
-        bytes += target.ring_bytes * share_of_ring(&added);
-        tokens = union(&tokens, &added);
-        if is_full || tokens.len() >= BATCH_RANGES_MAX {
-            break;
-        }
+        let mut members: Vec<_> = replicas.read.iter().filter(takes_part).cloned().collect();
+        members.sort_by_key(|member| member.host_id);
+        let ids = members.iter().map(|member| member.host_id).collect();
+        let group = groups.entry(ids).or_insert_with(|| Group { members, tokens: Vec::new() });
+        group.tokens.extend(found);
     }
-    let (members, absent) = members?.into_iter().partition(|member| view.is_alive(&member.host_id));
+    moving.sort_unstable_by_key(|interval| *interval.start());
+    for group in groups.values_mut() {
+        // The range of the smallest token wraps around the ring.
+        group.tokens.sort_unstable_by_key(|interval| *interval.start());
+    }
+    (groups.into_values().collect(), moving)
+}
+
+fn batch_of(
+    context: &ShardContext,
+    view: &ClusterView,
+    target: &Target,
+    members: &[Arc<Member>],
+    tokens: &[RangeInclusive<i64>],
+) -> Batch {
     let largest = tokens.iter().map(|interval| share_of_ring(std::slice::from_ref(interval)));
     let largest = largest.fold(0.0, f64::max) * target.ring_bytes;
     let parts_max = (PARTS_MAX / tokens.len().max(1)).max(1) as f64;
-    let parts = (largest / FIRST_PART_BYTES as f64).ceil().clamp(1.0, parts_max) as u32;
-    let batch = Batch {
+    Batch {
         epoch: view.topology.epoch,
         table: target.table.engine_id(),
         ranges: tokens.iter().map(|interval| (*interval.start(), *interval.end())).collect(),
-        parts,
-        members,
+        parts: (largest / FIRST_PART_BYTES as f64).ceil().clamp(1.0, parts_max) as u32,
+        members: members.iter().filter(|member| view.is_alive(&member.host_id)).cloned().collect(),
         now_seconds: context.now_seconds(),
-    };
-    Some(Chosen { batch, absent, tokens })
+    }
 }
 
-/// As much of these intervals, from the start, as fits into the bytes; at least something. Also whether something was left out.
+/// As much of these intervals, from the start, as is compared at once, at least something; and the rest.
 fn fitting(
     all: Vec<RangeInclusive<i64>>,
     ring_bytes: f64,
-    mut room: f64,
-) -> (Vec<RangeInclusive<i64>>, bool) {
-    let mut taken = Vec::new();
+) -> (Vec<RangeInclusive<i64>>, Vec<RangeInclusive<i64>>) {
+    let mut room = BATCH_BYTES;
+    let (mut taken, mut rest) = (Vec::new(), Vec::new());
     for interval in all {
         let bytes = share_of_ring(std::slice::from_ref(&interval)) * ring_bytes;
-        if bytes <= room {
+        if !rest.is_empty() || taken.len() >= BATCH_RANGES_MAX {
+            rest.push(interval);
+        } else if bytes <= room {
             room -= bytes;
             taken.push(interval);
-            continue;
-        }
-        if taken.is_empty() || room > 0.0 {
-            let width = (*interval.end() as i128 - *interval.start() as i128) as f64;
+        } else if taken.is_empty() {
+            let (start, end) = (i128::from(*interval.start()), i128::from(*interval.end()));
             // At least one token, and at least a thousandth, so that a repair makes progress whatever the sizes are.
             let part = (room / bytes).clamp(1e-3, 1.0);
-            let last = (*interval.start() as i128 + (width * part) as i128).min(*interval.end() as i128);
+            let last = (start + ((end - start) as f64 * part) as i128).min(end);
             taken.push(*interval.start()..=last as i64);
-        }
-        return (taken, true);
-    }
-    (taken, false)
-}
-
-/// The tokens that are in both lists.
-fn common(one: &[RangeInclusive<i64>], other: &[RangeInclusive<i64>]) -> Vec<RangeInclusive<i64>> {
-    difference(one, &difference(one, other))
-}
-
-/// Tells all replicas that these tokens are repaired. One that does not note it takes them for older than they are.
-async fn note_repaired(
-    context: &Rc<ShardContext>,
-    run: &RepairRun,
-    batch: &Batch,
-    tokens: &[RangeInclusive<i64>],
-) {
-    let table_id = u128::from_be_bytes(batch.table.0);
-    let token_ranges = ranges(tokens);
-    let own = context.node.host_id;
-    // This node goes on from here after a restart, also if it is no replica.
-    if let Err(error) = history::note(context, table_id, &token_ranges, run.began_micros).await {
-        tracing::warn!(%error, "a repair could not be noted");
-    }
-    let request = RepairRequest::Repaired { table_id, ranges: token_ranges, began_micros: run.began_micros };
-    let others = batch.members.iter().filter(|member| member.host_id != own);
-    let told = others.map(|member| {
-        let request = &request;
-        async move {
-            if let Err(error) = context.ask(member, 0, request, NOTE_DEADLINE).await {
-                tracing::debug!(replica = %member.host_id, %error, "a replica has not noted a repair");
+            if last < end {
+                rest.push((last + 1) as i64..=*interval.end());
             }
+        } else {
+            rest.push(interval);
         }
-    });
-    futures::future::join_all(told).await;
+    }
+    (taken, rest)
+}
+
+/// What this node is to note of its repairs. It notes also what it has repaired for others, to go on from there after a restart, but not
+/// each batch of it: there may be very many.
+#[derive(Default)]
+struct OwnNotes {
+    table_id: Option<u128>,
+    tokens: Vec<RangeInclusive<i64>>,
+    written: Duration,
+}
+
+impl OwnNotes {
+    /// Tells all other replicas that these tokens are repaired, and notes them here soon. One that does not note it takes them for older than they are.
+    async fn add(
+        &mut self,
+        context: &Rc<ShardContext>,
+        run: &RepairRun,
+        batch: &Batch,
+        tokens: Vec<RangeInclusive<i64>>,
+    ) {
+        let table_id = u128::from_be_bytes(batch.table.0);
+        let request =
+            RepairRequest::Repaired { table_id, ranges: ranges(&tokens), began_micros: run.began_micros };
+        let own = context.node.host_id;
+        let others = batch.members.iter().filter(|member| member.host_id != own);
+        let told = others.map(|member| {
+            let request = &request;
+            async move {
+                if let Err(error) = context.ask(member, 0, request, NOTE_DEADLINE).await {
+                    tracing::debug!(replica = %member.host_id, %error, "a replica has not noted a repair");
+                }
+            }
+        });
+        futures::future::join_all(told).await;
+        self.table_id = Some(table_id);
+        self.tokens = union(&self.tokens, &tokens);
+        if context.clock.monotonic() >= self.written + OWN_NOTE_PERIOD {
+            self.write(context, run).await;
+        }
+    }
+
+    async fn write(&mut self, context: &Rc<ShardContext>, run: &RepairRun) {
+        self.written = context.clock.monotonic();
+        let Some(table_id) = self.table_id.filter(|_| !self.tokens.is_empty()) else { return };
+        let tokens = ranges(&std::mem::take(&mut self.tokens));
+        if let Err(error) = history::note(context, table_id, &tokens, run.began_micros).await {
+            tracing::warn!(%error, "a repair could not be noted");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -465,29 +542,30 @@ mod tests {
     #[test]
     fn a_batch_takes_what_fits_and_at_least_something() {
         let ring = vec![i64::MIN + 1..=i64::MAX];
-        let (taken, is_full) = fitting(ring.clone(), 100.0, 200.0);
-        assert_eq!((taken, is_full), (ring.clone(), false));
-        let (taken, is_full) = fitting(ring.clone(), 1000.0, 250.0);
-        assert!(is_full);
+        assert_eq!(fitting(ring.clone(), BATCH_BYTES / 2.0), (ring.clone(), Vec::new()));
+        let (taken, rest) = fitting(ring.clone(), BATCH_BYTES * 4.0);
         assert!((share_of_ring(&taken) - 0.25).abs() < 1e-6, "{taken:?}");
-        let (taken, is_full) = fitting(vec![5..=5, 9..=9], 1e30, 0.0);
-        assert_eq!((taken, is_full), (vec![5..=5], true));
+        assert_eq!(union(&taken, &rest), ring);
+        let many: Vec<_> = (0..1_000).map(|token| 2 * token..=2 * token).collect();
+        let (taken, rest) = fitting(many.clone(), 1.0);
+        assert_eq!((taken.len(), rest.len()), (BATCH_RANGES_MAX, 1_000 - BATCH_RANGES_MAX));
+        let (taken, rest) = fitting(vec![5..=5, 9..=9], f64::MAX);
+        assert_eq!((taken, rest), (vec![5..=5], vec![9..=9]));
         let mut left = ring;
         let mut rounds = 0;
-        while !left.is_empty() {
-            let (taken, _) = fitting(left.clone(), 1e18, 1.0);
+        while !left.is_empty() && rounds < 100 {
+            let (taken, rest) = fitting(left.clone(), 1e30);
             assert!(!taken.is_empty());
-            left = difference(&left, &taken);
+            assert_eq!(difference(&left, &taken), rest);
+            left = rest;
             rounds += 1;
-            if rounds > 100 {
-                break;
-            }
         }
     }
 
     #[test]
-    fn common_tokens_are_in_both_lists() {
-        assert_eq!(common(&[0..=9, 20..=29], &[5..=24]), [5..=9, 20..=24]);
-        assert!(common(&[0..=9], &[10..=24]).is_empty());
+    fn what_has_failed_is_not_noted() {
+        let error = RangeError::RingChanged;
+        let failed = [((5, 9), error.clone()), ((0, 2), error)];
+        assert_eq!(without(&[0..=19], &failed), [3..=4, 10..=19]);
     }
 }

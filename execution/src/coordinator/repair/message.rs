@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digests::{self, DigestRequest, PartDigest};
 use super::history;
+use crate::coordinator::replica::answer::{self, Purgeable, ReadAnswer, ReadRequest};
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 
@@ -17,14 +18,17 @@ use crate::shard::context::ShardContext;
 pub enum RepairRequest {
     /// Send digests of parts of a table's ranges, over all shards of the node.
     Digests(DigestRequest),
+    /// Send the versions of a range, with the deletions that compaction may have purged.
+    Versions(ReadRequest),
     /// Note that all replicas of these ranges were equal at that time, in microseconds since the epoch.
     Repaired { table_id: u128, ranges: Vec<TokenRange>, began_micros: i64 },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RepairResponse {
-    /// One for each part, ordered by range and part.
+    /// One for each of the first parts, at least one, ordered by range and part.
     Digests(Vec<PartDigest>),
+    Versions(ReadAnswer),
     Noted,
 }
 
@@ -44,6 +48,10 @@ impl Serve for RepairRequest {
             match self {
                 Self::Digests(request) => {
                     digests::receive(&context, request).await.map(RepairResponse::Digests)
+                }
+                Self::Versions(request) => {
+                    let versions = answer::versions_with(&context, request, Purgeable::Kept).await?;
+                    Ok(RepairResponse::Versions(versions.encode()))
                 }
                 Self::Repaired { table_id, ranges, began_micros } => {
                     history::note(&context, table_id, &ranges, began_micros).await?;

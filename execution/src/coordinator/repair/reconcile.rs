@@ -1,18 +1,25 @@
 //! Makes the replicas of a small part of a table equal: versions that a replica lacks are written to it.
+//!
+//! Invariants:
+//! * Where the replicas differ, deletions are exchanged too that compaction may purge: the replica that lacks one may have what it deletes.
+//! * What was read before the table was truncated is not written.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt};
 use helenus_engine::Mutation;
 use helenus_engine::key::token_bounds;
 use helenus_engine::read::reconcile_answers::{ReplicaAnswer, reconcile_answers};
+use helenus_internode::service::Failure;
+use helenus_internode::transport::{CallError, PeerError};
 use helenus_ring::member::Member;
 
-use super::compare::{Batch, RangeError, while_alive};
-use super::runs::RepairRun;
-use crate::coordinator::replica::answer::{ReadRequest, ReplicaVersions, Wants};
-use crate::coordinator::replica::digest::Digest;
+use super::compare::{Batch, RangeError, ask as ask_repair, while_alive};
+use super::message::{RepairRequest, RepairResponse};
+use super::runs::{RepairRun, RepairRuns};
+use crate::coordinator::replica::answer::{ReadAnswer, ReadRequest, ReplicaVersions, Wants};
 use crate::coordinator::replica::read::{Said, ask};
 use crate::coordinator::replica::repair::write_missing;
 use crate::planted::PlantedBug;
@@ -22,9 +29,14 @@ use crate::shard::context::ShardContext;
 const ANSWER_BYTES: u64 = 1 << 20;
 /// How long a replica may take for an answer, or for a write.
 const DEADLINE: Duration = Duration::from_mins(1);
+/// Writes to one replica at a time.
+const WRITES_AT_A_TIME: usize = 64;
+/// Pause before a write is repeated to a replica that was overloaded, and how often that is done.
+const OVERLOAD_PAUSE: Duration = Duration::from_secs(1);
+const OVERLOADS_MAX: u32 = 60;
 
 /// Makes the replicas equal for these tokens, first and last. One replica sends its versions, the others digests of theirs; if those differ,
-/// their versions too.
+/// all send their versions.
 pub async fn reconcile(
     context: &Rc<ShardContext>,
     run: &RepairRun,
@@ -56,7 +68,7 @@ pub async fn reconcile(
         let answers = futures::future::try_join_all(asked).await?;
         let resume = match equal(&answers) {
             Some(resume) => resume,
-            None => make_equal(context, run, batch, &request, answers).await?,
+            None => make_equal(context, run, batch, &request).await?,
         };
         let Some(resume) = resume else { return Ok(()) };
         start = resume;
@@ -69,7 +81,7 @@ fn equal(answers: &[Said]) -> Option<Option<Vec<u8>>> {
         Said::Data(versions) => Some(versions),
         Said::Digest(_) => None,
     })?;
-    let digest: Digest = versions.digest();
+    let digest = versions.digest();
     let is_equal = answers.iter().all(|said| match said {
         Said::Data(_) => true,
         Said::Digest(other) => *other == digest,
@@ -77,26 +89,17 @@ fn equal(answers: &[Said]) -> Option<Option<Vec<u8>>> {
     is_equal.then(|| versions.resume.clone())
 }
 
-/// Reads the versions of those that have only sent digests, merges all, and writes to each replica what it lacks. Returns where the merge
-/// ends.
+/// Reads the versions of all, merges them, and writes to each replica what it lacks. Returns where the merge ends.
 async fn make_equal(
     context: &Rc<ShardContext>,
     run: &RepairRun,
     batch: &Batch,
     request: &ReadRequest,
-    answers: Vec<Said>,
 ) -> Result<Option<Vec<u8>>, RangeError> {
-    let versions = answers.into_iter().zip(&batch.members).map(|(answer, member)| async move {
-        let answer = match answer {
-            Said::Digest(_) => said(context, run, member, request.clone()).await?,
-            data @ Said::Data(_) => data,
-        };
-        match answer {
-            Said::Data(versions) => Ok(versions),
-            Said::Digest(_) => Err(failed(member, "a digest where versions were asked for")),
-        }
-    });
-    let versions: Vec<ReplicaVersions> = futures::future::try_join_all(versions).await?;
+    let read_micros = context.clock.now_micros();
+    let request = RepairRequest::Versions(request.clone());
+    let asked = batch.members.iter().map(|member| versions(context, run, member, &request));
+    let versions: Vec<ReplicaVersions> = futures::future::try_join_all(asked).await?;
     let parts = versions.iter().map(|versions| ReplicaAnswer {
         partitions: &versions.partitions,
         resume: versions.resume.as_deref(),
@@ -106,19 +109,64 @@ async fn make_equal(
     if context.has_bug(PlantedBug::DropRepair) {
         return Ok(merged.resume);
     }
-    let deadline = context.clock.monotonic() + DEADLINE;
     let writes = batch.members.iter().zip(&merged.lacking).map(|(member, lacking)| async move {
-        for mutation in lacking {
-            let written = write_missing(context, batch.epoch, member, mutation, deadline);
-            let written = while_alive(context, run, member, Box::pin(written)).await?;
-            written.map_err(|error| RangeError::of_peer(member, error))?;
-            run.note_written(bytes_sent(context, member, std::slice::from_ref(mutation)));
-            context.metrics.repair_mutations.increment();
-        }
-        Ok::<_, RangeError>(())
+        let writes = lacking.iter().map(|mutation| write(context, run, batch, member, mutation, read_micros));
+        futures::stream::iter(writes).buffer_unordered(WRITES_AT_A_TIME).try_collect::<()>().await
     });
     futures::future::try_join_all(writes).await?;
     Ok(merged.resume)
+}
+
+/// The versions that a replica has, with what compaction may have purged.
+async fn versions(
+    context: &Rc<ShardContext>,
+    run: &RepairRun,
+    member: &Member,
+    request: &RepairRequest,
+) -> Result<ReplicaVersions, RangeError> {
+    let RepairResponse::Versions(ReadAnswer::Data { partitions, resume }) =
+        ask_repair(context, run, member, request).await?
+    else {
+        return Err(failed(member, "not the versions that were asked for"));
+    };
+    let versions = ReplicaVersions::decode(partitions, resume).map_err(|error| failed(member, error))?;
+    run.note_received(bytes_sent(context, member, &versions.partitions));
+    Ok(versions)
+}
+
+/// Writes a mutation to a replica that lacks it. One that is overloaded is waited for.
+async fn write(
+    context: &Rc<ShardContext>,
+    run: &RepairRun,
+    batch: &Batch,
+    member: &Member,
+    mutation: &Mutation,
+    read_micros: i64,
+) -> Result<(), RangeError> {
+    let mut pace = RepairRuns::of(&context.node).pace(&context.node.config);
+    pace.spend(mutation.bytes().len() as u64, &*context.clock).await;
+    let mut overloads = 0;
+    loop {
+        if context.replication().hints.is_truncated(&batch.table, read_micros) {
+            return Ok(());
+        }
+        let deadline = context.clock.monotonic() + DEADLINE;
+        let written = write_missing(context, batch.epoch, member, mutation, deadline);
+        match while_alive(context, run, member, Box::pin(written)).await? {
+            Ok(()) => break,
+            Err(
+                PeerError::Failed(Failure::Overloaded(_)) | PeerError::Call(CallError::Overloaded { .. }),
+            ) if overloads < OVERLOADS_MAX => {
+                overloads += 1;
+                context.clock.sleep(OVERLOAD_PAUSE).await;
+                run.check(&context.node)?;
+            }
+            Err(error) => return Err(RangeError::of_peer(member, error)),
+        }
+    }
+    run.note_written(bytes_sent(context, member, std::slice::from_ref(mutation)));
+    context.metrics.repair_mutations.increment();
+    Ok(())
 }
 
 /// Bytes that these mutations are between this node and another.

@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use helenus_config::Config;
+use helenus_engine::compaction::RateLimiter;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::context::NodeShared;
 
-/// Ended repairs that are remembered.
-const ENDED_MAX: usize = 32;
+/// Ended repairs that are remembered, of those of operators and of the schedule each.
+const ENDED_MAX: usize = 16;
 /// Failures of one repair that are kept as texts; the others are counted.
 const FAILURES_MAX: usize = 16;
 
@@ -56,7 +58,7 @@ pub enum ScopeTokens {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunState {
     Running,
-    /// Every range was repaired among all of its replicas.
+    /// Every range was repaired, among the replicas that were to take part.
     Done,
     /// Some ranges were not repaired.
     Incomplete,
@@ -141,13 +143,15 @@ impl RepairRun {
         (progress.done, progress.current) = (done, current);
     }
 
-    /// Notes why some ranges were not repaired.
-    pub fn note_failure(&self, failure: String) {
+    /// Notes why some ranges were not repaired. Returns whether that is kept as a new reason.
+    pub fn note_failure(&self, failure: String) -> bool {
         let mut progress = self.progress();
         progress.failure_count += 1;
-        if progress.failures.len() < FAILURES_MAX && !progress.failures.contains(&failure) {
+        let is_new = progress.failures.len() < FAILURES_MAX && !progress.failures.contains(&failure);
+        if is_new {
             progress.failures.push(failure);
         }
+        is_new
     }
 
     pub fn note_difference(&self) {
@@ -204,6 +208,7 @@ pub struct RepairRuns {
     /// The oldest first.
     runs: Mutex<VecDeque<Arc<RepairRun>>>,
     last_id: AtomicU64,
+    pace: OnceLock<RateLimiter>,
 }
 
 impl RepairRuns {
@@ -215,6 +220,12 @@ impl RepairRuns {
     fn runs(&self) -> MutexGuard<'_, VecDeque<Arc<RepairRun>>> {
         // Each change of the list is a whole one.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rate at which the node reads and writes for repairs, over all of them.
+    pub fn pace(&self, config: &Config) -> RateLimiter {
+        let rate = config.repair_throughput_bytes_per_second;
+        self.pace.get_or_init(|| RateLimiter::new((rate > 0).then_some(rate))).clone()
     }
 
     /// Registers a repair that begins now.
@@ -247,9 +258,11 @@ impl RepairRuns {
     pub fn end(&self, run: &RepairRun, state: RunState, now_micros: i64) {
         run.end(state, now_micros);
         let mut runs = self.runs();
-        let is_ended = |run: &Arc<RepairRun>| run.progress().state != RunState::Running;
-        while runs.iter().filter(|run| is_ended(run)).count() > ENDED_MAX {
-            let Some(oldest) = runs.iter().position(is_ended) else { break };
+        let is_like_it = |other: &Arc<RepairRun>| {
+            other.is_automatic == run.is_automatic && other.progress().state != RunState::Running
+        };
+        while runs.iter().filter(|run| is_like_it(run)).count() > ENDED_MAX {
+            let Some(oldest) = runs.iter().position(is_like_it) else { break };
             runs.remove(oldest);
         }
     }
@@ -292,6 +305,9 @@ mod tests {
         }
         let reports = runs.reports();
         assert_eq!(reports.len(), ENDED_MAX + 1);
+        let of_operator = runs.begin(RepairScope::default(), false, 7);
+        runs.end(&of_operator, RunState::Done, 8);
+        assert_eq!(runs.reports().len(), ENDED_MAX + 2);
         assert_eq!((reports[0].id, reports[0].state.clone()), (running.id, RunState::Running));
         assert_eq!(reports.last().unwrap().began_micros, 99);
         assert!(runs.running_with(&RepairScope::default()).is_some());

@@ -25,6 +25,7 @@ fn position(began_micros: i64) -> Vec<u8> {
 /// Keeps a repair. Call on the first shard.
 pub async fn keep(context: &ShardContext, scope: &RepairScope, began_micros: i64) -> Result<()> {
     let value = serde_json::to_vec(scope).map_err(|error| RequestError::Server(error.to_string()))?;
+    context.shard.admit_internal().await?;
     let mut change = TABLE.change(PARTITION);
     change.put(&position(began_micros), context.next_timestamp(), &value);
     let position = change.apply(&context.shard)?;
@@ -33,6 +34,7 @@ pub async fn keep(context: &ShardContext, scope: &RepairScope, began_micros: i64
 
 /// Forgets a repair that has ended. Call on the first shard.
 pub async fn forget(context: &ShardContext, began_micros: i64) -> Result<()> {
+    context.shard.admit_internal().await?;
     let mut change = TABLE.change(PARTITION);
     let deletion =
         Deletion { timestamp: context.next_timestamp(), local_deletion_time: context.now_seconds() };

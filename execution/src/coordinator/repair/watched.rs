@@ -18,8 +18,10 @@ use crate::shard::context::ShardContext;
 use crate::shard::private_table::PrivateRange;
 
 const PARTITION: &[u8] = b"watched";
-/// Position of the row with the time until which the node was up.
+/// Position of the row with the time until which the node was up …
 const UP_UNTIL: &[u8] = &[REGULAR_TAG];
+/// … and of that with the time at which it began to watch.
+const BEGAN: &[u8] = &[REGULAR_TAG, 0];
 /// How often the time is noted until which the node was up.
 const NOTE_PERIOD_MICROS: i64 = 60_000_000;
 const SCAN_BUDGET: Budget = Budget { bytes: 64 << 20, tombstones: 1_000_000 };
@@ -27,8 +29,10 @@ const SCAN_BUDGET: Budget = Budget { bytes: 64 << 20, tombstones: 1_000_000 };
 /// What is watched.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// When this node first saw each table.
+    /// When this node first saw each table; 0: it was there when the node began to watch at all.
     since: BTreeMap<TableId, i64>,
+    /// When the node began to watch.
+    began_micros: i64,
     /// The last time that is noted until which the node was up; `None`: nothing was loaded yet.
     up_until_micros: Option<i64>,
     /// How long the node was away before this start, once.
@@ -36,9 +40,19 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// When this node first saw a table, in microseconds; one that it has not seen is new.
-    pub fn since(&self, table: TableId) -> i64 {
-        self.since.get(&table).copied().unwrap_or(i64::MAX)
+    /// Since when a table is watched, in microseconds; one that was not seen yet is new. What was there when the node began to watch (it has
+    /// joined, or was upgraded) was last repaired nobody knows when: it counts as watched before, so that it is due within a quarter of
+    /// `interval_micros`, and not all at one time.
+    pub fn since(&self, table: TableId, interval_micros: i64) -> i64 {
+        match self.since.get(&table) {
+            None => i64::MAX,
+            Some(0) => {
+                let spread = u64::from(table.0[14]) << 8 | u64::from(table.0[15]);
+                let quarter = interval_micros / 4;
+                self.began_micros - 3 * quarter - (quarter / 65_536).saturating_mul(spread as i64)
+            }
+            Some(since) => *since,
+        }
     }
 
     /// How long the node was away before this start. Returned once.
@@ -54,6 +68,7 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
         let loaded = load(context).await.map_err(Failure::from)?;
         *watched.borrow_mut() = loaded;
     }
+    context.shard.admit_internal().await.map_err(Failure::from)?;
     let now_micros = context.clock.now_micros();
     let tables: BTreeSet<TableId> = {
         let catalog = context.catalog();
@@ -65,8 +80,14 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
     let timestamp = context.next_timestamp();
     {
         let mut watched = watched.borrow_mut();
+        let is_first = watched.began_micros == 0;
+        if is_first {
+            watched.began_micros = now_micros;
+            change.put(BEGAN, timestamp, &now_micros.to_be_bytes());
+        }
+        let since_micros: i64 = if is_first { 0 } else { now_micros };
         for table in tables.iter().filter(|table| !watched.since.contains_key(table)) {
-            change.put(&position(*table), timestamp, &now_micros.to_be_bytes());
+            change.put(&position(*table), timestamp, &since_micros.to_be_bytes());
         }
         let deletion = Deletion { timestamp, local_deletion_time: context.now_seconds() };
         for table in watched.since.keys().filter(|table| !tables.contains(table)) {
@@ -79,7 +100,7 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
         }
         watched.since.retain(|table, _| tables.contains(table));
         for table in tables {
-            watched.since.entry(table).or_insert(now_micros);
+            watched.since.entry(table).or_insert(since_micros);
         }
     }
     if !change.is_empty() {
@@ -101,6 +122,7 @@ async fn load(context: &Rc<ShardContext>) -> Result<Watched, EngineError> {
                 Some(table) => {
                     loaded.since.insert(TableId(table), micros);
                 }
+                None if row.position == BEGAN => loaded.began_micros = micros,
                 None if row.position == UP_UNTIL => {
                     loaded.up_until_micros = Some(micros);
                     let away = context.clock.now_micros().saturating_sub(micros);
