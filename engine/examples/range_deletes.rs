@@ -22,7 +22,7 @@ use helenus_engine::io::{
     BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk, yield_now,
 };
 use helenus_engine::key::{REGULAR_END, REGULAR_START, put_partition_prefix};
-use helenus_engine::read::{VersionLimit, VersionScanRequest};
+use helenus_engine::read::{Purgeable, VersionLimit, VersionScanRequest};
 use helenus_engine::{
     Budget, Cell, CellKind, Deletion, Liveness, MutationBuilder, RowBuilder, ScanRequest, Shard,
     ShardOptions, Step, TableId, TableOptions,
@@ -163,7 +163,7 @@ impl Measurement {
                 end: &end,
                 reversed: false,
                 now_seconds: self.now_seconds,
-                keeps_purgeable: false,
+                purgeable: Purgeable::LeftOut,
                 is_long: false,
                 part: None,
                 limit,

@@ -31,8 +31,10 @@ pub(crate) const GROWTH_MAX: usize = 4;
 pub struct Purge {
     /// Seconds since the epoch; decides what has expired.
     pub now_seconds: u32,
-    /// Deletions from before this second are past their grace period.
+    /// Deletions from before this second may be purged.
     pub deleted_before_seconds: u32,
+    /// What has expired and was written before this second is past its grace period.
+    pub expired_before_seconds: u32,
     /// Microseconds. No data outside the compaction is older. So a deletion with a smaller timestamp shadows only data inside
     /// it.
     pub max_purgeable_timestamp: i64,
@@ -50,8 +52,9 @@ impl Purge {
     /// all replicas know its expiry from then on.
     #[inline]
     fn forgets_expired(&self, timestamp: i64, expiry: Expiry) -> bool {
-        let local_deletion_time = expiry.expires_at.saturating_sub(expiry.ttl);
-        expiry.is_expired(self.now_seconds) && self.forgets(Deletion { timestamp, local_deletion_time })
+        expiry.is_expired(self.now_seconds)
+            && expiry.expires_at.saturating_sub(expiry.ttl) < self.expired_before_seconds
+            && timestamp < self.max_purgeable_timestamp
     }
 }
 
@@ -599,7 +602,12 @@ pub(crate) mod tests {
             rows in proptest::collection::vec(prop_oneof![4 => whole_row(), 1 => row()], 2..5),
             max in 0..7_i64,
         ) {
-            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
+            let purge = Purge {
+                now_seconds: 2,
+                deleted_before_seconds: 2,
+                expired_before_seconds: 2,
+                max_purgeable_timestamp: max,
+            };
             let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
             for purpose in [READ, Purpose::Keep, Purpose::Compact(purge)] {
                 let (short, long) = (merge(&rows, purpose), merge_by(merge_parts, &rows, purpose));
@@ -633,7 +641,12 @@ pub(crate) mod tests {
             bytes_max in 1..200_usize,
             max in 0..7_i64,
         ) {
-            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
+            let purge = Purge {
+                now_seconds: 2,
+                deleted_before_seconds: 2,
+                expired_before_seconds: 2,
+                max_purgeable_timestamp: max,
+            };
             let versions: Vec<_> = rows.iter().map(|bytes| RowRef::new(bytes, 0)).collect();
             for purpose in [Purpose::Keep, Purpose::Compact(purge)] {
                 let mut parts: Vec<Vec<u8>> = Vec::new();
@@ -665,7 +678,12 @@ pub(crate) mod tests {
 
         #[test]
         fn compaction_does_not_change_what_is_read(a in row(), b in row(), c in row(), max in 0..7_i64) {
-            let purge = Purge { now_seconds: 2, deleted_before_seconds: 2, max_purgeable_timestamp: max };
+            let purge = Purge {
+                now_seconds: 2,
+                deleted_before_seconds: 2,
+                expired_before_seconds: 2,
+                max_purgeable_timestamp: max,
+            };
             // Data outside the compaction is not older than the purgeable timestamp.
             let outside = RowRef::new(&c, 0).validate().unwrap();
             prop_assume!(outside.oldest().is_none_or(|oldest| oldest >= max));

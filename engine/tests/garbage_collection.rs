@@ -13,11 +13,12 @@ use helenus_engine::counter;
 use helenus_engine::io::{
     Clock, CrashStyle, DiskReserve, ManualClock, ReserveSize, SimulatedDisk, SplitMix64,
 };
-use helenus_engine::shard::CompactionKind;
+use helenus_engine::read::Purgeable;
+use helenus_engine::shard::{CompactionKind, TombstoneGc};
 use helenus_engine::table::TableError;
 use helenus_engine::{
-    Cell, CellKind, Deletion, EngineError, Mutation, MutationBuilder, RowBuilder, Shard, ShardOptions,
-    TableStatistics, VersionLimit, VersionScanRequest, Versions,
+    Cell, CellKind, Deletion, EngineError, Expiry, Mutation, MutationBuilder, Operation, RowBuilder, Shard,
+    ShardOptions, TableOptions, TableStatistics, VersionLimit, VersionScanRequest, Versions,
 };
 
 use support::random_operations::Generator;
@@ -81,14 +82,14 @@ fn count(generator: &mut Generator, now_micros: i64) -> Mutation {
 }
 
 /// The answer to a read of versions, which replicas compare by its digest.
-fn versions(shard: &Shard, now_seconds: u32, keeps_purgeable: bool) -> Versions {
+fn versions(shard: &Shard, now_seconds: u32, purgeable: Purgeable) -> Versions {
     let request = VersionScanRequest {
         table: TABLE,
         start: EVERYTHING.0,
         end: EVERYTHING.1,
         reversed: false,
         now_seconds,
-        keeps_purgeable,
+        purgeable,
         is_long: false,
         part: None,
         limit: VersionLimit::UNLIMITED,
@@ -140,7 +141,8 @@ fn no_reader_sees_a_difference() {
                         }
                         assert_eq!(left.len(), right.len(), "{context}");
                     }
-                    assert_eq!(versions(&collected, now, false), versions(&twin, now, false), "{context}");
+                    let told = |shard| versions(shard, now, Purgeable::LeftOut);
+                    assert_eq!(told(&collected), told(&twin), "{context}");
                 }
             }
             clock.advance(Duration::from_secs(1000));
@@ -149,7 +151,8 @@ fn no_reader_sees_a_difference() {
                 shard.compact(TABLE).await.unwrap();
             }
             let now = clock.now_seconds();
-            assert_eq!(versions(&collected, now, true), versions(&twin, now, true), "seed {seed}");
+            let told = |shard| versions(shard, now, Purgeable::Kept);
+            assert_eq!(told(&collected), told(&twin), "seed {seed}");
         });
     }
     assert!(rewritten > 100 && rows_after < rows_before * 9 / 10, "{rewritten}: {rows_before}, {rows_after}");
@@ -389,4 +392,54 @@ fn what_a_compaction_under_way_may_purge_shadows_nothing() {
         let rows = read_all(&shard, EVERYTHING, false, NOW).unwrap();
         assert_eq!(rows.len(), 198, "the deleted row is not back");
     });
+}
+
+/// The numbers of rows with a deletion, and with a value that has expired, that are left after a compaction.
+async fn left(shard: &Shard, clock: &ManualClock) -> (usize, usize) {
+    shard.compact(TABLE).await.unwrap();
+    let (mut deleted, mut expired) = (0, 0);
+    for partition in &versions(shard, clock.now_seconds(), Purgeable::Kept).partitions {
+        for operation in partition.view().unwrap().operations() {
+            let Operation::Row { row, .. } = operation.unwrap() else { continue };
+            deleted += usize::from(row.deletion().is_some());
+            expired += row.cells().filter(|cell| matches!(cell.kind, CellKind::Expiring(_))).count();
+        }
+    }
+    (deleted, expired)
+}
+
+#[test]
+fn deletions_are_purged_as_the_table_says_and_expired_values_after_their_grace_period() {
+    let grace = u64::from(table_options().gc_grace_seconds);
+    for tombstone_gc in
+        [TombstoneGc::AfterGrace, TombstoneGc::Immediate, TombstoneGc::Never, TombstoneGc::KnownEverywhere]
+    {
+        run_local(async {
+            let clock = Rc::new(ManualClock::new(START_MICROS));
+            let shard = open(&SimulatedDisk::new(1), &clock, small_options()).await;
+            shard.alter_table(TABLE, TableOptions { tombstone_gc, ..table_options() }).unwrap();
+            let now = clock.now_seconds();
+            let mut builder = MutationBuilder::new(TABLE, 1, b"key").unwrap();
+            let mut deleted = RowBuilder::new();
+            deleted.set_deletion(Deletion { timestamp: START_MICROS, local_deletion_time: now });
+            builder.row(&[2, 1], &mut deleted);
+            let mut expiring = RowBuilder::new();
+            let kind = CellKind::Expiring(Expiry { ttl: 5, expires_at: now + 5 });
+            expiring.cell(Cell { column: 1, path: &[], timestamp: START_MICROS, kind, value: b"v" });
+            builder.row(&[2, 2], &mut expiring);
+            apply(&shard, &builder.build());
+            shard.flush(TABLE).await.unwrap();
+            clock.advance(Duration::from_secs(10));
+            let is_immediate = tombstone_gc == TombstoneGc::Immediate;
+            assert_eq!(left(&shard, &clock).await, (usize::from(!is_immediate), 1), "{tombstone_gc:?}");
+            clock.advance(Duration::from_secs(grace));
+            let is_kept = matches!(tombstone_gc, TombstoneGc::Never | TombstoneGc::KnownEverywhere);
+            assert_eq!(left(&shard, &clock).await, (usize::from(is_kept), 0), "{tombstone_gc:?}");
+            shard.set_known_everywhere(TABLE, now).unwrap();
+            assert_eq!(left(&shard, &clock).await, (usize::from(is_kept), 0), "{tombstone_gc:?}");
+            shard.set_known_everywhere(TABLE, now + 1).unwrap();
+            let is_kept = tombstone_gc == TombstoneGc::Never;
+            assert_eq!(left(&shard, &clock).await, (usize::from(is_kept), 0), "{tombstone_gc:?}");
+        });
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use helenus_engine::io::{CrashStyle, ManualClock, SimulatedDisk};
 use helenus_engine::mutation::WRITE_BYTES_MAX;
-use helenus_engine::read::{AddressBuf, MERGED_ROW_BYTES_MAX, RowPart, Step};
+use helenus_engine::read::{AddressBuf, MERGED_ROW_BYTES_MAX, Purgeable, RowPart, Step};
 use helenus_engine::{
     Cell, CellKind, Deletion, EngineError, Load, Mutation, MutationBuilder, Operation, RowBuilder, Shard,
     ShardOptions, TableOptions, VersionLimit, VersionScanRequest,
@@ -101,7 +101,7 @@ fn versions(shard: &Shard) -> Result<usize, EngineError> {
         end,
         reversed: false,
         now_seconds: NOW,
-        keeps_purgeable: false,
+        purgeable: Purgeable::LeftOut,
         is_long: false,
         part: None,
         limit: VersionLimit::UNLIMITED,
@@ -123,7 +123,7 @@ fn elements_in_parts(shard: &Shard) -> Vec<usize> {
                 end,
                 reversed: false,
                 now_seconds: NOW,
-                keeps_purgeable: true,
+                purgeable: Purgeable::Kept,
                 is_long: true,
                 part: Some(RowPart { from: from.as_ref().map(AddressBuf::view), bytes_max: PART_BYTES_MAX }),
                 limit: VersionLimit { bytes: 64 << 10, ..VersionLimit::UNLIMITED },

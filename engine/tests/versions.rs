@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use helenus_engine::io::{Clock, ManualClock, SimulatedDisk, SplitMix64};
 use helenus_engine::key::full_key;
+use helenus_engine::read::Purgeable;
 use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, reconcile_answers};
 use helenus_engine::{
     Cell, CellKind, Deletion, Mutation, MutationBuilder, Operation, RowBuilder, Shard, VersionLimit,
@@ -39,7 +40,7 @@ fn request<'a>(range: (&'a [u8], &'a [u8]), reversed: bool, now_seconds: u32) ->
         end: range.1,
         reversed,
         now_seconds,
-        keeps_purgeable: false,
+        purgeable: Purgeable::LeftOut,
         is_long: false,
         part: None,
         limit: VersionLimit::UNLIMITED,

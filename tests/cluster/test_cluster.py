@@ -277,7 +277,7 @@ def test_rows_that_were_deleted_do_not_come_back_with_a_range_that_comes_back(co
     with Cluster(3, PROGRAM, settings={"cleanup_after_transition": cleans_up}) as cluster:
         session = connect(cluster, consistency=ConsistencyLevel.ALL)
         insert = make_table(session)
-        session.execute("ALTER TABLE shop.items WITH gc_grace_seconds = 1")
+        session.execute("ALTER TABLE shop.items WITH gc_grace_seconds = 1 AND tombstone_gc = {'mode': 'timeout'}")
         write(session, insert, range(400))
         fourth = cluster.add()
 

@@ -358,7 +358,12 @@ mod tests {
             now_seconds in 0..6_u32,
             deleted_before_seconds in 0..6_u32,
         ) {
-            let purge = Purge { now_seconds, deleted_before_seconds, max_purgeable_timestamp: i64::MAX };
+            let purge = Purge {
+                now_seconds,
+                deleted_before_seconds,
+                expired_before_seconds: deleted_before_seconds,
+                max_purgeable_timestamp: i64::MAX,
+            };
             let rests: Vec<_> =
                 (0..rows.len()).map(|index| rest_of(&rows, index, covering, needs_cells)).collect();
             for purpose in [

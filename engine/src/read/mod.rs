@@ -15,6 +15,6 @@ pub use self::scan::Scan;
 pub(crate) use self::scan::{BufferPool, ScanBuffers};
 pub(crate) use self::source::{Bounds, Reach, Source, TableSource, TableSourceBuffers};
 pub(crate) use self::versions::VersionScan;
-pub use self::versions::{TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest, Versions};
+pub use self::versions::{Purgeable, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest, Versions};
 pub use crate::cell::AddressBuf;
 pub use crate::reconcile::{MERGED_ROW_BYTES_MAX, RowPart};

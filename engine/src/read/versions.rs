@@ -50,6 +50,18 @@ impl VersionLimit {
         Self { live_rows: u64::MAX, bytes: u64::MAX, tombstones: u64::MAX, scanned_bytes: u64::MAX };
 }
 
+/// What a read of versions returns of deletions that compaction may have purged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purgeable {
+    /// They are returned, and the values of expired cells. The bytes then depend on which of them compaction has purged.
+    Kept,
+    /// They are left out.
+    LeftOut,
+    /// All that are past their grace period are left out, whatever else the table waits for before it purges them
+    /// ([`crate::shard::TombstoneGc`]). So replicas that wait for different things have equal bytes.
+    LeftOutAfterGrace,
+}
+
 /// The request of a read of versions.
 #[derive(Debug, Clone, Copy)]
 pub struct VersionScanRequest<'a> {
@@ -62,9 +74,7 @@ pub struct VersionScanRequest<'a> {
     pub reversed: bool,
     /// Seconds since the epoch; decides what has expired and what is past its grace period.
     pub now_seconds: u32,
-    /// Keeps deletions past their grace period and the values of expired cells. The bytes then depend on which of them compaction
-    /// has purged.
-    pub keeps_purgeable: bool,
+    pub purgeable: Purgeable,
     /// Part of a long forward read whose data will not be read again soon: it does not use the block cache, and reads ahead.
     pub is_long: bool,
     /// Reads a row that is too large for one part in several parts, one per read, forwards only. The value is where the read
@@ -443,7 +453,7 @@ impl<'a> VersionScanRequest<'a> {
             end,
             reversed: false,
             now_seconds,
-            keeps_purgeable: true,
+            purgeable: Purgeable::Kept,
             is_long: true,
             part,
             limit,

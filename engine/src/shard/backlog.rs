@@ -104,7 +104,7 @@ impl Shard {
         if !self.is_compacted(table) || !options.compaction.enabled || table.lacks_room.get() {
             return None;
         }
-        let summaries = table.summaries(self.environment.clock.now_seconds(), options.gc_grace_seconds, now);
+        let summaries = table.summaries(self.environment.clock.now_seconds(), now);
         let merging = table.merging.borrow();
         let counted: Vec<_> =
             summaries.iter().filter(|file| !file.is_busy || merging.contains(&file.generation)).collect();

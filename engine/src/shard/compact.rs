@@ -30,7 +30,6 @@ use crate::invariant::{broken, invariant};
 use crate::io::{JobKind, run_in_background};
 use crate::manifest::{FileId, ManifestEdit, ManifestFile};
 use crate::mutation::TableId;
-use crate::reconcile::Purge;
 use crate::table::{ROW_BYTES_MAX, TableError, TableReader};
 
 /// Marks files as busy (a compaction is reading them) until it is dropped.
@@ -342,12 +341,7 @@ impl Shard {
         outputs: OutputNames,
     ) -> CompactionTask {
         let options = table.options.borrow();
-        let now_seconds = self.environment.clock.now_seconds();
-        let purge = Purge {
-            now_seconds,
-            deleted_before_seconds: now_seconds.saturating_sub(options.gc_grace_seconds),
-            max_purgeable_timestamp: i64::MAX,
-        };
+        let purge = table.purge(self.environment.clock.now_seconds());
         // Without the table's real grace period nothing may be purged, nor if there may be older data that cannot be read.
         let purge = Some(purge).filter(|_| table.is_configured.get() && !table.has_damage());
         let newest = inputs.iter().map(|file| file.reader.statistics().max_timestamp).max();

@@ -170,12 +170,9 @@ impl Shard {
     pub(super) fn with_situation<T>(&self, table: &TableState, choose: impl FnOnce(Situation<'_>) -> T) -> T {
         let clock = &self.environment.clock;
         let now_seconds = clock.now_seconds();
-        let (gc_grace_seconds, writes_once) = {
-            let options = table.options.borrow();
-            (options.gc_grace_seconds, options.writes_once)
-        };
+        let writes_once = table.options.borrow().writes_once;
         choose(Situation {
-            tables: &table.summaries(now_seconds, gc_grace_seconds, clock.monotonic()),
+            tables: &table.summaries(now_seconds, clock.monotonic()),
             now_seconds,
             memtable_min_timestamp: table.min_memtable_timestamp(),
             flush_bytes: table.flush_bytes.get(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::compact::{Busy, Rewrite};
 use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
-use super::table_state::{LiveFile, TableState, droppable_ratio};
+use super::table_state::{LiveFile, TableState};
 use super::write_pressure::Change;
 use crate::compaction::{GarbageSources, Granularity, LeftOut, Merge, Split};
 use crate::error::EngineError;
@@ -87,9 +87,9 @@ impl Shard {
 
     /// Whether any rewrite of the file may leave something out.
     fn has_own_garbage(&self, table: &TableState, file: &LiveFile) -> bool {
-        let options = table.options.borrow();
-        let deleted_before = self.environment.clock.now_seconds().saturating_sub(options.gc_grace_seconds);
-        !options.dropped_columns.is_empty() || droppable_ratio(file.reader.statistics(), deleted_before) > 0.0
+        let now_seconds = self.environment.clock.now_seconds();
+        !table.options.borrow().dropped_columns.is_empty()
+            || table.droppable_ratio(file.reader.statistics(), now_seconds) > 0.0
     }
 
     /// Rewrites files of a table one after the other, without what `left_out` says when their turn comes; `None`: the file stays as it is.

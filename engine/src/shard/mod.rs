@@ -79,7 +79,7 @@ pub use self::examination::{Examination, ExaminationProgress, FileFinding, FileO
 pub use self::import::{ImportDirectory, ImportSource};
 pub use self::log_import::{LogImport, LogPart, LogSelection};
 pub use self::look_up::{Lookup, RowRequest};
-pub use self::options::{ShardOptions, TableOptions, TableStatistics};
+pub use self::options::{ShardOptions, TableOptions, TableStatistics, TombstoneGc};
 pub use self::quarantine::Quarantine;
 pub use self::restore::Restored;
 pub use self::running_compactions::{CompactionKind, RunningCompaction};

@@ -76,11 +76,26 @@ impl ShardOptions {
     }
 }
 
+/// When compaction may purge the deletions of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TombstoneGc {
+    /// After the grace period.
+    AfterGrace,
+    /// At once.
+    Immediate,
+    Never,
+    /// After the grace period, those from before the time up to which all replicas are known to have them ([`Shard::set_known_everywhere`]).
+    ///
+    /// [`Shard::set_known_everywhere`]: super::Shard::set_known_everywhere
+    KnownEverywhere,
+}
+
 /// Settings of a table.
 #[derive(Debug, Clone)]
 pub struct TableOptions {
-    /// The grace period: compaction may purge a deletion after it.
+    /// The grace period: compaction may purge what has expired after it, and deletions as `tombstone_gc` says.
     pub gc_grace_seconds: u32,
+    pub tombstone_gc: TombstoneGc,
     /// False: writes skip the commit log, and are lost in a crash unless they were flushed.
     pub is_logged: bool,
     pub compaction: CompactionOptions,
@@ -100,6 +115,7 @@ impl Default for TableOptions {
     fn default() -> Self {
         Self {
             gc_grace_seconds: 864_000,
+            tombstone_gc: TombstoneGc::AfterGrace,
             is_logged: true,
             compaction: CompactionOptions::default(),
             writer: FileOptions::default(),

@@ -121,6 +121,17 @@ impl Shard {
         Ok(())
     }
 
+    /// Says that all replicas have the table's deletions from before this second; see [`TombstoneGc::KnownEverywhere`]. It is told anew after each
+    /// start, and again when it changes.
+    pub fn set_known_everywhere(&self, id: TableId, before_seconds: u32) -> Result<(), EngineError> {
+        let table = self.table(id)?;
+        if table.known_everywhere_seconds.replace(before_seconds) != before_seconds {
+            self.look_at_backlog(&table, Change::Other);
+            self.signals.want_compaction();
+        }
+        Ok(())
+    }
+
     /// Drops a table and its data. A table that does not exist is not an error. Reads and writes do not find the table from the first
     /// poll on, unless the drop fails.
     pub async fn drop_table(&self, id: TableId) -> Result<(), EngineError> {

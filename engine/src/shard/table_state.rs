@@ -13,7 +13,7 @@ use super::compaction_failures::Failure;
 use super::damaged_file::DamagedFile;
 use super::directories::Directories;
 use super::names::{file_name, temporary_name};
-use super::options::{ShardOptions, TableOptions, TableStatistics};
+use super::options::{ShardOptions, TableOptions, TableStatistics, TombstoneGc};
 use super::write_pressure::Backlog;
 use crate::commit_log::LogPosition;
 use crate::compaction::{KeySample, TableSummary};
@@ -22,7 +22,7 @@ use crate::key;
 use crate::manifest::{FileId, ManifestFile};
 use crate::memtable::SharedMemtable;
 use crate::mutation::{TableId, ValidMutation, WRITE_BYTES_MAX};
-use crate::reconcile::GROWTH_MAX;
+use crate::reconcile::{GROWTH_MAX, Purge};
 use crate::table::{ROW_BYTES_MAX, TableReader, TableStatistics as FileStatistics};
 
 const _: () = assert!(
@@ -58,6 +58,8 @@ pub(super) struct TableState {
     /// By number; see [`super::directories`].
     pub directories: Vec<PathBuf>,
     pub options: RefCell<TableOptions>,
+    /// All replicas have the deletions from before this second, as far as the shard has been told.
+    pub known_everywhere_seconds: Cell<u32>,
     /// False for a recovered table whose options have not been set yet. It is not compacted.
     pub is_configured: Cell<bool>,
     /// Whether the strategy chooses compactions: an operator can disable that.
@@ -121,6 +123,7 @@ impl TableState {
             expired_checked: Cell::new(None),
             flush_bytes: Cell::new(0),
             options: RefCell::new(options),
+            known_everywhere_seconds: Cell::new(0),
             is_configured: Cell::new(is_configured),
             is_auto_compacted: Cell::new(true),
             logged_since: Cell::new(None),
@@ -161,6 +164,33 @@ impl TableState {
         self.writes_once.set(options.writes_once);
         self.options.replace(options);
         self.is_configured.set(true);
+    }
+
+    /// Deletions from before this second may be purged, seen from `now_seconds`.
+    pub fn deleted_before_seconds(&self, now_seconds: u32) -> u32 {
+        match self.options.borrow().tombstone_gc {
+            TombstoneGc::AfterGrace => self.expired_before_seconds(now_seconds),
+            TombstoneGc::Immediate => now_seconds,
+            TombstoneGc::Never => 0,
+            TombstoneGc::KnownEverywhere => {
+                self.expired_before_seconds(now_seconds).min(self.known_everywhere_seconds.get())
+            }
+        }
+    }
+
+    /// What has expired and was written before this second may be purged.
+    pub fn expired_before_seconds(&self, now_seconds: u32) -> u32 {
+        now_seconds.saturating_sub(self.options.borrow().gc_grace_seconds)
+    }
+
+    /// What may be purged, seen from `now_seconds`, if nothing outside is older.
+    pub fn purge(&self, now_seconds: u32) -> Purge {
+        Purge {
+            now_seconds,
+            deleted_before_seconds: self.deleted_before_seconds(now_seconds),
+            expired_before_seconds: self.expired_before_seconds(now_seconds),
+            max_purgeable_timestamp: i64::MAX,
+        }
     }
 
     /// Whether the active memtable must be frozen before this mutation, so that no row in it grows beyond what a file can hold.
@@ -283,9 +313,62 @@ impl TableState {
     }
 
     /// The files that a compaction may choose from, and the busy ones. `now`: on the monotonic clock.
-    pub fn summaries(&self, now_seconds: u32, gc_grace_seconds: u32, now: Duration) -> Vec<TableSummary> {
+    pub fn summaries(&self, now_seconds: u32, now: Duration) -> Vec<TableSummary> {
         let files = self.files.borrow();
-        files.iter().map(|file| summary(file, now_seconds, gc_grace_seconds, now)).collect()
+        files.iter().map(|file| self.summary(file, now_seconds, now)).collect()
+    }
+
+    fn summary(&self, file: &LiveFile, now_seconds: u32, now: Duration) -> TableSummary {
+        let statistics = file.reader.statistics();
+        TableSummary {
+            generation: file.place.generation,
+            size_bytes: file.reader.file_bytes(),
+            min_timestamp: statistics.min_timestamp,
+            max_timestamp: statistics.max_timestamp,
+            first_key: statistics.min_key.clone(),
+            last_key: statistics.max_key.clone(),
+            level: file.place.level,
+            created_seconds: file.place.created_seconds,
+            droppable_ratio: self.droppable_ratio(statistics, now_seconds),
+            purgeable_from_seconds: self.purgeable_from_seconds(statistics),
+            rows: statistics.rows,
+            tombstones: statistics.tombstones,
+            sample: file.sample.clone(),
+            is_busy: file.is_busy.get()
+                || file.is_left_alone.get()
+                || file.damage.borrow().is_some()
+                || file.failure.borrow().as_ref().is_some_and(|failure| failure.waits(now)),
+        }
+    }
+
+    /// The estimated share of a file's deletions and expiring cells that may be purged.
+    pub fn droppable_ratio(&self, statistics: &FileStatistics, now_seconds: u32) -> f64 {
+        let expired_before = self.expired_before_seconds(now_seconds);
+        let before = match statistics.tombstones {
+            0 => expired_before,
+            _ => self.deleted_before_seconds(now_seconds).min(expired_before),
+        };
+        droppable_ratio(statistics, before)
+    }
+
+    /// The second from which a compaction would purge everything in a file, if nothing outside is older; see [`crate::reconcile`].
+    fn purgeable_from_seconds(&self, statistics: &FileStatistics) -> Option<u32> {
+        let options = self.options.borrow();
+        let last = statistics.max_deletion_time.filter(|_| statistics.permanent == 0)?;
+        let is_kept = match options.tombstone_gc {
+            TombstoneGc::AfterGrace | TombstoneGc::Immediate => false,
+            TombstoneGc::Never => true,
+            TombstoneGc::KnownEverywhere => last >= self.known_everywhere_seconds.get(),
+        };
+        if is_kept && statistics.tombstones > 0 {
+            return None;
+        }
+        // The grace period of a deletion begins with it, that of expiring data when it was written.
+        let last_begin = match statistics.min_ttl {
+            Some(ttl) if statistics.tombstones == 0 => last.saturating_sub(ttl),
+            _ => last,
+        };
+        Some(last.max(last_begin.saturating_add(options.gc_grace_seconds).saturating_add(1)))
     }
 
     pub fn statistics(&self) -> TableStatistics {
@@ -328,43 +411,9 @@ impl TableState {
     }
 }
 
-fn summary(file: &LiveFile, now_seconds: u32, gc_grace_seconds: u32, now: Duration) -> TableSummary {
-    let statistics = file.reader.statistics();
-    TableSummary {
-        generation: file.place.generation,
-        size_bytes: file.reader.file_bytes(),
-        min_timestamp: statistics.min_timestamp,
-        max_timestamp: statistics.max_timestamp,
-        first_key: statistics.min_key.clone(),
-        last_key: statistics.max_key.clone(),
-        level: file.place.level,
-        created_seconds: file.place.created_seconds,
-        droppable_ratio: droppable_ratio(statistics, now_seconds.saturating_sub(gc_grace_seconds)),
-        purgeable_from_seconds: purgeable_from_seconds(statistics, gc_grace_seconds),
-        rows: statistics.rows,
-        tombstones: statistics.tombstones,
-        sample: file.sample.clone(),
-        is_busy: file.is_busy.get()
-            || file.is_left_alone.get()
-            || file.damage.borrow().is_some()
-            || file.failure.borrow().as_ref().is_some_and(|failure| failure.waits(now)),
-    }
-}
-
-/// The second from which a compaction would purge everything in the file, if nothing outside is older; see [`crate::reconcile`].
-fn purgeable_from_seconds(statistics: &FileStatistics, gc_grace_seconds: u32) -> Option<u32> {
-    let last = statistics.max_deletion_time.filter(|_| statistics.permanent == 0)?;
-    // The grace period of a deletion begins with it, that of expiring data when it was written.
-    let last_begin = match statistics.min_ttl {
-        Some(ttl) if statistics.tombstones == 0 => last.saturating_sub(ttl),
-        _ => last,
-    };
-    Some(last.max(last_begin.saturating_add(gc_grace_seconds).saturating_add(1)))
-}
-
 /// The estimated share of deletions and expiring cells that are past their grace period. It assumes that their times are
 /// distributed evenly between the first and the last.
-pub(super) fn droppable_ratio(statistics: &FileStatistics, deleted_before_seconds: u32) -> f64 {
+fn droppable_ratio(statistics: &FileStatistics, deleted_before_seconds: u32) -> f64 {
     let (Some(first), Some(last)) = (statistics.min_deletion_time, statistics.max_deletion_time) else {
         return 0.0;
     };

@@ -18,7 +18,7 @@ use crate::invariant::as_in_release;
 use crate::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk};
 use crate::key::full_key;
 use crate::mutation::{Mutation, MutationBuilder, TableId};
-use crate::read::{Budget, ScanRequest, Step, VersionLimit, VersionScanRequest};
+use crate::read::{Budget, Purgeable, ScanRequest, Step, VersionLimit, VersionScanRequest};
 use crate::row_writer::RowBuilder;
 
 const TABLE: TableId = TableId([7; 16]);
@@ -104,7 +104,7 @@ fn a_broken_invariant_stops_the_shard_until_it_is_opened_anew() {
                 end: &[0xFF; 9],
                 reversed: false,
                 now_seconds: 5,
-                keeps_purgeable: true,
+                purgeable: Purgeable::Kept,
                 is_long: false,
                 part: None,
                 limit: VersionLimit::UNLIMITED,

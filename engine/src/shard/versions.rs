@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::state::Shard;
 use super::table_state::shared_prefix_length;
 use crate::error::EngineError;
-use crate::read::{RangeTombstoneSource, VersionScan, VersionScanRequest, Versions};
+use crate::read::{Purgeable, RangeTombstoneSource, VersionScan, VersionScanRequest, Versions};
 use crate::reconcile::{Purge, Purpose};
 use crate::table::ReadPattern;
 
@@ -15,17 +15,14 @@ impl Shard {
     /// Equal contents give equal answers, whatever was flushed or compacted.
     pub fn scan_versions(&self, request: &VersionScanRequest<'_>) -> Result<Versions, EngineError> {
         let table = self.table(request.table)?;
-        let purpose = if request.keeps_purgeable {
-            Purpose::Keep
-        } else {
-            Purpose::Compact(Purge {
-                now_seconds: request.now_seconds,
-                deleted_before_seconds: request
-                    .now_seconds
-                    .saturating_sub(table.options.borrow().gc_grace_seconds),
-                // The deletions of all sources are applied, so the data that they shadow is not in the answer.
-                max_purgeable_timestamp: i64::MAX,
-            })
+        let purpose = match request.purgeable {
+            Purgeable::Kept => Purpose::Keep,
+            // The deletions of all sources are applied, so the data that they shadow is not in the answer.
+            Purgeable::LeftOut => Purpose::Compact(table.purge(request.now_seconds)),
+            Purgeable::LeftOutAfterGrace => {
+                let purge = table.purge(request.now_seconds);
+                Purpose::Compact(Purge { deleted_before_seconds: purge.expired_before_seconds, ..purge })
+            }
         };
         let only =
             shared_prefix_length(request.start, request.end).and_then(|length| request.start.get(..length));

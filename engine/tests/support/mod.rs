@@ -13,7 +13,7 @@ use std::sync::Arc;
 use helenus_engine::io::{
     Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
 };
-use helenus_engine::read::{Budget, ScanRequest, Step};
+use helenus_engine::read::{Budget, Purgeable, ScanRequest, Step};
 use helenus_engine::{
     Cell, CellKind, EngineError, Liveness, LogPosition, Mutation, MutationBuilder, RowBuilder, Shard,
     ShardOptions, TableId, TableOptions, VersionLimit, VersionScanRequest,
@@ -151,7 +151,7 @@ pub fn everything(table: TableId) -> VersionScanRequest<'static> {
         end: EVERYTHING.1,
         reversed: false,
         now_seconds: NOW,
-        keeps_purgeable: true,
+        purgeable: Purgeable::Kept,
         is_long: true,
         part: None,
         limit: VersionLimit::UNLIMITED,

@@ -19,11 +19,14 @@ pub mod digests;
 pub mod history;
 pub mod job;
 pub mod message;
+mod purging;
 pub mod reconcile;
 pub mod runs;
 pub mod schedule;
 mod unfinished;
 mod watched;
+
+use std::cell::RefCell;
 
 use crate::shard::context::ShardContext;
 
@@ -31,6 +34,7 @@ use crate::shard::context::ShardContext;
 #[derive(Debug, Default)]
 pub struct RepairState {
     schedule: schedule::Schedule,
+    told: RefCell<purging::Told>,
 }
 
 impl ShardContext {

@@ -1,12 +1,12 @@
 //! The engine tables of a catalog, with the engine options that follow from the options of each table.
 
 use helenus_engine::compaction::{CompactionOptions, DroppedColumns};
-use helenus_engine::shard::TableOptions as EngineTableOptions;
+use helenus_engine::shard::{TableOptions as EngineTableOptions, TombstoneGc};
 use helenus_engine::table::Compression as EngineCompression;
 use helenus_engine::{TableId, TableWriterOptions};
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Keyspace, Table, TableKind};
-use helenus_query::schema::options::{CHUNK_LENGTH_BYTES_MAX, Compressor};
+use helenus_query::schema::options::{CHUNK_LENGTH_BYTES_MAX, Compressor, TombstoneGcMode};
 
 use super::snapshots;
 
@@ -22,6 +22,12 @@ pub fn engine_options(keyspace: &Keyspace, table: &Table, has_backups: bool) -> 
     let dropped_columns = table.dropped_columns.iter().map(|column| (column.id, column.dropped_at_micros));
     Ok(EngineTableOptions {
         gc_grace_seconds: options.gc_grace_seconds,
+        tombstone_gc: match options.tombstone_gc(keyspace.replication.replica_count()).mode {
+            TombstoneGcMode::Timeout => TombstoneGc::AfterGrace,
+            TombstoneGcMode::Repair => TombstoneGc::KnownEverywhere,
+            TombstoneGcMode::Immediate => TombstoneGc::Immediate,
+            TombstoneGcMode::Disabled => TombstoneGc::Never,
+        },
         is_logged: keyspace.durable_writes,
         compaction,
         writer: TableWriterOptions {

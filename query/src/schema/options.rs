@@ -11,6 +11,7 @@ pub mod compression;
 pub mod properties;
 pub mod replication;
 pub mod speculative_retry;
+pub mod tombstone_gc;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ pub use self::compression::{CHUNK_LENGTH_BYTES_MAX, Compression, Compressor};
 pub use self::properties::Properties;
 pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
 pub use self::speculative_retry::SpeculativeRetry;
+pub use self::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 use crate::error::{RequestError, Result};
 
 /// The longest time to live: 20 years of 365 days.
@@ -50,8 +52,9 @@ const MEMTABLE_FLUSH_PERIOD_IN_MS: &str = "memtable_flush_period_in_ms";
 const MIN_INDEX_INTERVAL: &str = "min_index_interval";
 const READ_REPAIR: &str = "read_repair";
 const SPECULATIVE_RETRY: &str = "speculative_retry";
+const TOMBSTONE_GC: &str = "tombstone_gc";
 
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 21] = [
     ADDITIONAL_WRITE_POLICY,
     ALLOW_AUTO_SNAPSHOT,
     BLOOM_FILTER_FP_CHANCE,
@@ -72,6 +75,7 @@ const KNOWN: [&str; 20] = [
     MIN_INDEX_INTERVAL,
     READ_REPAIR,
     SPECULATIVE_RETRY,
+    TOMBSTONE_GC,
 ];
 
 /// The handling of replicas whose answers to a read differ.
@@ -119,6 +123,9 @@ pub struct TableOptions {
     pub min_index_interval: u32,
     pub read_repair: ReadRepair,
     pub speculative_retry: SpeculativeRetry,
+    /// `None`: not set; see [`TableOptions::tombstone_gc`].
+    #[serde(rename = "tombstone_gc", skip_serializing_if = "Option::is_none")]
+    pub set_tombstone_gc: Option<TombstoneGc>,
 }
 
 impl Default for TableOptions {
@@ -143,6 +150,7 @@ impl Default for TableOptions {
             min_index_interval: 128,
             read_repair: ReadRepair::Blocking,
             speculative_retry: SpeculativeRetry::default(),
+            set_tombstone_gc: None,
         }
     }
 }
@@ -181,6 +189,19 @@ impl TableOptions {
         Ok(options)
     }
 
+    /// When deletions of a table may be purged whose keyspace keeps this many replicas of a row.
+    pub fn tombstone_gc(&self, replica_count: u32) -> TombstoneGc {
+        self.set_tombstone_gc.unwrap_or_else(|| TombstoneGc::of_unset(replica_count))
+    }
+
+    /// How long a write may be under way to a replica that has missed it: until then its deletions elsewhere are not purged.
+    pub fn delivery_seconds(&self) -> u32 {
+        match self.set_tombstone_gc.map(|option| option.mode) {
+            Some(TombstoneGcMode::Immediate) => 0,
+            _ => self.gc_grace_seconds,
+        }
+    }
+
     fn apply(&mut self, properties: &Properties) -> Result<()> {
         set(&mut self.allow_auto_snapshot, properties.boolean(ALLOW_AUTO_SNAPSHOT)?);
         set(&mut self.bloom_filter_fp_chance, properties.double(BLOOM_FILTER_FP_CHANCE)?);
@@ -210,6 +231,9 @@ impl TableOptions {
         }
         if let Some(text) = properties.text(SPECULATIVE_RETRY)? {
             self.speculative_retry = SpeculativeRetry::parse(text)?;
+        }
+        if let Some(map) = properties.map(TOMBSTONE_GC)? {
+            self.set_tombstone_gc = TombstoneGc::from_map(map)?;
         }
         if let Some(text) = properties.text(ADDITIONAL_WRITE_POLICY)? {
             self.additional_write_policy = SpeculativeRetry::parse(text)?;

@@ -132,10 +132,9 @@ pub fn tables_to_prepare(
         if known.is_some_and(|known| Arc::ptr_eq(known, keyspace)) {
             continue;
         }
-        // Options depend on the keyspace's settings, and the notes beside backups on all of them.
+        // Options depend on the keyspace's settings.
         let known = known.filter(|known| {
-            known.durable_writes == keyspace.durable_writes
-                && (known.replication == keyspace.replication || !has_backups)
+            known.durable_writes == keyspace.durable_writes && known.replication == keyspace.replication
         });
         let changed = Keyspace::table_differences(known.map(AsRef::as_ref), Some(keyspace));
         let stored = changed

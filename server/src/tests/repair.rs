@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_config::Config;
+use helenus_engine::read::Purgeable;
 use helenus_engine::{VersionLimit, VersionScanRequest};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::job::{self, RepairError};
@@ -46,7 +47,7 @@ fn versions(cluster: &Cluster, node: usize, table: &str) -> Vec<Vec<u8>> {
             end: &[0xFF; 9],
             reversed: false,
             now_seconds: context.now_seconds(),
-            keeps_purgeable: true,
+            purgeable: Purgeable::Kept,
             is_long: true,
             part: None,
             limit: VersionLimit::UNLIMITED,
@@ -366,6 +367,97 @@ fn a_replica_that_was_away_without_hints_is_repaired_soon_and_everything_in_time
             let oldest = history.with(id, |segments| segments.oldest(&[i64::MIN + 1..=i64::MAX]));
             let age_micros = now_micros - oldest.unwrap();
             assert!(age_micros < 5 * 86_400 * 1_000_000, "{age_micros}");
+        }
+    });
+}
+
+#[test]
+fn deletions_are_purged_only_when_their_range_has_been_repaired() {
+    with_cluster(3, &config(), |cluster| async move {
+        for nodes in &cluster.nodes {
+            schedule::start(&nodes[0]).await;
+        }
+        for key in 0..20 {
+            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
+            cluster.execute(0, &text, Consistency::All).await.unwrap();
+        }
+        cluster.set_alive(2, false);
+        for key in 0..20 {
+            let text = format!("DELETE FROM three.t WHERE k = {key}");
+            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
+        }
+        let id = cluster.table("three", "t").engine_id();
+        let compact = async || {
+            for context in cluster.nodes.iter().flatten() {
+                context.shard.flush(id).await.unwrap();
+                context.shard.compact(id).await.unwrap();
+            }
+        };
+        // The grace period of ten days passes while one replica is down, which still has the rows.
+        cluster.pass(Duration::from_hours(11 * 24)).await;
+        compact().await;
+        assert_eq!(versions(&cluster, 0, "t").len(), 20, "the deletions are still there");
+        cluster.set_alive(2, true);
+        assert_eq!(cluster.stored(2, "three", "t").len(), 20);
+        let answer = cluster.query(0, "SELECT k FROM three.t", Consistency::All).await.unwrap();
+        assert!(answer.rows.is_empty());
+        // Such a member is repaired by command.
+        repair(&cluster, 0, scope("t")).await.unwrap();
+        assert_eq!(cluster.stored(2, "three", "t").len(), 0);
+        cluster.pass(Duration::from_mins(1)).await;
+        compact().await;
+        for node in 0..3 {
+            assert_eq!(versions(&cluster, node, "t"), Vec::<Vec<u8>>::new(), "node {node}");
+        }
+    });
+}
+
+#[test]
+fn repairs_of_several_nodes_at_once_are_all_noted() {
+    with_cluster(3, &config(), |cluster| async move {
+        cluster.set_alive(2, false);
+        for key in 0..300 {
+            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
+            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
+        }
+        cluster.set_alive(2, true);
+        let primary = RepairScope { tokens: ScopeTokens::PrimaryOfThisNode, ..scope("t") };
+        let repairs = (0..3).map(|node| repair(&cluster, node, primary.clone()));
+        for outcome in futures::future::join_all(repairs).await {
+            outcome.unwrap();
+        }
+        assert_equal(&cluster, "t");
+        let id = cluster.table("three", "t").engine_id();
+        for nodes in &cluster.nodes {
+            let history = RepairHistory::of(&nodes[0].node);
+            assert!(history.with(id, |segments| segments.oldest(&[i64::MIN + 1..=i64::MAX])).is_some());
+        }
+    });
+}
+
+#[test]
+fn a_table_that_is_truncated_under_a_repair_stays_empty() {
+    let slow = Config { repair_throughput_bytes_per_second: 2_000, ..config() };
+    with_cluster(3, &slow, |cluster| async move {
+        cluster.set_alive(2, false);
+        for key in 0..300 {
+            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
+            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
+        }
+        cluster.set_alive(2, true);
+        let (machine, scope) = (cluster.machine(0), scope("t"));
+        let context = machine.context(0).unwrap();
+        let running = tokio::task::spawn_local(async move {
+            machine.run(async move { job::repair(&context, scope).await }).await.unwrap()
+        });
+        while cluster.stored(2, "three", "t").is_empty() {
+            cluster.pass(Duration::from_millis(100)).await;
+        }
+        assert!(!running.is_finished());
+        cluster.execute(1, "TRUNCATE three.t", Consistency::One).await.unwrap();
+        running.await.unwrap().unwrap();
+        for node in 0..3 {
+            assert_eq!(cluster.stored(node, "three", "t").len(), 0, "node {node}");
         }
     });
 }

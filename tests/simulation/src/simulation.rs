@@ -142,7 +142,8 @@ async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
     let first = &world.machines[0];
     first.boot().await?;
     let statements = SCHEMA.iter().map(|statement| (*statement).to_owned());
-    let made = [keyspace(world.plan.replicas), deletions_table(world.plan.gc_grace)];
+    let repairs = world.plan.faults.contains(&FaultKind::Repair);
+    let made = [keyspace(world.plan.replicas), deletions_table(world.plan.gc_grace, repairs)];
     for statement in made.into_iter().chain(statements) {
         let question = Question::new(statement, Consistency::One);
         ask(first, 0, question).await.map_err(|error| error.to_string())?;

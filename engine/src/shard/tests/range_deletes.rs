@@ -47,7 +47,7 @@ fn check_pages(shard: &Shard, name: &str) {
             end: &end,
             reversed,
             now_seconds: 5,
-            keeps_purgeable: true,
+            purgeable: Purgeable::Kept,
             is_long: false,
             part: None,
             limit,

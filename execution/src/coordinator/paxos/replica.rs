@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use helenus_engine::read::{VersionLimit, VersionScanRequest};
+use helenus_engine::read::{Purgeable, VersionLimit, VersionScanRequest};
 use helenus_engine::{Mutation, TableId};
 use helenus_internode::service::Failure;
 use helenus_ring::view::ClusterView;
@@ -238,7 +238,7 @@ fn read_versions(
                 end,
                 reversed: order.reversed,
                 now_seconds: order.now_seconds,
-                keeps_purgeable: false,
+                purgeable: Purgeable::LeftOut,
                 is_long: false,
                 part: None,
                 limit,

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::key::{prefix_length, token_bounds};
-use helenus_engine::read::{AddressBuf, RowPart, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest};
+use helenus_engine::read::{AddressBuf, Purgeable, RowPart, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest};
 use helenus_engine::{Mutation, TableId, Versions};
 use helenus_internode::service::Failure;
 use serde::{Deserialize, Serialize};
@@ -199,7 +199,7 @@ async fn read_turn(
         end,
         reversed: false,
         now_seconds: request.now_seconds,
-        keeps_purgeable: false,
+        purgeable: Purgeable::LeftOutAfterGrace,
         is_long: true,
         part: Some(RowPart { from: place.inside.as_ref().map(AddressBuf::view), bytes_max: ROW_PART_BYTES }),
         limit: VersionLimit {

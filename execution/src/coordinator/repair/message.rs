@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
+use helenus_engine::read::Purgeable;
 use helenus_internode::service::{Failure, ServiceRequest, TrafficClass};
 use helenus_ring::HostId;
 use helenus_ring::placement::TokenRange;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digests::{self, DigestRequest, PartDigest};
 use super::history;
-use crate::coordinator::replica::answer::{self, Purgeable, ReadAnswer, ReadRequest};
+use crate::coordinator::replica::answer::{self, ReadAnswer, ReadRequest};
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 

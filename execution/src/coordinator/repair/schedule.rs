@@ -28,7 +28,7 @@ use helenus_ring::metadata::REPAIRS;
 use helenus_ring::view::ClusterView;
 
 use super::history::{self, RepairHistory};
-use super::job;
+use super::{job, purging};
 use super::runs::{RepairScope, RunState, ScopeTokens};
 use super::watched::{self, Watched};
 use crate::shard::context::ShardContext;
@@ -106,7 +106,8 @@ async fn watch(context: &Rc<ShardContext>) -> Result<(), Failure> {
     watched::update(context, &schedule.watched).await?;
     note_returned(context);
     schedule.has_looked.set(true);
-    history::forget_dropped(context).await
+    history::forget_dropped(context).await?;
+    purging::tell(context).await.map_err(|error| Failure::Internal(error.to_string()))
 }
 
 /// Notes members that are back after they have missed writes.

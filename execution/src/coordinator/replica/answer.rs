@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use helenus_engine::key::{self, KeyRef};
+use helenus_engine::read::Purgeable;
 use helenus_engine::{DecodeError, Mutation, TableId, VersionLimit, VersionScanRequest, Versions};
 use helenus_internode::byte_string;
 use helenus_internode::service::Failure;
@@ -108,15 +109,6 @@ pub async fn receive(context: &Rc<ShardContext>, request: ReadRequest) -> Result
     })
 }
 
-/// What an answer has of deletions that compaction may have purged already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purgeable {
-    /// They are left out: equal contents give equal answers.
-    LeftOut,
-    /// They are kept: a replica that lacks them may have what they delete.
-    Kept,
-}
-
 /// Reads the versions of a range on this node.
 pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReplicaVersions, Failure> {
     versions_with(context, request, Purgeable::LeftOut).await
@@ -190,7 +182,7 @@ fn scan_in_turn(
         end: &request.end,
         reversed: request.reversed,
         now_seconds: request.now_seconds,
-        keeps_purgeable: purgeable == Purgeable::Kept,
+        purgeable,
         // What repairs read is not read again soon.
         is_long: purgeable == Purgeable::Kept,
         part: None,

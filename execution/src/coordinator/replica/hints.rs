@@ -134,7 +134,7 @@ pub async fn store(
         .get(&target)
         .is_some_and(|since| context.clock.monotonic().saturating_sub(*since) > window);
     if !config.hinted_handoff_enabled
-        || change.table.options.gc_grace_seconds == 0
+        || change.table.options.delivery_seconds() == 0
         || is_too_late
         || known.bytes.get() + bytes > limit
     {
@@ -315,7 +315,7 @@ pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) 
     if context.replication().hints.is_truncated(&view.table, created_micros) {
         return None;
     }
-    let grace_micros = i64::from(table.options.gc_grace_seconds) * 1_000_000;
+    let grace_micros = i64::from(table.options.delivery_seconds()) * 1_000_000;
     let age_micros = context.clock.now_micros().saturating_sub(created_micros);
     if age_micros > grace_micros / 10 * 9 {
         return None;

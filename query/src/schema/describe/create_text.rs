@@ -168,6 +168,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
             (name.clone(), bytes.iter().fold("0x".to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
         })
         .collect();
+    let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
         ("additional_write_policy", string(&options.additional_write_policy.to_string())),
         ("allow_auto_snapshot", options.allow_auto_snapshot.to_string()),
@@ -190,6 +191,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
         ("speculative_retry", string(&options.speculative_retry.to_string())),
     ]
     .into_iter()
+    .chain(tombstone_gc)
     .map(|(name, value)| format!("{name} = {value}"))
     .collect()
 }

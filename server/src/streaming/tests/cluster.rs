@@ -10,7 +10,7 @@ use cql_lite::types::token;
 use helenus_config::Config;
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_engine::key::{KeyRef, token_bounds};
-use helenus_engine::read::{VersionLimit, VersionScanRequest};
+use helenus_engine::read::{Purgeable, VersionLimit, VersionScanRequest};
 use helenus_engine::{
     Cell as EngineCell, CellKind, Deletion, Liveness, Mutation, MutationBuilder, RowBuilder, TableId,
 };
@@ -266,7 +266,7 @@ impl Cluster {
                 end: &end,
                 reversed: false,
                 now_seconds: context.now_seconds(),
-                keeps_purgeable: true,
+                purgeable: Purgeable::Kept,
                 is_long: false,
                 part: None,
                 limit: VersionLimit::UNLIMITED,

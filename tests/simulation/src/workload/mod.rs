@@ -29,10 +29,12 @@ fn replication(replicas: usize) -> String {
     format!("{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}")
 }
 
-/// The table of deletions, whose tombstones may be purged after that time.
-pub fn deletions_table(gc_grace: Duration) -> String {
+/// The table of deletions, whose tombstones may be purged after that time; once they are repaired, if nodes repair by themselves.
+pub fn deletions_table(gc_grace: Duration, repairs: bool) -> String {
+    let mode = if repairs { "repair" } else { "timeout" };
     format!(
-        "CREATE TABLE sim.deletions (k int PRIMARY KEY, v bigint) WITH gc_grace_seconds = {}",
+        "CREATE TABLE sim.deletions (k int PRIMARY KEY, v bigint) WITH gc_grace_seconds = {} AND tombstone_gc = \
+         {{'mode': '{mode}', 'propagation_delay_in_seconds': 1}}",
         gc_grace.as_secs()
     )
 }
