@@ -19,11 +19,13 @@ pub enum PlantedBug {
     KeepOldRange,
     /// New replicas are read before they have streamed anything.
     ReadBeforeStreaming,
+    /// TRUNCATE does not bind transactions: what was agreed on before it is applied again.
+    UnboundTransactions,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -31,5 +33,6 @@ impl PlantedBug {
         Self::StreamOldRange,
         Self::KeepOldRange,
         Self::ReadBeforeStreaming,
+        Self::UnboundTransactions,
     ];
 }

@@ -5,3 +5,4 @@ mod contention;
 mod replication;
 mod settling;
 mod transactions;
+mod truncation;
