@@ -21,11 +21,13 @@ pub enum PlantedBug {
     ReadBeforeStreaming,
     /// A repair does not write to a replica what it lacks.
     DropRepair,
+    /// TRUNCATE does not bind transactions: what was agreed on before it is applied again.
+    UnboundTransactions,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -34,5 +36,6 @@ impl PlantedBug {
         Self::KeepOldRange,
         Self::ReadBeforeStreaming,
         Self::DropRepair,
+        Self::UnboundTransactions,
     ];
 }

@@ -81,7 +81,7 @@ use helenus_execution::coordinator::replica::answer::{ReadAnswer, ReadRequest, W
 use helenus_execution::coordinator::replica::forwarded::{
     ForwardRequest, ForwardedError, ForwardedKind, ForwardedStatement, ForwardedValue,
 };
-use helenus_execution::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
+use helenus_execution::coordinator::replica::message::{ReplicaRequest, ReplicaResponse, TruncationRequest};
 use helenus_execution::shard::disk_status::{DiskAnnouncement, DiskStatus, DiskUsage};
 use helenus_execution::shard::status_table::{NodeStatus, ServingState};
 

@@ -6,3 +6,4 @@ mod repair;
 mod replication;
 mod settling;
 mod transactions;
+mod truncation;

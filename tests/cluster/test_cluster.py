@@ -311,6 +311,36 @@ def test_rows_that_were_deleted_do_not_come_back_with_a_range_that_comes_back(co
                 assert not left, f"{len(left)} deleted rows are back, at {level}"
 
 
+def test_transactions_that_a_member_missed_do_not_come_back_after_a_truncation(connect):
+    # Only settling brings a member what it has missed.
+    settings = {"transaction_state_idle_seconds": 4, "hinted_handoff_enabled": False}
+    with Cluster(3, PROGRAM, settings=settings) as cluster:
+        session = connect(cluster, only=cluster.nodes[0])
+        make_table(session)
+        session.execute("CREATE TABLE shop.kept (id int PRIMARY KEY) WITH read_repair = 'NONE'")
+        third = cluster.nodes[2]
+        cluster.kill(third)
+        until("QUORUM works", lambda: session.execute("INSERT INTO shop.items (id) VALUES (-1)") is not None)
+        numbers = range(20)
+        for table in ("items", "kept"):
+            for number in numbers:
+                insert = SimpleStatement(
+                    f"INSERT INTO shop.{table} (id) VALUES ({number}) IF NOT EXISTS",
+                    serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+                )
+                assert session.execute(insert).was_applied
+        third.start()
+        every = SimpleStatement("SELECT id FROM shop.kept WHERE id = -1", consistency_level=ConsistencyLevel.ALL)
+        until("ALL works again", lambda: session.execute(every) is not None)
+        session.execute("TRUNCATE shop.items")
+        own = connect(cluster, only=third, consistency=ConsistencyLevel.ONE)
+        until("the rest is settled", lambda: len(list(own.execute("SELECT id FROM shop.kept"))) == len(numbers))
+        for node in cluster.nodes:
+            for level in (ConsistencyLevel.ONE, ConsistencyLevel.ALL):
+                rows = connect(cluster, only=node, consistency=level).execute("SELECT id FROM shop.items")
+                assert not list(rows), f"rows are back, at {level}"
+
+
 def test_a_snapshot_of_all_members_comes_back_into_a_cluster_that_has_grown(three_nodes, connect):
     session = connect(three_nodes)
     write(session, make_table(session), range(1000))

@@ -5,12 +5,13 @@
 //! Around them: [`store`] (registers in the engine), [`replica`] (the replica's side), [`round`] (the coordinator's
 //! side), [`commit`] (an agreed mutation on its way to all replicas), [`reading`] (merges the rows read by a quorum),
 //! [`serial`] (reads), [`partition_queue`] and [`lease`] (the order of competing transactions: on one node, and between nodes),
-//! [`settle`] (forgetting). `docs/decisions/0009-paxos.md` explains each message.
+//! [`settle`] (forgetting), [`late_commit`] and [`truncation`] (what must not be applied any more). `docs/decisions/0009-paxos.md` explains each message.
 
 pub mod ballot;
 pub mod commit;
 pub mod contention;
 mod held_lease;
+pub mod late_commit;
 pub mod lease;
 pub mod message;
 pub mod operation;
@@ -24,6 +25,7 @@ pub mod settle;
 pub mod silent_replicas;
 pub mod state;
 pub mod store;
+pub mod truncation;
 
 #[cfg(test)]
 mod tests;

@@ -198,5 +198,6 @@ async fn serve(
             Ok(ReplicaResponse::Written)
         }
         ReplicaRequest::Read(request) => answer::receive(context, request).await.map(ReplicaResponse::Read),
+        ReplicaRequest::Truncation(request) => truncate::prepare_here(context, request).await.map_err(failed),
     }
 }

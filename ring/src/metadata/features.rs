@@ -15,6 +15,7 @@
 ///   [`super::Command::ForceLeave`]).
 /// * 8: several dead members are removed together ([`super::Command::StartRemovals`]), and the replication of a keyspace changes by a
 ///   transition ([`crate::replication_change`], [`super::Command::AdvanceReplication`]).
+/// * 9: the members agree on the time of a TRUNCATE, so that it binds transactions.
 /// * 10: members send digests of ranges to each other, and note which are repaired.
 pub const FEATURE_VERSION: u16 = REPAIRS;
 /// The feature level from which removals are distinguished from leavings.
@@ -33,5 +34,7 @@ pub const AGREED_CLEANUP: u16 = 7;
 pub const REMOVALS_TOGETHER: u16 = 8;
 /// The feature level from which the replication of a keyspace changes by a transition.
 pub const REPLICATION_CHANGES: u16 = 8;
+/// The feature level from which the members agree on the time of a TRUNCATE.
+pub const TRUNCATION_TIMES: u16 = 9;
 /// The feature level from which ranges are repaired.
 pub const REPAIRS: u16 = 10;

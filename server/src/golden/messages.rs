@@ -89,6 +89,10 @@ fn paxos(name: &str, order: PaxosOrder) -> Sample {
     replica(name, ReplicaRequest::Paxos(Box::new(PaxosRequest { epoch: 7, partition, order })))
 }
 
+fn truncation(name: &str, request: TruncationRequest) -> Sample {
+    replica(&format!("truncation {name}"), ReplicaRequest::Truncation(request))
+}
+
 fn lease(order: LeaseOrder) -> ReplicaRequest {
     ReplicaRequest::Lease(LeaseRequest { table_id: [9; 16], key: b"tree".to_vec(), lease_id: 77, order })
 }
@@ -181,6 +185,8 @@ pub fn requests() -> Vec<Sample> {
         ),
         replica("lease take", lease(LeaseOrder::Take)),
         replica("lease give back", lease(LeaseOrder::GiveBack)),
+        truncation("latest ballot", TruncationRequest::LatestBallot { table_id: 9 }),
+        truncation("bind", TruncationRequest::Bind { table_id: 9, truncated_micros: 1_700_000_000_000_000 }),
         cluster("version", ClusterRequest::Version),
         cluster("raft append", raft(RaftCall::Append, b"{}")),
         cluster("raft vote", raft(RaftCall::Vote, b"{}")),
@@ -290,6 +296,7 @@ pub fn responses() -> Vec<Sample> {
         lease("granted", LeaseAnswer::Granted { is_wanted: true }),
         lease("in line", LeaseAnswer::InLine),
         lease("given back", LeaseAnswer::GivenBack),
+        replica("latest ballot", ReplicaResponse::LatestBallot { micros: 1_700_000_000_000_000 }),
         cluster("version", ClusterResponse::Version("0.1.0".to_owned())),
         cluster("raft", ClusterResponse::Raft(b"{}".to_vec())),
         cluster("outcome applied", ClusterResponse::Outcome(CommandOutcome::Applied { version: 12 })),

@@ -30,7 +30,6 @@ use super::place::Place;
 use super::progress::{self, StreamTaskProgress};
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 use helenus_execution::coordinator::paxos;
-use helenus_execution::coordinator::replica::hints;
 use helenus_execution::shard::context::ShardContext;
 use helenus_ring::intervals;
 
@@ -398,13 +397,19 @@ fn apply_commits(
     let here = |error: &dyn std::fmt::Display| TransferError::Here(error.to_string());
     let commits = paxos::store::known_commits(&context.shard, streamed).map_err(|error| here(&error))?;
     let mut last = None;
-    for (agreed_micros, mutation) in commits {
+    for (origin, mutation) in commits {
+        let rows = mutation.view().map_err(|error| here(&error))?;
         // One that is too old would bring back what was deleted since; every replica has had it, or its hint.
-        let Some(change) = hints::revive(context, &mutation, agreed_micros) else { continue };
+        let hints = &context.replication().hints;
+        let is_truncated =
+            hints.agreed_truncation(&rows.table).is_none() && hints.is_truncated(&rows.table, origin.micros);
+        if is_truncated || paxos::late_commit::is_late(context, rows.table, &origin) {
+            continue;
+        }
         let view = context.cluster_view();
-        let placement = view.placement(&change.table.keyspace);
-        if placement.is_some_and(|it| it.replicas(change.token).contains(&context.node.host_id)) {
-            let rows = mutation.view().map_err(|error| here(&error))?;
+        let catalog = context.catalog_view();
+        let placement = catalog.table(rows.table).and_then(|table| view.placement(&table.keyspace));
+        if placement.is_some_and(|it| it.replicas(rows.token).contains(&context.node.host_id)) {
             let position = context.shard.apply(&rows).map_err(|error| here(&error))?;
             context.note_append(position);
             last = Some(position);

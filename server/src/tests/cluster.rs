@@ -3,17 +3,23 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use cql_lite::syntax;
 use helenus_config::Config;
 use helenus_engine::io::CrashStyle;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{CellKind, counter};
 use helenus_query::error::Result;
+use helenus_query::schema::catalog::Catalog;
+use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::options::DataCenters;
 use helenus_ring::member::MemberState;
 use helenus_testing::{catalog_of, virtual_time};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::testing::client::{self, StatementResponse};
 use crate::testing::cluster::simulate;
@@ -26,7 +32,7 @@ use helenus_execution::shard::context::ShardContext;
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
 
-const SCHEMA: [&str; 11] = [
+const SCHEMA: [&str; 12] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE three.t (k int PRIMARY KEY, v int)",
     "CREATE TABLE three.blobs (k int PRIMARY KEY, v blob)",
@@ -38,6 +44,13 @@ const SCHEMA: [&str; 11] = [
     "CREATE TABLE three.rows (k int, c int, s int static, v int, PRIMARY KEY (k, c))",
     "CREATE TABLE three.lists (k int PRIMARY KEY, l list<int>)",
     "CREATE TABLE three.unrepaired (k int PRIMARY KEY, v int) WITH read_repair = 'NONE'",
+    "CREATE TABLE three.brief (k int PRIMARY KEY, v int) WITH gc_grace_seconds = 0",
+];
+
+/// What is in the schema, too, where the nodes are in these two data centers.
+const CENTERS_SCHEMA: [&str; 2] = [
+    "CREATE KEYSPACE centers WITH replication = {'class': 'NetworkTopologyStrategy', 'near': 2, 'far': 2}",
+    "CREATE TABLE centers.t (k int PRIMARY KEY, v int)",
 ];
 
 /// Nodes that know each other.
@@ -64,6 +77,41 @@ where
     with_nodes(vec![config; count], test);
 }
 
+/// As [`with_cluster`], with each node in its data center.
+pub fn with_centers<F>(centers: &[&str], config: &Config, test: impl FnOnce(Cluster) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let of_center = |center: &&str| Config {
+        shards: Some(SHARDS),
+        data_center: (*center).to_owned(),
+        ..config.clone()
+    };
+    with_nodes(centers.iter().map(of_center).collect(), test);
+}
+
+/// The schema of nodes in these data centers.
+fn catalog(centers: &[&str]) -> Arc<Catalog> {
+    let mut catalog = catalog_of(&SCHEMA).catalog;
+    if centers.contains(&"near") {
+        let mut data_centers = DataCenters::new();
+        for center in centers {
+            *data_centers.entry((*center).to_owned()).or_default() += 1;
+        }
+        for (number, text) in (1_000..).zip(CENTERS_SCHEMA) {
+            let context = DdlContext {
+                now_micros: 1_700_000_000_000_000,
+                new_table_id: Uuid::from_u128(number),
+                new_version: Uuid::from_u128(number << 64),
+                data_centers: data_centers.clone(),
+            };
+            let statement = syntax::parse(text).unwrap();
+            catalog = ddl::execute(&catalog, &statement, None, &context).unwrap().catalog;
+        }
+    }
+    catalog
+}
+
 /// Runs a test in virtual time on a cluster of nodes with these settings.
 pub fn with_nodes<F>(configs: Vec<Config>, test: impl FnOnce(Cluster) -> F)
 where
@@ -71,7 +119,11 @@ where
 {
     let count = configs.len();
     simulate(count as u64, Links::default(), |cluster| async move {
-        let members = Members::new(cluster, catalog_of(&SCHEMA).catalog);
+        let catalog = {
+            let centers: Vec<&str> = configs.iter().map(|config| config.data_center.as_str()).collect();
+            catalog(&centers)
+        };
+        let members = Members::new(cluster, catalog);
         for (node, config) in configs.into_iter().enumerate() {
             let token = |index: u64| {
                 cql_lite::types::token::token(
@@ -154,7 +206,13 @@ impl Cluster {
         self.ask(node, text, client::options(consistency))
     }
 
-    fn ask(&self, node: usize, text: &str, options: RequestOptions) -> JoinHandle<Result<StatementResponse>> {
+    /// Starts a statement on a node, with these options.
+    pub fn ask(
+        &self,
+        node: usize,
+        text: &str,
+        options: RequestOptions,
+    ) -> JoinHandle<Result<StatementResponse>> {
         let (machine, text) = (self.machine(node), text.to_owned());
         tokio::task::spawn_local(async move {
             let context = machine.context(0).unwrap();

@@ -11,25 +11,25 @@ use helenus_execution::coordinator::paxos::message::PartitionName;
 use helenus_execution::coordinator::paxos::state::Registers;
 use helenus_execution::coordinator::paxos::{settle, store};
 
-const IDLE: Duration = Duration::from_mins(1);
+pub(super) const IDLE: Duration = Duration::from_mins(1);
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config { transaction_state_idle_seconds: IDLE.as_secs(), ..Config::default() }
 }
 
 /// The transaction state on all shards of a node.
-fn states(cluster: &Cluster, node: usize) -> Vec<(PartitionName, Registers)> {
+pub(super) fn states(cluster: &Cluster, node: usize) -> Vec<(PartitionName, Registers)> {
     let shards = cluster.nodes[node].iter();
     shards.flat_map(|context| store::load_part(&context.shard, &[], 1_000).unwrap().states).collect()
 }
 
 /// The number of partitions whose state a node still has.
-fn remembered(cluster: &Cluster, node: usize) -> usize {
+pub(super) fn remembered(cluster: &Cluster, node: usize) -> usize {
     states(cluster, node).iter().filter(|(_, registers)| !registers.is_empty()).count()
 }
 
 /// Makes all shards of the first nodes scan their state. Returns the number of partitions settled.
-async fn rounds(cluster: &Cluster, nodes: usize) -> u64 {
+pub(super) async fn rounds(cluster: &Cluster, nodes: usize) -> u64 {
     let mut settled = 0;
     for context in cluster.nodes.iter().take(nodes).flatten() {
         settled += settle::round(context).await.unwrap();

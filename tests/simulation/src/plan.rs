@@ -100,10 +100,11 @@ pub enum LoadKind {
     Batches,
     Schema,
     Deletions,
+    Truncations,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Registers,
         Self::Transactions,
         Self::Pages,
@@ -111,11 +112,14 @@ impl LoadKind {
         Self::Batches,
         Self::Schema,
         Self::Deletions,
+        Self::Truncations,
     ];
 }
 
 /// Time that is added where members come and go and deletions are watched: a range has to be given up and to come back.
 const RETURN_TIME: Duration = Duration::from_secs(35);
+/// The rest of transactions where they have to be settled within a run.
+const TRANSACTIONS_REST: Duration = Duration::from_secs(3);
 /// Time that is added where partitions last.
 const LONG_PARTITION_TIME: Duration = Duration::from_mins(1);
 /// And not all that come and go do so in the first seconds.
@@ -155,6 +159,8 @@ pub struct Plan {
     /// After that time the tombstones of deletions may be purged. It is longer than what a read has seen can be under way to other replicas
     /// as a repair: its timeout, and the longest pause of a node.
     pub gc_grace: Duration,
+    /// After that time without transactions the state of a partition's transactions is settled and forgotten.
+    pub transactions_rest: Duration,
     /// The longest time between two faults.
     pub calm: Duration,
     /// Planted in every node.
@@ -199,6 +205,7 @@ impl Plan {
             duration: Duration::from_millis(4_000 + random.below(12_000)),
             stream_bytes_per_second: if random.chance(1, 3) { 0 } else { 1_000 + random.below(8_000) },
             gc_grace: Duration::from_secs(14),
+            transactions_rest: Duration::from_hours(1),
             calm: Duration::from_millis(2_600),
             planted_bug: choice.planted_bug,
             tokens: 1 + random.below(3) as usize,
@@ -207,6 +214,10 @@ impl Plan {
         };
         if plan.faults.contains(&FaultKind::LongPartition) {
             plan.duration += LONG_PARTITION_TIME;
+        }
+        // Clocks must differ by less.
+        if plan.load.contains(&LoadKind::Truncations) && !plan.faults.contains(&FaultKind::Clock) {
+            plan.transactions_rest = TRANSACTIONS_REST;
         }
         // Where clocks jump, tombstones may be purged while messages are under way.
         if plan.faults.contains(&FaultKind::Clock) && plan.load.len() > 1 {

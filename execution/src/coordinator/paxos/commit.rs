@@ -1,5 +1,5 @@
 //! Sends an agreed mutation to all replicas. The participants record that it is committed. Replicas in other data
-//! centers (`LOCAL_SERIAL`) get it like any write, and replicas that are down get a hint.
+//! centers (`LOCAL_SERIAL`) get it like any write, and replicas that are down get a hint; neither, if the table was truncated since.
 //!
 //! Once agreed, the mutation cannot be undone: later rounds find it at a quorum and finish it. The client's
 //! consistency level only determines how many replicas the answer waits for; with ANY, none.
@@ -23,6 +23,7 @@ use helenus_ring::member::Member;
 use helenus_ring::placement::Replicas;
 use tokio::sync::oneshot;
 
+use super::late_commit;
 use super::message::{PaxosOrder, PaxosRequest};
 use super::round::send;
 use super::state::Commit;
@@ -106,8 +107,7 @@ impl Distribution {
                 Some(newer) => {
                     if !epoch::catch_up(&self.context, newer, self.left()).await {
                         for member in replicas.all() {
-                            hints::store(&self.context, member.host_id, &self.change, self.begun_micros)
-                                .await;
+                            self.store_hint(member).await;
                         }
                         report(&mut waiting, Err(self.timeout(0, demand.required())));
                         return;
@@ -151,9 +151,20 @@ impl Distribution {
             }
         }
         for (member, _) in &failed {
-            hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
+            self.store_hint(member).await;
         }
         None
+    }
+
+    /// Whether the table was truncated since, or the rows must not be applied any more for another reason.
+    fn is_late(&self) -> bool {
+        late_commit::is_late(&self.context, self.change.table.engine_id(), &self.agreed.origin)
+    }
+
+    async fn store_hint(&self, member: &Member) {
+        if !self.is_late() {
+            hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
+        }
     }
 
     fn send_to(
@@ -164,6 +175,9 @@ impl Distribution {
         let context = self.context.clone();
         let left = self.left();
         if !self.operation.is_participant(&context, &member) {
+            if self.is_late() {
+                return Box::pin(std::future::ready((member, Ok(()))));
+            }
             let mutation = self.change.mutation.bytes().to_vec();
             let request = ReplicaRequest::Write { epoch, mutation };
             let shard = shard_of(self.operation.key.token, u32::from(member.shard_count), IGNORE_MSB) as u16;

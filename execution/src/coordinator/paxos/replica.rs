@@ -6,6 +6,8 @@
 //! * State that an answer depends on (a promise, an accepted proposal, the data read) is synced before the answer is
 //!   sent, whatever the sync mode of the commit log.
 //! * Questions are fenced: no former replica answers one.
+//! * Nothing is promised, accepted or applied that is not above the last truncation of the table that was agreed on. While the truncations
+//!   of the last run cannot be read, no question is answered.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,12 +18,14 @@ use helenus_engine::{Mutation, TableId};
 use helenus_internode::service::Failure;
 use helenus_ring::view::ClusterView;
 
+use super::late_commit::{self, outdated_micros};
 use super::message::{
     PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, RangeVersions, ReadAnswer, ReadOrder,
 };
 use super::proposer::{Promise, Question};
 use super::state::{Commit, PromiseOutcome};
 use super::store::{self, Change, StoreError};
+use super::truncation;
 use crate::coordinator::replica::epoch;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
@@ -76,6 +80,10 @@ pub async fn receive(context: &Rc<ShardContext>, request: PaxosRequest) -> Resul
 }
 
 async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
+    if !context.replication().hints.is_loaded() {
+        // What was agreed on before a truncation would be applied.
+        return Err(Failure::Internal("the times of truncations cannot be read yet".to_owned()));
+    }
     let wait = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     epoch::fence(&context, request.epoch, wait).await?;
     // What was promised is carried out, however far compactions are behind.
@@ -95,8 +103,7 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
             PaxosResponse::Committed
         }
         PaxosOrder::Forget { ballot } => {
-            let kept =
-                2 * u32::try_from(context.node.config.transaction_state_idle_seconds).unwrap_or(u32::MAX / 2);
+            let kept = truncation::kept_seconds(&context);
             let written = store::forget(&context.shard, &partition, &ballot, context.now_seconds(), kept)
                 .map_err(|error| failed(&error))?;
             context.note_append(written);
@@ -128,15 +135,8 @@ fn touch(context: &ShardContext, request: &PaxosRequest) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The microseconds up to which no ballot can be from an operation in progress: they are that much older than this
-/// replica's time. State that old may have been forgotten without a trace, so no ballot up to them is promised or
-/// accepted.
-fn outdated_micros(context: &ShardContext) -> i64 {
-    let seconds = i64::try_from(context.node.config.transaction_state_idle_seconds).unwrap_or(i64::MAX);
-    context.clock.now_micros().saturating_sub(seconds.saturating_mul(1_000_000))
-}
-
-/// Applies an agreed mutation and then records the commit, unless it was applied before.
+/// Applies an agreed mutation and then records the commit, unless it was applied before. A commit that comes too late is only recorded,
+/// without its rows.
 fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -> Result<(), Failure> {
     let registers = store::load(&context.shard, name).map_err(|error| failed(&error))?;
     let is_known = registers.committed.as_ref().is_some_and(|known| known.ballot == commit.ballot);
@@ -151,10 +151,16 @@ fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -
     if !is_of_partition {
         return Err(malformed(&"a commit of another partition"));
     }
-    context.metrics.writes.increment();
-    context.shard.apply(&view).map_err(Failure::from)?;
-    let position = store::save_commit(&context.shard, name, commit).map_err(|error| failed(&error))?;
-    context.note_append(position);
+    let position = if late_commit::is_late(context, view.table, &commit.origin) {
+        tracing::debug!(table = %view.table, ballot = %commit.ballot, "a commit is noted and not applied");
+        let mutation = late_commit::without_rows(&view)?.bytes().to_vec();
+        store::save_commit(&context.shard, name, &Commit { mutation, ..commit.clone() })
+    } else {
+        context.metrics.writes.increment();
+        context.shard.apply(&view).map_err(Failure::from)?;
+        store::save_commit(&context.shard, name, commit)
+    };
+    context.note_append(position.map_err(|error| failed(&error))?);
     Ok(())
 }
 
@@ -166,13 +172,14 @@ fn answer(
     read: Option<&ReadOrder>,
 ) -> Result<PaxosResponse, Failure> {
     let load = || store::load(&context.shard, name);
-    let outdated_micros = outdated_micros(context);
+    let truncated_micros = context.replication().hints.agreed_truncation(&TableId(name.table_id));
+    let refused_micros = outdated_micros(context).max(truncated_micros.unwrap_or(i64::MIN));
     match question {
         Question::Prepare { ballot, is_write, commit } => {
             if let Some(commit) = commit {
                 apply_commit(context, name, &commit)?;
             }
-            let above_micros = context.paxos().alone_until_micros.get().max(outdated_micros);
+            let above_micros = context.paxos().alone_until_micros.get().max(refused_micros);
             if ballot.micros <= above_micros {
                 return Ok(PaxosResponse::Rejected { above_micros });
             }
@@ -202,9 +209,10 @@ fn answer(
             })))
         }
         Question::Propose { ballot, proposal } => {
-            if ballot.micros <= outdated_micros {
-                return Ok(PaxosResponse::Rejected { above_micros: outdated_micros });
+            if ballot.micros <= refused_micros {
+                return Ok(PaxosResponse::Rejected { above_micros: refused_micros });
             }
+            let proposal = late_commit::as_accepted(context, proposal)?;
             let mut registers = load().map_err(|error| failed(&error))?;
             if let Err(above_micros) = registers.accept(ballot, proposal) {
                 return Ok(PaxosResponse::Rejected { above_micros });

@@ -321,9 +321,12 @@ pub fn table_of(position: &[u8]) -> Option<[u8; 16]> {
     position.strip_prefix(&[REGULAR_TAG, TABLE_TAG])?.try_into().ok()
 }
 
-/// The agreed mutations of the partitions of which this mutation of [`TABLE`] has just brought state from another replica, each with the
-/// microseconds of its ballot. The state says that this replica knows the commits: it must have what they wrote, too.
-pub fn known_commits(shard: &Shard, streamed: &MutationRef<'_>) -> Result<Vec<(i64, Mutation)>, StoreError> {
+/// The agreed mutations of the partitions of which this mutation of [`TABLE`] has just brought state from another replica, each with its
+/// origin. The state says that this replica knows the commits: it must have what they wrote, too.
+pub fn known_commits(
+    shard: &Shard,
+    streamed: &MutationRef<'_>,
+) -> Result<Vec<(Ballot, Mutation)>, StoreError> {
     let mut commits = Vec::new();
     for operation in streamed.operations() {
         let Ok(Operation::Row { position, .. }) = operation else { continue };
@@ -333,7 +336,7 @@ pub fn known_commits(shard: &Shard, streamed: &MutationRef<'_>) -> Result<Vec<(i
         if let Some(commit) = registers.committed {
             let mutation = Mutation::from_bytes(commit.mutation.into());
             let mutation = mutation.map_err(|_| StoreError::Damaged("the mutation of a commit"))?;
-            commits.push((commit.ballot.micros, mutation));
+            commits.push((commit.origin, mutation));
         }
     }
     Ok(commits)

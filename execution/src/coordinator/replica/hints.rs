@@ -2,7 +2,8 @@
 //!
 //! They are rows of an engine table of the shard that coordinated the write. The table is not visible in CQL and has
 //! no part in the ring. The partition is the replica's host id, the position begins with the time, and the one cell
-//! is the mutation. A second partition records when tables were truncated: older hints are not applied.
+//! is the mutation. A second partition records when tables were truncated: older hints are not applied. A third one
+//! records the times of truncations that all members have agreed on: they bind transactions (`super::truncate`).
 //!
 //! Invariants:
 //! * A stored hint is durable. It is deleted when the replica has acknowledged it, when its mutation was sent to the
@@ -29,6 +30,7 @@ use helenus_engine::read::Budget;
 use helenus_engine::{Deletion, Mutation, TableId, TableOptions};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
+use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
@@ -41,6 +43,8 @@ use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, Priva
 pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-hints---"));
 /// Key of the partition with the times of truncations.
 const TRUNCATIONS: &[u8] = b"truncations";
+/// Key of the partition with the agreed times of truncations.
+const AGREED_TRUNCATIONS: &[u8] = b"agreed-truncations";
 /// Timestamp that deletes a row for good: no position is used twice.
 const NEVER_AGAIN: i64 = i64::MAX - 1;
 /// How often a shard looks for members that can receive hints.
@@ -67,6 +71,8 @@ pub struct Hints {
     down_since: RefCell<BTreeMap<HostId, Duration>>,
     /// When tables were truncated, in microseconds since the epoch.
     truncated: RefCell<BTreeMap<TableId, i64>>,
+    /// The last time of a truncation that was agreed on, in microseconds since the epoch.
+    agreed: RefCell<BTreeMap<TableId, i64>>,
     /// Whether what the last run has left is known.
     is_loaded: Cell<bool>,
 }
@@ -77,6 +83,7 @@ struct Left {
     /// Size of the hints for each target, in bytes.
     bytes: BTreeMap<HostId, u64>,
     truncated: BTreeMap<TableId, i64>,
+    agreed: BTreeMap<TableId, i64>,
 }
 
 impl Hints {
@@ -97,6 +104,11 @@ impl Hints {
     /// Whether a mutation of that time was removed by a truncation.
     pub fn is_truncated(&self, table: &TableId, created_micros: i64) -> bool {
         self.truncated.borrow().get(table).is_some_and(|truncated| created_micros <= *truncated)
+    }
+
+    /// The last time of a truncation of a table that was agreed on: no transaction up to it is applied any more.
+    pub fn agreed_truncation(&self, table: &TableId) -> Option<i64> {
+        self.agreed.borrow().get(table).copied()
     }
 }
 
@@ -242,11 +254,32 @@ fn remove(context: &ShardContext, target: HostId, known: &HintTarget, hint: &Hin
 pub async fn note_truncation(context: &ShardContext, table: TableId) -> Result<()> {
     let now = context.next_timestamp();
     context.replication().hints.truncated.borrow_mut().insert(table, now);
+    write_truncation(context, TRUNCATIONS, table, now).await
+}
+
+/// Records, durably, the time of a truncation that all members have agreed on.
+pub async fn note_agreed_truncation(context: &ShardContext, table: TableId, micros: i64) -> Result<()> {
+    let latest = {
+        let mut agreed = context.replication().hints.agreed.borrow_mut();
+        let latest = agreed.entry(table).or_insert(micros);
+        *latest = micros.max(*latest);
+        *latest
+    };
+    write_truncation(context, AGREED_TRUNCATIONS, table, latest).await
+}
+
+async fn write_truncation(
+    context: &ShardContext,
+    partition: &[u8],
+    table: TableId,
+    micros: i64,
+) -> Result<()> {
     let mut position = vec![REGULAR_TAG];
     position.extend_from_slice(&table.0);
     context.shard.admit_essential().await?;
-    let mut change = TABLE.change(TRUNCATIONS);
-    change.put(&position, now, &now.to_be_bytes());
+    let mut change = TABLE.change(partition);
+    // The later one is kept, in whatever order they are written.
+    change.put(&position, micros, &micros.to_be_bytes());
     write_durably(context, change).await
 }
 
@@ -263,6 +296,11 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
     for (table, time) in left.truncated {
         // A truncation of this run is newer.
         truncated.entry(table).or_insert(time);
+    }
+    let mut agreed = hints.agreed.borrow_mut();
+    for (table, time) in left.agreed {
+        let latest = agreed.entry(table).or_insert(time);
+        *latest = time.max(*latest);
     }
     hints.is_loaded.set(true);
     Ok(())
@@ -289,13 +327,15 @@ async fn read_left(context: &Rc<ShardContext>) -> Result<Left> {
 
 impl Left {
     fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
-        if row.partition == TRUNCATIONS {
+        let is_agreed = row.partition == AGREED_TRUNCATIONS;
+        if is_agreed || row.partition == TRUNCATIONS {
             let table = row.position.get(1..).and_then(|id| id.try_into().ok());
             // A truncation that is passed over would let deleted rows come back.
             let (Some(table), Ok(time)) = (table, row.value.try_into()) else {
                 return Err(damaged("a truncation"));
             };
-            self.truncated.insert(TableId(table), i64::from_be_bytes(time));
+            let times = if is_agreed { &mut self.agreed } else { &mut self.truncated };
+            times.insert(TableId(table), i64::from_be_bytes(time));
         } else {
             let target = Uuid::from_slice(row.partition).map_err(|_| damaged("a target"))?;
             *self.bytes.entry(target).or_default() += row.value.len() as u64;
@@ -315,10 +355,16 @@ pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) 
     if context.replication().hints.is_truncated(&view.table, created_micros) {
         return None;
     }
-    let grace_micros = i64::from(table.options.delivery_seconds()) * 1_000_000;
-    let age_micros = context.clock.now_micros().saturating_sub(created_micros);
-    if age_micros > grace_micros / 10 * 9 {
+    if has_expired(context, &table, created_micros) {
         return None;
     }
     Some(PartitionMutation { token: view.token, table, mutation: mutation.clone() })
+}
+
+/// Whether something that was written at that time is too old to be applied to a table: nine tenths of its
+/// `gc_grace_seconds` have passed, so that what has deleted it since may soon be purged.
+pub fn has_expired(context: &ShardContext, table: &Table, written_micros: i64) -> bool {
+    let grace_micros = i64::from(table.options.delivery_seconds()) * 1_000_000;
+    let age_micros = context.clock.now_micros().saturating_sub(written_micros);
+    age_micros > grace_micros / 10 * 9
 }

@@ -51,6 +51,17 @@ pub enum ReplicaRequest {
     },
     /// A request about the order of coordinators that compete for a partition.
     Lease(LeaseRequest),
+    /// A part of TRUNCATE, before the table is emptied.
+    Truncation(TruncationRequest),
+}
+
+/// What a member does for a TRUNCATE before it empties the table ([`ReplicaRequest::Truncate`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TruncationRequest {
+    /// Answer with the latest ballot of the table's transactions.
+    LatestBallot { table_id: u128 },
+    /// Apply nothing any more of transactions up to this time, and promise no ballot up to it.
+    Bind { table_id: u128, truncated_micros: i64 },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -62,6 +73,10 @@ pub enum ReplicaResponse {
     Read(ReadAnswer),
     Paxos(PaxosResponse),
     Lease(LeaseAnswer),
+    /// The microseconds of a ballot; `i64::MIN`: there is none.
+    LatestBallot {
+        micros: i64,
+    },
 }
 
 impl ServiceRequest for ReplicaRequest {

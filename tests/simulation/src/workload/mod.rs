@@ -8,6 +8,7 @@ pub mod pages;
 pub mod registers;
 pub mod schema;
 pub mod transactions;
+pub mod truncations;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,6 +47,7 @@ pub const SCHEMA: &[&str] = &[
     "CREATE TABLE sim.pages (k int, c int, v bigint, PRIMARY KEY (k, c))",
     "CREATE TABLE sim.counters (k int PRIMARY KEY, n counter)",
     "CREATE TABLE sim.batches (k int PRIMARY KEY, v bigint)",
+    "CREATE TABLE sim.truncations (k int PRIMARY KEY, v bigint)",
 ];
 
 /// The load of a kind.
@@ -58,5 +60,6 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Batches => Rc::new(batches::Batches::default()),
         LoadKind::Deletions => Rc::new(deletions::Deletions::default()),
         LoadKind::Schema => Rc::new(schema::Schema::default()),
+        LoadKind::Truncations => Rc::new(truncations::Truncations::default()),
     }
 }
