@@ -15,7 +15,8 @@
 ///   [`super::Command::ForceLeave`]).
 /// * 8: several dead members are removed together ([`super::Command::StartRemovals`]), and the replication of a keyspace changes by a
 ///   transition ([`crate::replication_change`], [`super::Command::AdvanceReplication`]).
-pub const FEATURE_VERSION: u16 = REPLICATION_CHANGES;
+/// * 11: a new member takes the place of a dead one ([`super::Command::StartReplacement`]).
+pub const FEATURE_VERSION: u16 = REPLACEMENTS;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -32,3 +33,5 @@ pub const AGREED_CLEANUP: u16 = 7;
 pub const REMOVALS_TOGETHER: u16 = 8;
 /// The feature level from which the replication of a keyspace changes by a transition.
 pub const REPLICATION_CHANGES: u16 = 8;
+/// The feature level from which a new member may take the place of a dead one.
+pub const REPLACEMENTS: u16 = 11;

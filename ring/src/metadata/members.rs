@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::command::{CommandOutcome, MemberUpdate, Refusal};
 use super::features::REMOVALS_TOGETHER;
 use super::outcome::{Changed, refuse};
+use super::replacement;
 use super::state::{ClusterState, with_losers_uncleaned, with_topology};
 use crate::member::{HostId, Member, MemberState, TransitionPhase};
 use crate::topology::Topology;
@@ -24,11 +25,7 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
     check_settled(topology)?;
     check_tokens(&member)?;
     for other in topology.members.values() {
-        for address in [member.internode_address, member.native_address] {
-            if [other.internode_address, other.native_address].contains(&address) {
-                return refuse(Refusal::AddressTaken { address, by: other.host_id });
-            }
-        }
+        check_addresses(&member, other)?;
         let taken = other.tokens.iter().find(|token| member.tokens.binary_search(token).is_ok());
         if let Some(token) = taken {
             return refuse(Refusal::TokenTaken { token: *token, by: other.host_id });
@@ -39,8 +36,17 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
     })))
 }
 
+/// Refuses a new member with an address of another one.
+pub(super) fn check_addresses(member: &Member, other: &Member) -> Result<(), CommandOutcome> {
+    let theirs = [other.internode_address, other.native_address];
+    match [member.internode_address, member.native_address].into_iter().find(|it| theirs.contains(it)) {
+        Some(address) => refuse(Refusal::AddressTaken { address, by: other.host_id }),
+        None => Ok(()),
+    }
+}
+
 /// Refuses what would begin a second transition.
-fn check_settled(topology: &Topology) -> Result<(), CommandOutcome> {
+pub(super) fn check_settled(topology: &Topology) -> Result<(), CommandOutcome> {
     if let Some(other) = topology.in_transition() {
         return Err(CommandOutcome::Busy { host_id: other.host_id });
     }
@@ -51,7 +57,7 @@ fn check_settled(topology: &Topology) -> Result<(), CommandOutcome> {
 }
 
 /// Refuses a program that does not support features that may be in use already.
-fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), CommandOutcome> {
+pub(super) fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), CommandOutcome> {
     let level = topology.feature_level;
     if known < level { refuse(Refusal::FeatureVersion { host_id, level, known }) } else { Ok(()) }
 }
@@ -100,6 +106,9 @@ pub(super) fn advance(
     if member.state != from {
         return refuse(Refusal::WrongState { host_id, found: member.state });
     }
+    if let Some(replacement) = replacement::of(&state.topology, &host_id) {
+        return Ok(Some(replacement::advanced(state, index, replacement)));
+    }
     // Members that are removed together take each step together.
     let is_removal = state.is_removal(&host_id);
     let together = if is_removal { state.removals.clone() } else { Arc::new(BTreeSet::from([host_id])) };
@@ -127,7 +136,7 @@ pub(super) fn advance(
     Ok(Some(ClusterState { seniority: Arc::new(seniority), ..changed }))
 }
 
-fn set_state(topology: &mut Topology, host_id: &HostId, state: MemberState) {
+pub(super) fn set_state(topology: &mut Topology, host_id: &HostId, state: MemberState) {
     if let Some(member) = topology.members.get_mut(host_id) {
         *member = Arc::new(Member { state, ..Member::clone(member) });
     }
@@ -148,11 +157,15 @@ pub(super) fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Change
         MemberState::Normal | MemberState::Leaving(TransitionPhase::ReadNew) => {
             refuse(Refusal::WrongState { host_id, found: member.state })
         }
-        MemberState::Joining(_) => Ok(Some(with_topology(state, index, true, |topology| {
-            topology.members.remove(&host_id);
-        }))),
-        MemberState::Leaving(TransitionPhase::WriteBoth) => {
-            Ok(Some(with_member_staying(state, index, member)))
+        MemberState::Joining(_) | MemberState::Leaving(TransitionPhase::WriteBoth) => {
+            let replacement = replacement::of(&state.topology, &host_id);
+            Ok(Some(match (replacement, member.state) {
+                (Some(replacement), _) => replacement::taken_back(state, index, replacement),
+                (None, MemberState::Joining(_)) => with_topology(state, index, true, |topology| {
+                    topology.members.remove(&host_id);
+                }),
+                (None, _) => with_member_staying(state, index, member),
+            }))
         }
     }
 }
@@ -211,7 +224,10 @@ pub(super) fn take_back_removal(state: &ClusterState, index: u64, host_id: HostI
         MemberState::Leaving(TransitionPhase::WriteBoth)
             if state.is_removal(&host_id) && topology.epoch == epoch =>
         {
-            Ok(Some(with_member_staying(state, index, member)))
+            Ok(Some(match replacement::of(topology, &host_id) {
+                Some(replacement) => replacement::taken_back(state, index, replacement),
+                None => with_member_staying(state, index, member),
+            }))
         }
         found => refuse(Refusal::WrongState { host_id, found }),
     }
@@ -299,6 +315,10 @@ pub(super) fn start_removals(
             }
             Some(_) => {}
         }
+    }
+    // It is removed when another one has its place, or when the replacement was taken back.
+    if let Some(replacement) = topology.replacement.filter(|replacement| asked.contains(&replacement.old)) {
+        return Err(CommandOutcome::Busy { host_id: replacement.new });
     }
     let state_of = |host_id: &HostId| topology.member(host_id).map(|member| member.state);
     if asked.iter().all(|host_id| matches!(state_of(host_id), Some(MemberState::Leaving(_)))) {

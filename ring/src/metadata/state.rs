@@ -201,6 +201,11 @@ pub(super) fn with_topology(
     topology.feature_level = topology.raised_feature_level();
     let members = &topology.members;
     topology.given_up.retain(|host_id| members.contains_key(host_id));
+    let is_joining = |host_id: &HostId| {
+        members.get(host_id).is_some_and(|member| matches!(member.state, MemberState::Joining(_)))
+    };
+    // It ends with the joining, whatever ended that.
+    topology.replacement = topology.replacement.filter(|replacement| is_joining(&replacement.new));
     let is_leaving = |host_id: &HostId| {
         topology.member(host_id).is_some_and(|member| matches!(member.state, MemberState::Leaving(_)))
     };
