@@ -10,6 +10,7 @@
 //! * [`Topology::version`] is the index of the last entry that changed members, schema or pending cleanups. [`Topology::epoch`] is the
 //!   index of the last entry that changed ownership: a step of a transition, or a keyspace's replication.
 
+mod checks;
 mod command;
 mod features;
 mod gains;
@@ -107,7 +108,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
     }
     let catalog = catalog.catalog().map_err(|error| malformed(&error))?;
     let member = Member { state: MemberState::Normal, ..member.clone() };
-    members::check_tokens(&member)?;
+    checks::check_tokens(&member)?;
     let feature_version = member.feature_version;
     Ok(Some(ClusterState {
         seniority: Arc::new(vec![member.host_id]),

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::checks::{check_addresses, check_features, check_level, check_settled, check_tokens};
 use super::command::{CommandOutcome, MemberUpdate, Refusal};
 use super::features::REMOVALS_TOGETHER;
 use super::outcome::{Changed, refuse};
 use super::replacement;
-use super::state::{ClusterState, with_losers_uncleaned, with_topology};
+use super::state::{ClusterState, set_state, with_losers_uncleaned, with_topology};
 use crate::member::{HostId, Member, MemberState, TransitionPhase};
-use crate::topology::Topology;
 
 pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
     let topology = &state.topology;
@@ -34,37 +34,6 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
     Ok(Some(with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, Arc::new(member));
     })))
-}
-
-/// Refuses a new member with an address of another one.
-pub(super) fn check_addresses(member: &Member, other: &Member) -> Result<(), CommandOutcome> {
-    let theirs = [other.internode_address, other.native_address];
-    match [member.internode_address, member.native_address].into_iter().find(|it| theirs.contains(it)) {
-        Some(address) => refuse(Refusal::AddressTaken { address, by: other.host_id }),
-        None => Ok(()),
-    }
-}
-
-/// Refuses what would begin a second transition.
-pub(super) fn check_settled(topology: &Topology) -> Result<(), CommandOutcome> {
-    if let Some(other) = topology.in_transition() {
-        return Err(CommandOutcome::Busy { host_id: other.host_id });
-    }
-    match topology.replication_changes.iter().find(|(_, change)| change.phase.is_some()) {
-        Some((keyspace, _)) => refuse(Refusal::ReplicationIsChanging { keyspace: keyspace.clone() }),
-        None => Ok(()),
-    }
-}
-
-/// Refuses a program that does not support features that may be in use already.
-pub(super) fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), CommandOutcome> {
-    let level = topology.feature_level;
-    if known < level { refuse(Refusal::FeatureVersion { host_id, level, known }) } else { Ok(()) }
-}
-
-pub(super) fn check_tokens(member: &Member) -> Result<(), CommandOutcome> {
-    let sorted = member.tokens.windows(2).all(|pair| matches!(pair, [a, b] if a < b));
-    if member.tokens.is_empty() || !sorted { refuse(Refusal::Tokens) } else { Ok(()) }
 }
 
 /// The state after a step; `None`: the member is removed.
@@ -134,12 +103,6 @@ pub(super) fn advance(
         Some(_) => {}
     }
     Ok(Some(ClusterState { seniority: Arc::new(seniority), ..changed }))
-}
-
-pub(super) fn set_state(topology: &mut Topology, host_id: &HostId, state: MemberState) {
-    if let Some(member) = topology.members.get_mut(host_id) {
-        *member = Arc::new(Member { state, ..Member::clone(member) });
-    }
 }
 
 pub(super) fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
@@ -300,12 +263,7 @@ pub(super) fn start_removals(
     old_data: OldData,
 ) -> Changed {
     let topology = &state.topology;
-    let level = REMOVALS_TOGETHER;
-    let oldest = topology.members.values().min_by_key(|member| member.feature_version);
-    if let Some(oldest) = oldest.filter(|_| topology.feature_level < level) {
-        let (host_id, known) = (oldest.host_id, oldest.feature_version);
-        return refuse(Refusal::FeatureVersion { host_id, level, known });
-    }
+    check_level(topology, REMOVALS_TOGETHER)?;
     let mut asked: BTreeSet<HostId> = host_ids.difference(&topology.removed).copied().collect();
     for host_id in &asked {
         match topology.member(host_id) {

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
+use super::checks::{check_addresses, check_features, check_level, check_settled};
 use super::command::{CommandOutcome, Refusal};
 use super::features::REPLACEMENTS;
-use super::members::{check_addresses, check_features, check_settled, set_state};
 use super::outcome::{Changed, refuse};
-use super::state::{ClusterState, with_topology};
+use super::state::{ClusterState, set_state, with_topology};
 use crate::member::{HostId, Member, MemberState, TransitionPhase};
 use crate::topology::{Replacement, Topology};
 
@@ -59,12 +59,7 @@ fn check_replaced<'t>(
     new: &Member,
     host_id: HostId,
 ) -> Result<&'t Arc<Member>, CommandOutcome> {
-    let level = REPLACEMENTS;
-    let oldest = topology.members.values().min_by_key(|member| member.feature_version);
-    if let Some(oldest) = oldest.filter(|_| topology.feature_level < level) {
-        let (host_id, known) = (oldest.host_id, oldest.feature_version);
-        return refuse(Refusal::FeatureVersion { host_id, level, known });
-    }
+    check_level(topology, REPLACEMENTS)?;
     check_features(topology, new.host_id, new.feature_version)?;
     let Some(old) = topology.member(&host_id) else {
         return refuse(if topology.removed.contains(&host_id) {

@@ -93,8 +93,7 @@ fn a_member_that_is_replaced_has_the_new_one_on_the_other_side_of_just_its_range
         (read(placement, token), pending(placement, token), other)
     };
     let before = Placement::new(&five(), &simple(2));
-    let (write_both, read_new) =
-        (both(TransitionPhase::WriteBoth), both(TransitionPhase::ReadNew));
+    let (write_both, read_new) = (both(TransitionPhase::WriteBoth), both(TransitionPhase::ReadNew));
     let [first, second] = [&write_both, &read_new].map(|topology| Placement::new(topology, &simple(2)));
     for token in (0..50).step_by(10) {
         let is_replaced = |number: u128| if number == 3 { 9 } else { number };

@@ -199,6 +199,7 @@ fn begin(
         FaultKind::Remove => transitions::remove(world, random),
         FaultKind::RemoveTwo => transitions::remove_two(world, random),
         FaultKind::Replication => transitions::change_replication(world, random),
+        FaultKind::Replace => transitions::replace(world, random),
     }
 }
 

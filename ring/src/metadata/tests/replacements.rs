@@ -102,7 +102,10 @@ fn it_is_taken_back_as_a_whole() {
     advance(&mut log, 9, WRITE_BOTH);
     let epoch = log.state.topology.epoch;
     let found = LEFT;
-    log.refused(&Command::TakeBackRemoval { host_id: id(2), epoch }, Refusal::WrongState { host_id: id(2), found });
+    log.refused(
+        &Command::TakeBackRemoval { host_id: id(2), epoch },
+        Refusal::WrongState { host_id: id(2), found },
+    );
     log.refused(&Command::Abort { host_id: id(2) }, Refusal::WrongState { host_id: id(2), found });
 }
 
