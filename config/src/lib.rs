@@ -174,6 +174,11 @@ impl Config {
             "a node with seeds needs `internode`, the address for its neighbours",
         )?;
         check(
+            self.replace.is_none() || !self.seeds.is_empty(),
+            "replace",
+            "a node that takes the place of another one needs `seeds`, by which it finds the cluster",
+        )?;
+        check(
             self.seeds.iter().all(|seed| !seed.is_unspecified() && seed.port() != 0),
             "seeds",
             "each must be a host name or address, and a port, that this node can reach",
@@ -239,6 +244,8 @@ pub fn nearest<'a, N: AsRef<str>>(name: &str, known: &'a [N]) -> Option<&'a N> {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
+
+    use helenus_ring::HostId;
 
     use super::*;
 
@@ -377,5 +384,9 @@ mod tests {
         config.validate().unwrap();
         let config = Config { internode: Some("0.0.0.0:7000".parse().unwrap()), ..config };
         assert!(config.validate().unwrap_err().to_string().starts_with("setting 'internode': must be"));
+        let config = Config { replace: Some(HostId::from_u128(1)), ..Config::default() };
+        assert!(
+            config.validate().unwrap_err().to_string().starts_with("setting 'replace': a node that takes")
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::link_context::LinkOptions;
+use helenus_ring::HostId;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -379,6 +380,14 @@ settings! {
     /// by commas.
     seeds: Vec<Endpoint> = Vec::new(),
         flags "--seeds, HELENUS_SEEDS";
+    /// Host id of a dead member whose place a node with an empty data directory takes: it gets the member's tokens, needs its data center
+    /// and rack, and may have its address. When it has joined so, this is ignored.
+    replace: Option<HostId> = None,
+        flags "--replace, HELENUS_REPLACE",
+        example Some(HostId::from_u128(0x7b0f_6c5e_58a1_4a3e_9d1c_2f1d_3a0c_5b77));
+    /// Whether it does so even if that member had the only copy of some rows, which are lost then.
+    accept_loss: bool = false,
+        flags "--accept-loss, HELENUS_ACCEPT_LOSS=true";
     /// Largest message of another node. Above it the link is closed.
     max_internode_frame_bytes: u32 = LinkOptions::default().frame_bytes_max,
         unit Bytes,

@@ -4,17 +4,19 @@
 //! * [`apply`] is deterministic: equal state, index and command give an equal result on every member. It reads no
 //!   clock, draws no random numbers, and refuses with a [`CommandOutcome`] instead of failing.
 //! * A command that is applied twice (its proposer did not learn of the first time) has no second effect.
-//! * At most one transition is under way: a member joins or leaves, dead members are removed together, or the replication of keyspaces
-//!   changes.
+//! * At most one transition is under way: a member joins or leaves, dead members are removed together, a new member takes the place of a
+//!   dead one, or the replication of keyspaces changes.
 //! * [`Topology::feature_level`] never goes down, and every member supports it: a program that does not is refused.
 //! * [`Topology::version`] is the index of the last entry that changed members, schema or pending cleanups. [`Topology::epoch`] is the
 //!   index of the last entry that changed ownership: a step of a transition, or a keyspace's replication.
 
+mod checks;
 mod command;
 mod features;
 mod gains;
 mod members;
 mod outcome;
+mod replacement;
 mod replication;
 mod state;
 mod uncleaned;
@@ -28,7 +30,7 @@ use helenus_query::schema::document::CatalogDocument;
 pub use self::command::{Command, CommandOutcome, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
     AGREED_CLEANUP, DISK_STATUS, FEATURE_VERSION, MEMBER_SNAPSHOTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS,
-    REPLICATION_CHANGES, SCHEMA_DELTAS, STREAMED_ROW_PARTS, TRUNCATION_TIMES,
+    REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, STREAMED_ROW_PARTS, TRUNCATION_TIMES,
 };
 pub use self::state::{ClusterState, StateDocument, VOTERS_MAX, dropped_keyspaces};
 pub use self::uncleaned::{Uncleaned, by_replication_of};
@@ -92,6 +94,9 @@ fn changed(state: &ClusterState, index: u64, command: &Command) -> Changed {
             members::take_back_removal(state, index, *host_id, *epoch)
         }
         Command::Update(update) => members::update_member(state, index, update),
+        Command::StartReplacement { member, replaced, accepts_loss } => {
+            replacement::start(state, index, member, *replaced, *accepts_loss)
+        }
     }
 }
 
@@ -103,7 +108,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
     }
     let catalog = catalog.catalog().map_err(|error| malformed(&error))?;
     let member = Member { state: MemberState::Normal, ..member.clone() };
-    members::check_tokens(&member)?;
+    checks::check_tokens(&member)?;
     let feature_version = member.feature_version;
     Ok(Some(ClusterState {
         seniority: Arc::new(vec![member.host_id]),
@@ -119,6 +124,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
             feature_level: feature_version,
             replication_changes: BTreeMap::new(),
             given_up: BTreeSet::new(),
+            replacement: None,
         }),
     }))
 }

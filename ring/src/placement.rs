@@ -24,12 +24,15 @@ pub struct Replicas {
     pub read: SmallVec<[Arc<Member>; 3]>,
     /// The replicas that must get writes as well, because ownership is changing hands.
     pub pending: SmallVec<[Arc<Member>; 1]>,
-    /// While the keyspace's replication changes: its other side.
+    /// While the keyspace's replication changes, or a member is replaced: the other side.
     pub other: Option<Arc<OtherSide>>,
 }
 
-/// The replicas under the replication that is not read while a keyspace's replication changes. A write must reach its level on this
-/// side too.
+/// The replicas that are not read while a keyspace's replication changes (then under another replication), or while a new member takes the
+/// place of a dead one. A write must reach its level on this side too.
+///
+/// For a replacement one more acknowledgement than the level's would do as well, but not as long: of three replicas one is dead, and if the new
+/// one is down too, the other two are a quorum on either side.
 #[derive(Debug, Clone)]
 pub struct OtherSide {
     pub replication: Arc<Replication>,
@@ -108,6 +111,7 @@ impl Placement {
         let read = Ring::new(&owners);
         let other = Ring::new(&others);
         let is_changing = topology.in_transition().is_some();
+        let shared = topology.replacement.map(|_| Arc::new(replication.clone()));
         let mut ends: Vec<i64> = read.tokens.keys().copied().collect();
         if is_changing {
             ends.extend(other.tokens.keys().copied());
@@ -118,16 +122,18 @@ impl Placement {
             .iter()
             .map(|&end| {
                 let natural = read.replicas(end, replication);
-                let pending = if is_changing {
-                    other
-                        .replicas(end, replication)
-                        .into_iter()
-                        .filter(|member| natural.iter().all(|known| known.host_id != member.host_id))
-                        .collect()
-                } else {
-                    SmallVec::new()
-                };
-                Replicas { read: natural, pending, other: None }
+                if !is_changing {
+                    return Replicas { read: natural, ..Replicas::default() };
+                }
+                let others = other.replicas(end, replication);
+                let members = others.iter().map(|member| member.host_id).collect();
+                let is_read =
+                    |member: &Arc<Member>| natural.iter().any(|known| known.host_id == member.host_id);
+                let pending: SmallVec<[Arc<Member>; 1]> =
+                    others.into_iter().filter(|member| !is_read(member)).collect();
+                let replication = shared.clone().filter(|_| !pending.is_empty());
+                let other = replication.map(|replication| Arc::new(OtherSide { replication, members }));
+                Replicas { read: natural, pending, other }
             })
             .collect();
         Self { replication: replication.clone(), ends, sets }

@@ -5,8 +5,9 @@
 //! * `epoch` grows exactly when ownership of some token changes hands (a member begins, advances or ends a
 //!   transition). Every replica request carries its coordinator's epoch: a replica refuses an epoch older than its
 //!   own (the coordinator might address former replicas). If the replica is behind, it first catches up.
-//! * At most one transition is under way: a member joins or leaves, several dead ones are removed together (all are in one phase), or
-//!   the replication of keyspaces changes (all are in one phase).
+//! * At most one transition is under way: a member joins or leaves, several dead ones are removed together (all are in one phase), a new one
+//!   takes the place of a dead one (both are in one phase), or the replication of keyspaces changes (all are in one phase).
+//! * No two members have a token in common, but the two of a [`Replacement`]: of these one is an owner, and the other one on the other side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,6 +17,17 @@ use serde::{Deserialize, Serialize};
 
 use super::member::{HostId, Member, MemberState, TransitionPhase};
 use super::replication_change::ReplicationChange;
+
+/// A new member takes the place of a dead one, with its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
+    /// The dead member, which is `Leaving` because it is removed.
+    pub old: HostId,
+    /// The new member, which is `Joining`.
+    pub new: HostId,
+    /// What only the dead member had is given up.
+    pub accepts_loss: bool,
+}
 
 /// The members of the cluster at one version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +49,9 @@ pub struct Topology {
     /// step needs their agreement.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub given_up: BTreeSet<HostId>,
+    /// The replacement that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<Replacement>,
 }
 
 impl Topology {
@@ -69,7 +84,7 @@ impl Topology {
         })
     }
 
-    /// The members in transition: one, or several dead ones that are removed.
+    /// The members in transition: one, several dead ones that are removed, or a dead one and the one that takes its place.
     pub fn moving(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.members.values().filter(|member| member.state != MemberState::Normal)
     }

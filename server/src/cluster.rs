@@ -16,6 +16,7 @@ mod log_throttle;
 pub(crate) mod member_snapshots;
 pub mod membership;
 pub mod message;
+mod only_copy;
 pub(crate) mod own_member;
 pub(crate) mod propose;
 pub(crate) mod raft;
@@ -80,7 +81,8 @@ async fn serve(
         ClusterRequest::Applied { version, patience_ms } => {
             Ok(propose::handle_applied(context, version, patience(patience_ms)).await)
         }
-        ClusterRequest::Join(request) => join::handle(context, *request).await,
+        ClusterRequest::Join(request) => join::handle(context, *request, None).await,
+        ClusterRequest::Replace(request, place) => join::handle(context, *request, Some(place)).await,
         ClusterRequest::NewestVersion => {
             let log = MetadataLog::of(context).map_err(failed)?;
             if log.leader() != Some(context.node.host_id) {

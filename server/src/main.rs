@@ -13,6 +13,7 @@ use helenus::node::offline;
 use helenus_admin::AdminArguments;
 use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
 use helenus_internode::endpoint::Endpoint;
+use helenus_ring::HostId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -83,6 +84,10 @@ struct NodeArguments {
     internode: Option<Endpoint>,
     #[arg(long, help = summary("seeds"), env = "HELENUS_SEEDS", value_delimiter = ',')]
     seeds: Option<Vec<Endpoint>>,
+    #[arg(long, help = summary("replace"), env = "HELENUS_REPLACE", value_name = "HOST_ID")]
+    replace: Option<HostId>,
+    #[arg(long, help = summary("accept_loss"), env = "HELENUS_ACCEPT_LOSS", value_parser = clap::builder::BoolishValueParser::new())]
+    accept_loss: bool,
     #[arg(long, help = summary("http_port"), env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
     /// Serve no HTTP at all.
@@ -123,6 +128,8 @@ impl NodeArguments {
         config.shards = self.shards.or(config.shards);
         config.internode = self.internode.or(config.internode);
         config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
+        config.replace = self.replace.or(config.replace);
+        config.accept_loss |= self.accept_loss;
         config.http_enabled &= !self.no_http;
         config.validate()?;
         Ok(config)

@@ -42,11 +42,12 @@ pub struct RequiredReplicas {
     consistency: Consistency,
     scope: CountedReplicas,
     required: u32,
-    /// While the keyspace's replication changes, what a write needs besides.
+    /// While the keyspace's replication changes, or a member is replaced, what a write needs besides.
     other: Option<Box<OtherRequirement>>,
 }
 
-/// A write while a keyspace's replication changes: the level must be reached under both replications, each among its own replicas.
+/// A write while a keyspace's replication changes, or a member is replaced: the level must be reached on both sides, each among its own
+/// replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OtherRequirement {
     /// The replicas that are read.
@@ -124,6 +125,7 @@ impl RequiredReplicas {
     /// hands. ANY needs no more.
     ///
     /// * A member is in a transition: one more acknowledgement for each pending replica in the level's scope.
+    /// * A member is replaced: the level on the other side too.
     /// * The keyspace's replication changes: the level on the other side too. If that has no replica in the coordinator's data center, the
     ///   rows are to be elsewhere: a quorum of all of them instead of a local one.
     #[must_use]
@@ -454,6 +456,18 @@ mod tests {
         }
         let fewer = changing(Consistency::Quorum, (&simple(3), many), (&simple(1), few));
         assert!(fewer.is_met([&one, &two]) && !fewer.is_met([&two, &three]));
+    }
+
+    #[test]
+    fn while_a_dead_replica_is_replaced_the_others_are_a_quorum_of_either_side() {
+        let three = Replication::Simple { replication_factor: 3 };
+        let [old, one, two, new] = [1, 2, 3, 4].map(|number| member(number, "east"));
+        let write =
+            changing(Consistency::Quorum, (&three, &[&old, &one, &two]), (&three, &[&new, &one, &two]));
+        assert!(write.is_met([&one, &two]) && write.is_met([&old, &one, &new]));
+        assert!(!write.is_met([&one, &new]) && !write.is_met([&old, &two]) && !write.is_met([&old, &new]));
+        write.check_alive([&one, &two]).unwrap();
+        assert!(write.check_alive([&one, &new]).is_err());
     }
 
     #[test]

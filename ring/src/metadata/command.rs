@@ -84,6 +84,14 @@ pub enum Command {
         from: TransitionPhase,
         epoch: u64,
     },
+    /// A new member begins to take the place of a dead one: it becomes `Joining(WriteBoth)` with the tokens of that one, whatever tokens and
+    /// state the command gives it, and the dead one `Leaving(WriteBoth)`. They take each step together. `accepts_loss`: also if ranges
+    /// have no other replica.
+    StartReplacement {
+        member: Member,
+        replaced: HostId,
+        accepts_loss: bool,
+    },
 }
 
 /// A schema change. It applies only to the catalog on which it was planned.
@@ -154,7 +162,7 @@ pub enum Refusal {
     #[error("host id {host_id} is a member already")]
     AlreadyMember { host_id: HostId },
     #[error(
-        "address {address} belongs to member {by}; if that member's disk is lost, remove it from another member ('helenus admin removenode {by}') and start this node again, or give this node another address"
+        "address {address} belongs to member {by}; if that member's disk is lost, start this node with '--replace {by}' to take its place, or remove that member from another one ('helenus admin removenode {by}') and start this node again, or give this node another address"
     )]
     AddressTaken { address: SocketAddr, by: HostId },
     #[error("token {token} belongs to member {by}")]
@@ -196,6 +204,30 @@ pub enum Refusal {
         "the replication of keyspace {keyspace} is changing: ranges are being streamed to their new replicas"
     )]
     ReplicationIsChanging { keyspace: String },
+    #[error(
+        "{host_id} is no member of the cluster, so no node can take its place: set 'replace' to the host id of the dead member ('helenus admin status' on a live member shows it), or leave it out to join as a new member"
+    )]
+    ReplacedUnknown { host_id: HostId },
+    #[error(
+        "member {host_id} has left the cluster or was removed, so no node can take its place any more: leave 'replace' out to join as a new member"
+    )]
+    ReplacedGone { host_id: HostId },
+    #[error(
+        "member {host_id} is alive, and only a dead one can be replaced: stop it, wait until 'helenus admin status' on another member shows that it is down, and start this node again"
+    )]
+    ReplacedAlive { host_id: HostId },
+    #[error(
+        "member {host_id} is {found:?}, and only a normal one can be replaced: wait until that is over, or take it back ('helenus admin abortjoin {host_id}'), and start this node again"
+    )]
+    ReplacedMoving { host_id: HostId, found: MemberState },
+    #[error(
+        "member {host_id} is in data center '{data_center}' and rack '{rack}', and a node that takes its place must be there too: set data_center = \"{data_center}\" and rack = \"{rack}\""
+    )]
+    ReplacedElsewhere { host_id: HostId, data_center: String, rack: String },
+    #[error(
+        "{ranges} ranges of keyspace {keyspace} have no other replica: their rows would be lost for good. If the members cannot be brought back, use --accept-loss"
+    )]
+    OnlyCopy { keyspace: String, ranges: u64 },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {
@@ -239,6 +271,10 @@ impl fmt::Display for Command {
             }
             Self::AdvanceReplication { from, epoch } => {
                 write!(formatter, "advance the replication of epoch {epoch} from {from:?}")
+            }
+            Self::StartReplacement { member, replaced, accepts_loss } => {
+                write!(formatter, "replace {replaced} by {}", member.host_id)?;
+                if *accepts_loss { write!(formatter, ", whatever is lost with it") } else { Ok(()) }
             }
         }
     }

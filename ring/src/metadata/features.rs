@@ -17,7 +17,8 @@
 ///   transition ([`crate::replication_change`], [`super::Command::AdvanceReplication`]).
 /// * 9: the members agree on the time of a TRUNCATE, so that it binds transactions.
 /// * 10: members send digests of ranges to each other, and note which are repaired.
-pub const FEATURE_VERSION: u16 = REPAIRS;
+/// * 11: a new member takes the place of a dead one ([`super::Command::StartReplacement`]).
+pub const FEATURE_VERSION: u16 = REPLACEMENTS;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -38,3 +39,5 @@ pub const REPLICATION_CHANGES: u16 = 8;
 pub const TRUNCATION_TIMES: u16 = 9;
 /// The feature level from which ranges are repaired.
 pub const REPAIRS: u16 = 10;
+/// The feature level from which a new member may take the place of a dead one.
+pub const REPLACEMENTS: u16 = 11;

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::checks::{check_addresses, check_features, check_level, check_settled, check_tokens};
 use super::command::{CommandOutcome, MemberUpdate, Refusal};
 use super::features::REMOVALS_TOGETHER;
 use super::outcome::{Changed, refuse};
-use super::state::{ClusterState, with_losers_uncleaned, with_topology};
+use super::replacement;
+use super::state::{ClusterState, set_state, with_losers_uncleaned, with_topology};
 use crate::member::{HostId, Member, MemberState, TransitionPhase};
-use crate::topology::Topology;
 
 pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed {
     let topology = &state.topology;
@@ -24,11 +25,7 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
     check_settled(topology)?;
     check_tokens(&member)?;
     for other in topology.members.values() {
-        for address in [member.internode_address, member.native_address] {
-            if [other.internode_address, other.native_address].contains(&address) {
-                return refuse(Refusal::AddressTaken { address, by: other.host_id });
-            }
-        }
+        check_addresses(&member, other)?;
         let taken = other.tokens.iter().find(|token| member.tokens.binary_search(token).is_ok());
         if let Some(token) = taken {
             return refuse(Refusal::TokenTaken { token: *token, by: other.host_id });
@@ -37,28 +34,6 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
     Ok(Some(with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, Arc::new(member));
     })))
-}
-
-/// Refuses what would begin a second transition.
-fn check_settled(topology: &Topology) -> Result<(), CommandOutcome> {
-    if let Some(other) = topology.in_transition() {
-        return Err(CommandOutcome::Busy { host_id: other.host_id });
-    }
-    match topology.replication_changes.iter().find(|(_, change)| change.phase.is_some()) {
-        Some((keyspace, _)) => refuse(Refusal::ReplicationIsChanging { keyspace: keyspace.clone() }),
-        None => Ok(()),
-    }
-}
-
-/// Refuses a program that does not support features that may be in use already.
-fn check_features(topology: &Topology, host_id: HostId, known: u16) -> Result<(), CommandOutcome> {
-    let level = topology.feature_level;
-    if known < level { refuse(Refusal::FeatureVersion { host_id, level, known }) } else { Ok(()) }
-}
-
-pub(super) fn check_tokens(member: &Member) -> Result<(), CommandOutcome> {
-    let sorted = member.tokens.windows(2).all(|pair| matches!(pair, [a, b] if a < b));
-    if member.tokens.is_empty() || !sorted { refuse(Refusal::Tokens) } else { Ok(()) }
 }
 
 /// The state after a step; `None`: the member is removed.
@@ -100,6 +75,9 @@ pub(super) fn advance(
     if member.state != from {
         return refuse(Refusal::WrongState { host_id, found: member.state });
     }
+    if let Some(replacement) = replacement::of(&state.topology, &host_id) {
+        return Ok(Some(replacement::advanced(state, index, replacement)));
+    }
     // Members that are removed together take each step together.
     let is_removal = state.is_removal(&host_id);
     let together = if is_removal { state.removals.clone() } else { Arc::new(BTreeSet::from([host_id])) };
@@ -127,12 +105,6 @@ pub(super) fn advance(
     Ok(Some(ClusterState { seniority: Arc::new(seniority), ..changed }))
 }
 
-fn set_state(topology: &mut Topology, host_id: &HostId, state: MemberState) {
-    if let Some(member) = topology.members.get_mut(host_id) {
-        *member = Arc::new(Member { state, ..Member::clone(member) });
-    }
-}
-
 pub(super) fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Changed {
     let Some(member) = state.topology.member(&host_id) else {
         // It was aborted before, or was never a member, which has an equal result.
@@ -148,11 +120,15 @@ pub(super) fn abort(state: &ClusterState, index: u64, host_id: HostId) -> Change
         MemberState::Normal | MemberState::Leaving(TransitionPhase::ReadNew) => {
             refuse(Refusal::WrongState { host_id, found: member.state })
         }
-        MemberState::Joining(_) => Ok(Some(with_topology(state, index, true, |topology| {
-            topology.members.remove(&host_id);
-        }))),
-        MemberState::Leaving(TransitionPhase::WriteBoth) => {
-            Ok(Some(with_member_staying(state, index, member)))
+        MemberState::Joining(_) | MemberState::Leaving(TransitionPhase::WriteBoth) => {
+            let replacement = replacement::of(&state.topology, &host_id);
+            Ok(Some(match (replacement, member.state) {
+                (Some(replacement), _) => replacement::taken_back(state, index, replacement),
+                (None, MemberState::Joining(_)) => with_topology(state, index, true, |topology| {
+                    topology.members.remove(&host_id);
+                }),
+                (None, _) => with_member_staying(state, index, member),
+            }))
         }
     }
 }
@@ -211,7 +187,10 @@ pub(super) fn take_back_removal(state: &ClusterState, index: u64, host_id: HostI
         MemberState::Leaving(TransitionPhase::WriteBoth)
             if state.is_removal(&host_id) && topology.epoch == epoch =>
         {
-            Ok(Some(with_member_staying(state, index, member)))
+            Ok(Some(match replacement::of(topology, &host_id) {
+                Some(replacement) => replacement::taken_back(state, index, replacement),
+                None => with_member_staying(state, index, member),
+            }))
         }
         found => refuse(Refusal::WrongState { host_id, found }),
     }
@@ -284,12 +263,7 @@ pub(super) fn start_removals(
     old_data: OldData,
 ) -> Changed {
     let topology = &state.topology;
-    let level = REMOVALS_TOGETHER;
-    let oldest = topology.members.values().min_by_key(|member| member.feature_version);
-    if let Some(oldest) = oldest.filter(|_| topology.feature_level < level) {
-        let (host_id, known) = (oldest.host_id, oldest.feature_version);
-        return refuse(Refusal::FeatureVersion { host_id, level, known });
-    }
+    check_level(topology, REMOVALS_TOGETHER)?;
     let mut asked: BTreeSet<HostId> = host_ids.difference(&topology.removed).copied().collect();
     for host_id in &asked {
         match topology.member(host_id) {
@@ -299,6 +273,10 @@ pub(super) fn start_removals(
             }
             Some(_) => {}
         }
+    }
+    // It is removed when another one has its place, or when the replacement was taken back.
+    if let Some(replacement) = topology.replacement.filter(|replacement| asked.contains(&replacement.old)) {
+        return Err(CommandOutcome::Busy { host_id: replacement.new });
     }
     let state_of = |host_id: &HostId| topology.member(host_id).map(|member| member.state);
     if asked.iter().all(|host_id| matches!(state_of(host_id), Some(MemberState::Leaving(_)))) {

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::features::AGREED_CLEANUP;
 use super::gains::{gain_by, gain_without, given_up};
 use super::uncleaned::Uncleaned;
-use crate::member::{HostId, MemberState};
+use crate::member::{HostId, Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
@@ -201,6 +201,11 @@ pub(super) fn with_topology(
     topology.feature_level = topology.raised_feature_level();
     let members = &topology.members;
     topology.given_up.retain(|host_id| members.contains_key(host_id));
+    let is_joining = |host_id: &HostId| {
+        members.get(host_id).is_some_and(|member| matches!(member.state, MemberState::Joining(_)))
+    };
+    // It ends with the joining, whatever ended that.
+    topology.replacement = topology.replacement.filter(|replacement| is_joining(&replacement.new));
     let is_leaving = |host_id: &HostId| {
         topology.member(host_id).is_some_and(|member| matches!(member.state, MemberState::Leaving(_)))
     };
@@ -209,6 +214,12 @@ pub(super) fn with_topology(
     let mut uncleaned = state.uncleaned.clone();
     Arc::make_mut(&mut uncleaned).forget_strangers(&topology);
     ClusterState { topology: Arc::new(topology), removals: Arc::new(removals), uncleaned, ..state.clone() }
+}
+
+pub(super) fn set_state(topology: &mut Topology, host_id: &HostId, state: MemberState) {
+    if let Some(member) = topology.members.get_mut(host_id) {
+        *member = Arc::new(Member { state, ..Member::clone(member) });
+    }
 }
 
 /// `after`, in which the members that have given up ranges since `before` because of `cause`, or may have data from earlier, are noted

@@ -1,4 +1,5 @@
 mod removals;
+mod replacements;
 mod replication;
 mod uncleaned;
 

@@ -8,7 +8,8 @@
 //! * While a member is noted, none begins to leave by which it would gain ranges, and a change of replication so waits.
 //!   [`super::Command::ForceLeave`] does not ask.
 //!
-//! A join needs no such care: only the new member gains ranges by it.
+//! A join needs no such care: only the new member gains ranges by it. So it is where a new member takes the place of a dead one, whose part
+//! in the notes it takes as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,6 +65,15 @@ impl Uncleaned {
     pub(super) fn forget(&mut self, host_id: &HostId, because_of: &BTreeSet<HostId>) {
         if self.0.get(host_id).is_some_and(|noted| noted.is_subset(because_of)) {
             self.0.remove(host_id);
+        }
+    }
+
+    /// A member has taken the place of another one, with its tokens: what was given up because of that one, the new one has now.
+    pub(super) fn pass_on(&mut self, from: &HostId, to: HostId) {
+        for noted in self.0.values_mut() {
+            if noted.remove(from) {
+                noted.insert(to);
+            }
         }
     }
 

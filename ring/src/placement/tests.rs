@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::member::{MemberState, TransitionPhase};
+use crate::topology::Replacement;
 
 /// A member that is `Normal`.
 pub fn member(host_id: HostId, data_center: &str, rack: &str, tokens: &[i64]) -> Member {
@@ -74,6 +75,38 @@ fn five() -> Topology {
         (4, "dc1", "r", &[30]),
         (5, "dc1", "r", &[40]),
     ])
+}
+
+#[test]
+fn a_member_that_is_replaced_has_the_new_one_on_the_other_side_of_just_its_ranges() {
+    let both = |phase| {
+        let mut members = five();
+        let old = Uuid::from_u128(3);
+        let (new, tokens) = (Uuid::from_u128(9), members.members[&old].tokens.clone());
+        members.members.insert(new, Arc::new(member(new, "dc1", "r1", &tokens)));
+        members.replacement = Some(Replacement { old, new, accepts_loss: false });
+        with_state(with_state(members, 3, MemberState::Leaving(phase)), 9, MemberState::Joining(phase))
+    };
+    let sets = |placement: &Placement, token| {
+        let other = placement.replicas(token).other.clone();
+        let other = other.map(|other| other.members.iter().map(HostId::as_u128).collect::<Vec<_>>());
+        (read(placement, token), pending(placement, token), other)
+    };
+    let before = Placement::new(&five(), &simple(2));
+    let (write_both, read_new) = (both(TransitionPhase::WriteBoth), both(TransitionPhase::ReadNew));
+    let [first, second] = [&write_both, &read_new].map(|topology| Placement::new(topology, &simple(2)));
+    for token in (0..50).step_by(10) {
+        let is_replaced = |number: u128| if number == 3 { 9 } else { number };
+        let old = read(&before, token);
+        let new: Vec<u128> = old.iter().copied().map(is_replaced).collect();
+        if old == new {
+            assert_eq!(sets(&first, token), (old.clone(), vec![], None));
+            assert_eq!(sets(&second, token), (old, vec![], None));
+        } else {
+            assert_eq!(sets(&first, token), (old.clone(), vec![9], Some(new.clone())));
+            assert_eq!(sets(&second, token), (new, vec![3], Some(old)));
+        }
+    }
 }
 
 #[test]

@@ -135,7 +135,8 @@ pub fn ring(context: &ShardContext, keyspace: Option<&str>) -> Result<RingReport
     let view = context.cluster();
     let placement = placement(context, &view, keyspace)?;
     let mut owners: BTreeMap<i64, &Arc<Member>> = BTreeMap::new();
-    for member in view.topology.members.values() {
+    // Of a member that is replaced, and the new one, the owner is shown.
+    for member in view.topology.members.values().chain(view.topology.owners()) {
         owners.extend(member.tokens.iter().map(|&token| (token, member)));
     }
     let tokens = owners

@@ -149,15 +149,16 @@ pub fn tables_to_prepare(
 
 fn events(old: &ClusterState, new: &ClusterState, notice: SchemaNotice) -> Vec<Event> {
     let mut events = Vec::new();
+    // First: a member that takes the place of another one may have its address.
+    for (host_id, member) in &old.topology.members {
+        if !is_joining(member.state) && new.topology.member(host_id).is_none() {
+            events.push(Event::NodeRemoved(member.native_address));
+        }
+    }
     for (host_id, member) in &new.topology.members {
         let was_normal = old.topology.member(host_id).is_some_and(|known| !is_joining(known.state));
         if !is_joining(member.state) && !was_normal && old.is_founded() {
             events.push(Event::NodeAdded(member.native_address));
-        }
-    }
-    for (host_id, member) in &old.topology.members {
-        if !is_joining(member.state) && new.topology.member(host_id).is_none() {
-            events.push(Event::NodeRemoved(member.native_address));
         }
     }
     match notice {

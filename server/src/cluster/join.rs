@@ -3,6 +3,8 @@
 //! Steps: the leader checks the node (name of the cluster, clock, protocol, id, addresses, tokens), adds it to the
 //! metadata log as a learner that does not vote, and puts the join into the log. The node receives the log and
 //! applies it. From then on it is `Joining`, and gets the data of its ranges ([`crate::streaming`]).
+//!
+//! A node that is to take the place of a dead member (setting `replace`) asks in the same way. It gets the tokens of that one.
 
 use crate::cluster::raft::MetadataLog;
 use std::net::SocketAddr;
@@ -20,7 +22,8 @@ use helenus_ring::member::{Member, MemberState, TransitionPhase};
 use helenus_ring::metadata::{self, Command, CommandOutcome, Refusal};
 
 use super::log_throttle::LogThrottle;
-use super::message::{ClusterRequest, ClusterResponse, JoinRequest};
+use super::message::{ClusterRequest, ClusterResponse, JoinRequest, Place};
+use super::only_copy::check_other_copies;
 use super::propose::{commit, forward_to, wait_applied, within};
 use super::start::resolve;
 use crate::cluster::own_member::{own_member, version_as_member};
@@ -44,6 +47,10 @@ pub enum JoinError {
     /// Refused before any request: another cluster name, version or clock.
     #[error("no seed accepts this node: {0}")]
     RefusedLinks(String),
+    #[error(
+        "every seed is this node itself: a node that takes the place of another one needs a live member among its seeds"
+    )]
+    NoOtherSeed,
     #[error("no seed has admitted this node within {} s; last answer: {last}", deadline.as_secs())]
     TimedOut { deadline: Duration, last: String },
     #[error(transparent)]
@@ -59,11 +66,13 @@ pub async fn join(
 ) -> Result<u64, JoinError> {
     let end = context.clock.monotonic() + deadline;
     let member = own_member(context, MemberState::Joining(TransitionPhase::WriteBoth));
+    let config = &context.node.config;
+    let place = config.replace.map(|of| Place { of, accepts_loss: config.accept_loss });
     let mut last = "there are no seeds".to_owned();
     let mut pause = SEED_RETRY_PAUSE;
     let mut notices = LogThrottle::default();
     loop {
-        let mut asked = Vec::new();
+        let (mut asked, mut all_resolved) = (Vec::new(), true);
         for seed in seeds {
             match resolve(context, seed).await {
                 Ok(addresses) => asked.extend(addresses),
@@ -72,10 +81,14 @@ pub async fn join(
                         tracing::warn!(%error, "a seed could not be resolved; it will be retried");
                     }
                     last = error.to_string();
+                    all_resolved = false;
                 }
             }
         }
         asked.retain(|address| *address != member.internode_address);
+        if place.is_some() && all_resolved && asked.is_empty() {
+            return Err(JoinError::NoOtherSeed);
+        }
         let (asked_count, mut refusals) = (asked.len(), 0);
         for seed in asked {
             if let Some(version) = version_as_member(context) {
@@ -90,7 +103,7 @@ pub async fn join(
                 forward: true,
                 patience_ms: patience.as_millis() as u64,
             };
-            match ask_seed(context, seed, request, patience + SEED_ROUND_TRIP).await {
+            match ask_seed(context, seed, request_of(request, place), patience + SEED_ROUND_TRIP).await {
                 Ok(ClusterResponse::Outcome(CommandOutcome::Applied { version })) => {
                     let left = end.saturating_sub(context.clock.monotonic()).max(SEED_PATIENCE);
                     wait_applied(context, version, left).await?;
@@ -166,21 +179,31 @@ enum SeedError {
     Failed(Failure),
 }
 
+fn request_of(request: JoinRequest, place: Option<Place>) -> ClusterRequest {
+    match place {
+        None => ClusterRequest::Join(Box::new(request)),
+        Some(place) => ClusterRequest::Replace(Box::new(request), place),
+    }
+}
+
 async fn ask_seed(
     context: &Rc<ShardContext>,
     seed: SocketAddr,
-    request: JoinRequest,
+    request: ClusterRequest,
     deadline: Duration,
 ) -> Result<ClusterResponse, SeedError> {
-    let request = ClusterRequest::Join(Box::new(request));
     let request = service::encode_request(&request).map_err(SeedError::Failed)?;
     let to = Destination { host_id: None, address: seed, shard: 0 };
     let answer = context.transport.call(to, request, deadline).await?;
     service::decode_response::<ClusterRequest>(&answer)?.map_err(SeedError::Failed)
 }
 
-/// Executes [`ClusterRequest::Join`].
-pub async fn handle(context: &Rc<ShardContext>, request: JoinRequest) -> Result<ClusterResponse, Failure> {
+/// Executes [`ClusterRequest::Join`], or [`ClusterRequest::Replace`] if there is a place.
+pub async fn handle(
+    context: &Rc<ShardContext>,
+    request: JoinRequest,
+    place: Option<Place>,
+) -> Result<ClusterResponse, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
     let patience = Duration::from_millis(request.patience_ms).min(SEED_PATIENCE);
     let leader = MetadataLog::of(context).map_err(|error| failed(&error))?.leader();
@@ -193,12 +216,12 @@ pub async fn handle(context: &Rc<ShardContext>, request: JoinRequest) -> Result<
         }
         let clock_micros = context.clock.now_micros();
         let request = JoinRequest { forward: false, clock_micros, ..request };
-        return forward_to(context, &member, ClusterRequest::Join(Box::new(request)), patience).await;
+        return forward_to(context, &member, request_of(request, place), patience).await;
     }
     if let Err(refusal) = check_node(context, &request) {
         return Ok(ClusterResponse::Refused(refusal));
     }
-    take_in(context, &request, patience).await
+    take_in(context, &request, place, patience).await
 }
 
 /// The checks that do not need the metadata log.
@@ -224,16 +247,20 @@ fn check_node(context: &ShardContext, request: &JoinRequest) -> Result<(), Refus
 async fn take_in(
     context: &Rc<ShardContext>,
     request: &JoinRequest,
+    place: Option<Place>,
     patience: Duration,
 ) -> Result<ClusterResponse, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Internal(error.to_string());
     let log = MetadataLog::of(context).map_err(|error| failed(&error))?;
     let host_id: HostId = request.member.host_id;
     let state = log.state();
+    let known = state.topology.member(&host_id);
     // The node knew no other member when it chose its tokens.
-    let tokens = match state.topology.member(&host_id) {
-        Some(known) => known.tokens.clone(),
-        None => {
+    let tokens = match (known, place) {
+        (Some(known), _) => known.tokens.clone(),
+        // The log gives it those of the dead member.
+        (None, Some(_)) => request.member.tokens.clone(),
+        (None, None) => {
             allocate(
                 &state.topology,
                 &NewMember {
@@ -247,11 +274,22 @@ async fn take_in(
             .await
         }
     };
-    let command = Command::Join { member: Member { tokens, ..request.member.clone() } };
+    let member = Member { tokens, ..request.member.clone() };
+    let command = match place {
+        None => Command::Join { member },
+        Some(Place { of: replaced, accepts_loss }) => {
+            Command::StartReplacement { member, replaced, accepts_loss }
+        }
+    };
     // If the log would refuse the command now, it is not first replicated to the new node.
     let (_, expected) = metadata::apply(&state, state.topology.version + 1, &command);
     if !matches!(expected, CommandOutcome::Applied { .. }) {
         return Ok(ClusterResponse::Outcome(expected));
+    }
+    if let Some(place) = place.filter(|_| known.is_none())
+        && let Err(refusal) = check_dead(context, place)
+    {
+        return Ok(ClusterResponse::Refused(refusal));
     }
     log.addresses.borrow_mut().insert(host_id, request.member.internode_address);
     let (voters, learners) = log.participants();
@@ -268,4 +306,16 @@ async fn take_in(
     }
     let outcome = commit(context, &command, patience).await.map_err(|error| failed(&error))?;
     Ok(outcome.map_or(ClusterResponse::NoLeader, ClusterResponse::Outcome))
+}
+
+/// Refuses a place whose member is alive, or has the only copy of ranges that nobody has given up.
+fn check_dead(context: &ShardContext, place: Place) -> Result<(), Refusal> {
+    let host_id = place.of;
+    if context.cluster_view().is_alive(&host_id) {
+        return Err(Refusal::ReplacedAlive { host_id });
+    }
+    if place.accepts_loss {
+        return Ok(());
+    }
+    check_other_copies(context, &[host_id].into())
 }

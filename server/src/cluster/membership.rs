@@ -12,6 +12,8 @@
 //! * A member that is being removed and turns out to be alive stays: it cancels its removal itself, and so does the
 //!   driver. The proposal may have been applied long after it was reported as failed. From `ReadNew` on the removal
 //!   continues: by then the others have its ranges.
+//! * Where a new member takes the place of a dead one, the new one drives both. Should the dead one turn out to be alive, only it takes that
+//!   back: a new node hears late who is dead, and could take one for alive that is not.
 //! * `WriteBoth` → `ReadNew`: every live member has applied `WriteBoth`, and enough of the owners (`agreement`); all members that gain
 //!   ranges have streamed them.
 //! * `ReadNew` → the end: every live member has applied `ReadNew`, and enough of the owners; the leaving member does not vote in the
@@ -89,10 +91,8 @@ pub enum MembershipError {
     UnknownMember { host_id: HostId },
     #[error("Cannot remove self")]
     OwnRemoval,
-    #[error(
-        "{ranges} ranges of keyspace {keyspace} have no other replica: their rows would be lost for good. If the members cannot be brought back, use --accept-loss"
-    )]
-    OnlyCopy { keyspace: String, ranges: usize },
+    #[error(transparent)]
+    OnlyCopy(Refusal),
     #[error("Node {host_id} is alive and owns this ID. Use decommission command to remove it from the ring")]
     StillAlive { host_id: HostId },
     #[error("node {host_id} neither joins nor leaves")]

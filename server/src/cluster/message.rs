@@ -42,6 +42,10 @@ pub enum ClusterRequest {
     ///
     /// [`MEMBER_SNAPSHOTS`]: helenus_ring::metadata::MEMBER_SNAPSHOTS
     Snapshots { order: String },
+    /// Admit a new node in the place of a dead member. From the feature level [`REPLACEMENTS`] on.
+    ///
+    /// [`REPLACEMENTS`]: helenus_ring::metadata::REPLACEMENTS
+    Replace(Box<JoinRequest>, Place),
 }
 
 /// The kinds of messages of the metadata log.
@@ -64,6 +68,15 @@ pub struct JoinRequest {
     /// A member that does not lead may forward the request to the leader.
     pub forward: bool,
     pub patience_ms: u64,
+}
+
+/// The place in the ring that a new node wants to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The dead member.
+    pub of: HostId,
+    /// Also if ranges have no other replica.
+    pub accepts_loss: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 //! * With a stored state it continues from there. If its address has changed, it announces the new one.
 //! * Without a stored state, and if its first seed is not the address of another node, it asks its other seeds. If one is in a
 //!   cluster, the disk of this node was lost: it joins that cluster. Otherwise it founds one with itself as the only member.
-//! * Without a stored state, but with seeds, it waits for [`super::join::join`].
+//! * Without a stored state, but with seeds, it waits for [`super::join::join`]. So does a node that is to take the place of another one,
+//!   whatever its seeds are.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -49,6 +50,10 @@ const UPDATE_PAUSE: Duration = Duration::from_secs(5);
 /// Whether a node without a stored state founds a cluster: no other node must be asked first.
 async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     let Some(first) = seeds.first() else { return Ok(true) };
+    if context.node.config.replace.is_some() {
+        // There is a cluster, even if none of the seeds answers now.
+        return Ok(false);
+    }
     let own = own_member(context, MemberState::Normal).internode_address;
     let has_others = seeds.len() > 1;
     let deadline = if has_others { RESOLVING_PATIENCE_WITH_OTHERS } else { RESOLVING_DEADLINE };

@@ -5,6 +5,7 @@ mod drops;
 mod harness;
 mod membership;
 mod removals;
+mod replacement;
 mod replication;
 
 use crate::cluster::raft::MetadataLog;

@@ -109,6 +109,14 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let contents = stored.unwrap_or_else(|| Contents::Catalog(initial_catalog(catalog_version)));
     let is_member = matches!(contents, Contents::State(..));
     let identity = identity.of_cluster(&files, &config.cluster_name, is_member).await?;
+    let identity = match &contents {
+        Contents::State(Stored { state, .. }, _) if state.topology.member(&identity.host_id).is_some() => {
+            check_replacement(&state.topology, &config, &identity)?;
+            identity
+        }
+        // When it learns that it has become a member, its replacement may be over.
+        _ => identity.replacing(&files, config.replace).await?,
+    };
     let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
     let information = information(&config, &identity, &addresses, started_seconds);
     let (catalog, cluster) = match contents {
@@ -187,6 +195,22 @@ fn check_place(
     Ok(())
 }
 
+/// Checks that a member is asked to take the place of another one only if it has done so, or is about to.
+fn check_replacement(topology: &Topology, config: &Config, identity: &Identity) -> Result<(), StartError> {
+    let (Some(asked), Some(own)) = (config.replace, topology.member(&identity.host_id)) else {
+        return Ok(());
+    };
+    let replacement = topology.replacement.filter(|replacement| replacement.new == identity.host_id);
+    let replaced = replacement.map(|replacement| replacement.old).or(identity.replaced);
+    if replaced != Some(asked) {
+        return Err(StartError::NotReplacing { host_id: identity.host_id, asked });
+    }
+    if !matches!(own.state, MemberState::Joining(_)) {
+        tracing::info!(replaced = %asked, "this node has taken the place of that member already: setting 'replace' is ignored");
+    }
+    Ok(())
+}
+
 /// The tables in which every shard keeps rows of its own. The first shard has the metadata log as well.
 fn private_tables() -> Vec<(TableId, TableOptions)> {
     vec![
@@ -258,6 +282,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         membership::start(context);
         membership::start_cleaning(context);
         membership::enter(context, &seeds).await.map_err(|error| failed(&error))?;
+        note_replacement(context).await.map_err(|error| failed(&error))?;
     }
     replica::start(context).await?;
     snapshots::start(context);
@@ -271,6 +296,16 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         membership::wait_until_normal(context).await.map_err(|error| failed(&error))?;
     }
     Ok(())
+}
+
+/// Notes in the data directory which member's place this node takes, if it does: it may have asked for it in another start. Call on the
+/// first shard.
+pub async fn note_replacement(context: &ShardContext) -> Result<(), StartError> {
+    let replacement = context.cluster_view().topology.replacement;
+    match replacement.filter(|replacement| replacement.new == context.node.host_id) {
+        Some(replacement) => Identity::note_replaced(&context.node.files, replacement.old).await,
+        None => Ok(()),
+    }
 }
 
 /// The reserve: what is in memory fits into files, and each commit log gets another segment.
@@ -387,6 +422,7 @@ fn alone(
         feature_level: FEATURE_VERSION,
         replication_changes: BTreeMap::new(),
         given_up: BTreeSet::new(),
+        replacement: None,
     };
     ClusterView::new(Arc::new(topology), Arc::new(BTreeSet::from([host_id])), catalog)
 }

@@ -77,6 +77,10 @@ pub enum StartError {
         "setting 'data_disk_usage_max_disk_size_bytes': {configured} bytes are more than the disk has, which is {present}"
     )]
     DiskSize { configured: u64, present: u64 },
+    #[error(
+        "setting 'replace': this data directory belongs to member {host_id}, which has not taken the place of {asked}: start with an empty data directory to do so, or without 'replace'"
+    )]
+    NotReplacing { host_id: Uuid, asked: Uuid },
     #[error("the start was interrupted")]
     Interrupted,
     #[error("the start was interrupted, and the node did not stop cleanly: {0}")]

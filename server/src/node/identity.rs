@@ -36,6 +36,9 @@ pub struct Identity {
     /// The cluster that the data belongs to, or that the node is joining.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
+    /// The dead member whose place the node has taken in the cluster, or asked for when it became a member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<HostId>,
 }
 
 impl Identity {
@@ -48,7 +51,7 @@ impl Identity {
     /// joins other members gets its tokens when it joins.
     pub fn with_tokens(host_id: Uuid, shards: usize, token_count: usize) -> Self {
         let tokens = first_tokens(token_count, host_id.as_u64_pair().1);
-        Self { format: FORMAT, host_id, shards, tokens, cluster_name: None }
+        Self { format: FORMAT, host_id, shards, tokens, cluster_name: None, replaced: None }
     }
 
     /// Loads the stored identity and checks that its shards are there, or makes the shards of `new` and stores it in a
@@ -130,6 +133,24 @@ impl Identity {
         let identity = Self { cluster_name: Some(cluster_name.to_owned()), ..self };
         identity.store(files).await?;
         Ok(identity)
+    }
+
+    /// Stores the member whose place the node asks for in the identity and returns it.
+    pub async fn replacing(self, files: &NodeFiles, replaced: Option<HostId>) -> Result<Self, StartError> {
+        if self.replaced == replaced {
+            return Ok(self);
+        }
+        let identity = Self { replaced, ..self };
+        identity.store(files).await?;
+        Ok(identity)
+    }
+
+    /// Notes in the stored identity the member whose place the node takes.
+    pub async fn note_replaced(files: &NodeFiles, replaced: HostId) -> Result<(), StartError> {
+        match Self::load(files, None).await? {
+            Some(known) => known.replacing(files, Some(replaced)).await.map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// Stores this identity.

@@ -79,7 +79,8 @@ pub async fn run(
     let view = context.cluster();
     let topology = &view.topology;
     let Some(sides) = Sides::of(topology) else { return Ok(()) };
-    let cause = topology.in_transition().map_or(HostId::nil(), |member| member.host_id);
+    let new = topology.replacement.map(|replacement| replacement.new);
+    let cause = new.or_else(|| topology.in_transition().map(|member| member.host_id)).unwrap_or_default();
     let epoch = topology.epoch;
     let stored = progress::load(context, epoch)?;
     let transfers = Transfers::of(&context.node);

@@ -50,6 +50,8 @@ pub struct Machine {
     pub host_id: HostId,
     pub address: Cell<SocketAddr>,
     pub config: Config,
+    /// The dead member whose place its next node is to take, and whether what only that one had is given up.
+    pub replaces: Cell<Option<(HostId, bool)>>,
     pub disk: SimulatedDisk,
     node_disk: Arc<dyn Disk>,
     pub clock: VirtualClock,
@@ -72,6 +74,7 @@ impl Machine {
             index: hardware.index,
             host_id: hardware.host_id,
             address: Cell::new(hardware.address),
+            replaces: Cell::new(hardware.config.replace.map(|of| (of, hardware.config.accept_loss))),
             config: hardware.config,
             disk: hardware.disk,
             node_disk: hardware.node_disk,
@@ -174,8 +177,9 @@ impl Machine {
 
     /// The parts of its next node.
     pub fn parts(&self) -> NodeParts<'_> {
+        let (replace, accept_loss) = self.replaces.get().unzip();
         NodeParts {
-            config: self.config.clone(),
+            config: Config { replace, accept_loss: accept_loss.unwrap_or_default(), ..self.config.clone() },
             host_id: self.host_id,
             address: self.address.get(),
             disk: self.node_disk.clone(),

@@ -201,6 +201,7 @@ fn begin(
         FaultKind::RemoveTwo => transitions::remove_two(world, random),
         FaultKind::Replication => transitions::change_replication(world, random),
         FaultKind::Repair => repairs::begin(world, machine),
+        FaultKind::Replace => transitions::replace(world, random),
     }
 }
 

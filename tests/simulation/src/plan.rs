@@ -48,10 +48,12 @@ pub enum FaultKind {
     LongPartition,
     /// A node repairs everything, and all nodes what is due by the schedule.
     Repair,
+    /// A node dies for good, and a new one takes its place.
+    Replace,
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Crash,
         Self::PowerLoss,
         Self::Partition,
@@ -71,6 +73,7 @@ impl FaultKind {
         Self::Replication,
         Self::LongPartition,
         Self::Repair,
+        Self::Replace,
     ];
 
     /// Whether a node may lose data that was not durable: hints of unacknowledged writes, for example.
@@ -86,6 +89,7 @@ impl FaultKind {
                 | Self::Remove
                 | Self::RemoveTwo
                 | Self::LongPartition
+                | Self::Replace
         )
     }
 }
@@ -120,6 +124,8 @@ impl LoadKind {
 const RETURN_TIME: Duration = Duration::from_secs(35);
 /// The rest of transactions where they have to be settled within a run.
 const TRANSACTIONS_REST: Duration = Duration::from_secs(3);
+/// The most members whose place new ones take.
+const REPLACEMENTS_MAX: usize = 2;
 /// Time that is added where partitions last.
 const LONG_PARTITION_TIME: Duration = Duration::from_mins(1);
 /// And not all that come and go do so in the first seconds.
@@ -178,8 +184,7 @@ impl Plan {
         let nodes = if random.chance(2, 3) { 3 } else { 4 + random.below(4) as usize };
         let nodes = choice.nodes.unwrap_or(nodes);
         let load = choose(&mut random, &choice.load, 2, 3);
-        let faults =
-            if random.chance(1, 12) { Vec::new() } else { choose(&mut random, &choice.faults, 1, 3) };
+        let faults = if random.chance(1, 12) { Vec::new() } else { choose_faults(seed, &mut random, choice) };
         // Enough members must remain to do without those that leave.
         let goes = faults
             .iter()
@@ -192,7 +197,10 @@ impl Plan {
             nodes = nodes.max(7);
         }
         let replicas = nodes.min(if loses_two { 5 } else { 3 });
-        let spares = if faults.contains(&FaultKind::Join) { 1 + random.below(2) as usize } else { 0 };
+        let mut spares = if faults.contains(&FaultKind::Join) { 1 + random.below(2) as usize } else { 0 };
+        if faults.contains(&FaultKind::Replace) {
+            spares += REPLACEMENTS_MAX;
+        }
         let shards = (0..nodes + spares).map(|_| 1 + random.below(2) as usize).collect();
         let mut plan = Self {
             seed,
@@ -241,7 +249,10 @@ impl Plan {
     /// Whether a disk may be lost: data that only one node has is lost with it.
     pub fn loses_disks(&self) -> bool {
         let can_lose = |fault: &FaultKind| {
-            matches!(fault, FaultKind::Remove | FaultKind::RemoveTwo | FaultKind::LongPartition)
+            matches!(
+                fault,
+                FaultKind::Remove | FaultKind::RemoveTwo | FaultKind::LongPartition | FaultKind::Replace
+            )
         };
         self.faults.iter().any(can_lose)
     }
@@ -257,6 +268,7 @@ impl Plan {
                     | FaultKind::RemoveTwo
                     | FaultKind::Replication
                     | FaultKind::LongPartition
+                    | FaultKind::Replace
             )
         };
         self.faults.iter().any(changes)
@@ -265,7 +277,10 @@ impl Plan {
     /// The numbers of replicas that the keyspace may have: fewer than at the beginning only where nothing is lost with one node.
     pub fn replication_factors(&self) -> std::ops::RangeInclusive<usize> {
         let can_lose_one = |fault: &FaultKind| {
-            matches!(fault, FaultKind::LostFile | FaultKind::CorruptReads | FaultKind::Remove)
+            matches!(
+                fault,
+                FaultKind::LostFile | FaultKind::CorruptReads | FaultKind::Remove | FaultKind::Replace
+            )
         };
         let least = if self.faults.contains(&FaultKind::RemoveTwo) {
             5
@@ -276,11 +291,28 @@ impl Plan {
         };
         // As many as there are members at all times: reads at ALL are checked.
         let goes = |fault: &FaultKind| {
-            matches!(fault, FaultKind::Leave | FaultKind::Remove | FaultKind::LongPartition)
+            matches!(
+                fault,
+                FaultKind::Leave | FaultKind::Remove | FaultKind::LongPartition | FaultKind::Replace
+            )
         };
         let most = if self.faults.iter().any(goes) { self.replicas } else { self.nodes.min(5) };
         least..=least.max(most)
     }
+}
+
+/// Chooses kinds of faults. Replacements are drawn apart: what a seed draws otherwise is as it was without them.
+fn choose_faults(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<FaultKind> {
+    let others: Vec<FaultKind> =
+        choice.faults.iter().copied().filter(|kind| *kind != FaultKind::Replace).collect();
+    let mut faults = choose(random, &others, 1, 3);
+    let may_replace = others.len() < choice.faults.len();
+    if may_replace
+        && (others.is_empty() || SplitMix64::new(seed ^ 0x0009_E91A).chance(1, others.len().min(4) as u64))
+    {
+        faults.push(FaultKind::Replace);
+    }
+    faults
 }
 
 /// Chooses each with that probability, and at least one.

@@ -1,5 +1,5 @@
-//! Ranges that change hands under load: joins, leavings and removals of dead members, the end of former members, and other numbers of
-//! replicas.
+//! Ranges that change hands under load: joins, leavings and removals of dead members, new nodes in the place of dead ones, the end of former
+//! members, and other numbers of replicas.
 //!
 //! Invariants:
 //! * No more members leave than the keyspace can do without: as many stay as it has replicas.
@@ -26,6 +26,10 @@ use crate::world::{World, pause_ms};
 
 /// Time limit of a removal, after which the transition that it waits for is cancelled.
 const REMOVAL_MAX: Duration = Duration::from_secs(20);
+/// Time for which a replacement waits for another transition before that is cancelled, in attempts of a second.
+const REPLACEMENT_TRIES: usize = 20;
+/// Time after which all members know that one is dead.
+const TAKEN_FOR_DEAD_MS: u64 = 9_000;
 /// Time within which a removed node must learn of its removal, in attempts of a second.
 const AWARENESS_TRIES: usize = 30;
 
@@ -156,6 +160,56 @@ fn die_for_good(world: &Rc<World>, dying: Vec<Rc<Machine>>) {
             }
         });
     }
+}
+
+/// Destroys a member, and starts a spare machine that takes its place, with the address of the dead one or its own.
+pub fn replace(world: &Rc<World>, random: &mut SplitMix64) {
+    let members = settled(world);
+    let spare = world.machines.iter().rfind(|machine| machine.part.get() == Part::Spare);
+    let (0, Some(new), false) = (world.removals.get(), spare.cloned(), members.len() < world.plan.replicas)
+    else {
+        return;
+    };
+    let old = members[random.below(members.len() as u64) as usize].clone();
+    let takes_address = random.chance(1, 2);
+    let comes_back = random.chance(1, 3);
+    world.trace.note(format!("n{} dies for good, and n{} takes its place", old.index, new.index));
+    old.part.set(Part::Gone);
+    if old.is_running() {
+        old.crash(CrashStyle::KeepAll);
+    }
+    world.removals.set(world.removals.get() + 1);
+    if takes_address {
+        let (theirs, ours) = (old.address.get(), new.address.get());
+        old.address.set(ours);
+        new.address.set(theirs);
+    }
+    new.replaces.set(Some((old.host_id, true)));
+    let shared = world.clone();
+    world.spawn(async move {
+        // The others must know that it is dead.
+        pause_ms(TAKEN_FOR_DEAD_MS).await;
+        new.part.set(Part::Member);
+        let is_over =
+            || newest_topology(&shared).is_some_and(|topology| topology.removed.contains(&old.host_id));
+        let ids = BTreeSet::from([old.host_id, new.host_id]);
+        let mut tries = 0;
+        while !is_over() {
+            boot(&shared, new.clone());
+            pause_ms(1_000).await;
+            tries += 1;
+            if tries % REPLACEMENT_TRIES == 0
+                && let Some(asked) = shared.members().into_iter().find(|machine| machine.is_serving())
+            {
+                abort_other(&shared, &asked, &ids).await;
+            }
+        }
+        shared.trace.note(format!("n{} has the place of n{}", new.index, old.index));
+        shared.removals.set(shared.removals.get() - 1);
+        if comes_back {
+            come_back(&shared, &old).await;
+        }
+    });
 }
 
 /// Asks a member to remove one that is alive and cut off from it, as an operator does who takes it for dead.

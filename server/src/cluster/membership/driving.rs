@@ -133,7 +133,11 @@ async fn step(
     let topology = &state.topology;
     let is_first = driven.phase() == Some(TransitionPhase::WriteBoth);
     // Later the others have their ranges.
-    let removed = state.removals().iter().filter(|_| is_first);
+    let replaced = topology.replacement.map(|replacement| replacement.old);
+    let removed = state.removals().iter().filter(|host_id| {
+        // One that is replaced takes that back itself.
+        is_first && (replaced != Some(**host_id) || **host_id == context.node.host_id)
+    });
     let is_alive = |host_id: &&HostId| context.cluster_view().is_alive(host_id);
     if let Some(host_id) = removed.chain(&topology.given_up).find(is_alive) {
         return take_back_removal(context, topology, *host_id).await;
@@ -159,8 +163,9 @@ async fn step(
     {
         return Ok(false);
     }
+    let is_last = |member: &Arc<Member>| member.state == MemberState::Leaving(TransitionPhase::ReadNew);
     if let Driven::Member(member) = driven
-        && member.state == MemberState::Leaving(TransitionPhase::ReadNew)
+        && topology.moving().any(is_last)
         && !may_end(context, topology, member).await?
     {
         return Ok(false);
@@ -186,14 +191,15 @@ async fn step(
     }
 }
 
-/// Whether the members that leave are needed for nothing any more.
+/// Whether the members that leave are needed for nothing any more. `member`: the one that is driven.
 async fn may_end(context: &Rc<ShardContext>, topology: &Topology, member: &Member) -> Result<bool> {
     // The leader removes their votes first. A voter that has ended would be missing from majorities.
     let (voters, _) = MetadataLog::of(context)?.participants();
     if topology.moving().any(|leaving| voters.contains(&leaving.host_id)) {
         return Ok(false);
     }
-    if member.host_id == context.node.host_id { hand_over(context).await } else { Ok(true) }
+    let leaves = matches!(member.state, MemberState::Leaving(_)) && member.host_id == context.node.host_id;
+    if leaves { hand_over(context).await } else { Ok(true) }
 }
 
 /// Cancels the removal of a member that is alive: the removal was requested when it was down, and its ranges have not
@@ -265,6 +271,7 @@ async fn all_have_fetched(context: &Rc<ShardContext>, state: &ClusterState) -> b
     let epoch = topology.epoch;
     // Programs from before that was asked for lose what the system keeps with one replica, too.
     let may_lose = topology.feature_level < REMOVALS_TOGETHER
+        || topology.replacement.is_some_and(|replacement| replacement.accepts_loss)
         || Transfers::of(&context.node).is_loss_accepted(state.removals());
     // Those that are given up, too: what comes back must not be read without its rows.
     let asked = gaining(topology, &state.catalog).into_iter();

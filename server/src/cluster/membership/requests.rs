@@ -1,19 +1,15 @@
 //! Requests of operators: decommission a node, remove dead members, cancel a transition.
 
 use crate::streaming::progress::Transfers;
-use crate::streaming::replicated_tables;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Catalog, Replication};
-use helenus_query::schema::system_keyspaces;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::{AGREED_CLEANUP, Command, CommandOutcome, REMOVALS, REMOVALS_TOGETHER, Refusal};
-use helenus_ring::placement::Replicas;
 use helenus_ring::topology::Topology;
 
 use super::{
@@ -21,6 +17,7 @@ use super::{
     wait_for_change,
 };
 use crate::cluster::log_throttle::LogThrottle;
+use crate::cluster::only_copy::check_other_copies;
 use crate::cluster::propose::propose;
 use crate::cluster::raft::MetadataLog;
 use helenus_execution::shard::context::{Departure, ShardContext};
@@ -230,32 +227,6 @@ pub async fn removenode(
     outcome
 }
 
-/// Refuses the removal of members that have the only copy of a range. What the system keeps with one replica does not count.
-fn check_other_copies(context: &ShardContext, leaving: &BTreeSet<HostId>) -> Result<()> {
-    let (view, catalog) = (context.cluster_view(), context.catalog());
-    let others_leave = |host_id: &HostId| {
-        let leaves = |member: &Arc<Member>| matches!(member.state, MemberState::Leaving(_));
-        let is_leaving = view.topology.member(host_id).is_some_and(leaves);
-        !view.is_alive(host_id) && (is_leaving || view.topology.given_up.contains(host_id))
-    };
-    for keyspace in catalog.keyspaces.values() {
-        let Some(placement) = view.placement(&keyspace.name) else { continue };
-        if system_keyspaces::is_system(&keyspace.name) || replicated_tables(keyspace).is_empty() {
-            continue;
-        }
-        let is_only_copy = |replicas: &Replicas| {
-            let goes =
-                |member: &Arc<Member>| leaving.contains(&member.host_id) || others_leave(&member.host_id);
-            !replicas.read.is_empty() && replicas.read.iter().all(goes)
-        };
-        let ranges = placement.ranges().filter(|(_, replicas)| is_only_copy(replicas)).count();
-        if ranges > 0 {
-            return Err(MembershipError::OnlyCopy { keyspace: keyspace.name.clone(), ranges });
-        }
-    }
-    Ok(())
-}
-
 async fn carry_out_removals(
     context: &Rc<ShardContext>,
     leaving: &BTreeSet<HostId>,
@@ -297,7 +268,11 @@ async fn begin_removals(
         if let Some(&host_id) = leaving.iter().find(|host_id| view.is_alive(host_id)) {
             return Err(MembershipError::StillAlive { host_id });
         }
-        if consent.to_loss { Ok(()) } else { check_other_copies(context, leaving) }
+        if consent.to_loss {
+            Ok(())
+        } else {
+            check_other_copies(context, leaving).map_err(MembershipError::OnlyCopy)
+        }
     };
     start_leave(context, command, check).await?;
     // Another request for the same removal may have failed meanwhile and cleared the mark.

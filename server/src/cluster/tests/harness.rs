@@ -25,7 +25,7 @@ use crate::cluster::join::{JoinError, join};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::schema::change;
 use crate::cluster::{propose, start};
-use crate::node::assembly::Assembled;
+use crate::node::assembly::{self, Assembled};
 use crate::node::error::StartError;
 use crate::testing::client;
 use crate::testing::cluster::{self, Cluster};
@@ -214,6 +214,7 @@ impl World {
             membership::start(&context);
             membership::start_cleaning(&context);
             membership::enter(&context, &seeds).await?;
+            assembly::note_replacement(&context).await.unwrap();
             for context in &contexts {
                 replica::start(context).await?;
             }

@@ -92,7 +92,10 @@ fn the_only_copy_is_given_up_only_with_consent() {
             membership::removenode(&context, &host_ids, Consent::default()).await
         });
         let error = refused.await.unwrap().unwrap_err();
-        assert!(matches!(&error, MembershipError::OnlyCopy { keyspace, .. } if keyspace == "one"), "{error}");
+        assert!(
+            matches!(&error, MembershipError::OnlyCopy(Refusal::OnlyCopy { keyspace, .. }) if keyspace == "one"),
+            "{error}"
+        );
         assert!(error.to_string().contains("--accept-loss"), "{error}");
         assert_eq!(state_of(&world, 1, 2), Some(MemberState::Normal));
         removenode(&world, 0, 2).await.unwrap();

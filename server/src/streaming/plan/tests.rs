@@ -145,6 +145,58 @@ fn holders(
     holders
 }
 
+/// Checks that a write acknowledged by any quorum of the old replicas is read by every quorum of the new ones: overall, and in each data
+/// center.
+fn check_quorums(
+    topology: &Topology,
+    replication: &Replication,
+    dead: &BTreeSet<HostId>,
+) -> Result<(), TestCaseError> {
+    let Some(sides) = Sides::of(topology) else { return Ok(()) };
+    let alive: BTreeSet<_> = topology.members.keys().copied().filter(|id| !dead.contains(id)).collect();
+    let replications = unchanged(replication);
+    let plans = sides.plan(&replications, &alive);
+    let [before, after] = sides.placements(&replications);
+    for range in before.common_ranges(&after) {
+        let token = range.end;
+        let stopped = plans
+            .values()
+            .any(|plan| plan.blocked.iter().chain(&plan.lost).any(|range| range.contains(token)));
+        for (center, quorum) in &quorums(replication) {
+            let of = |placement| replicas_in(placement, token, center.as_ref());
+            let (old, new) = (of(&before), of(&after));
+            // The only replica of its data center has died: no other replica has its local quorums.
+            let is_gone = center.is_some() && old.len() == 1 && old.iter().all(|id| dead.contains(id));
+            if stopped || is_gone || new.len() < *quorum {
+                continue;
+            }
+            for acknowledged in subsets(&old, *quorum) {
+                let holders = holders(&acknowledged, token, &plans);
+                for read in subsets(&new, *quorum) {
+                    prop_assert!(
+                        !read.is_disjoint(&holders),
+                        "token {token} {center:?}: written to {acknowledged:?}, read from {read:?}"
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first member of the case has died, and a new one takes its place.
+fn replacing(case: &Case) -> (Topology, BTreeSet<HostId>) {
+    let mut topology = case.topology.clone();
+    let (old, new) = (Uuid::from_u128(0), Uuid::from_u128(100));
+    let with_state =
+        |host_id, phase| Member { host_id, state: phase, ..Member::clone(&case.topology.members[&old]) };
+    let phase = TransitionPhase::WriteBoth;
+    topology.members.insert(old, Arc::new(with_state(old, MemberState::Leaving(phase))));
+    topology.members.insert(new, Arc::new(with_state(new, MemberState::Joining(phase))));
+    let dead = case.dead.iter().copied().chain([old]).collect();
+    (topology, dead)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -152,36 +204,18 @@ proptest! {
     /// and in each data center.
     #[test]
     fn a_quorum_before_is_seen_by_every_quorum_after(case in case()) {
-        let Some(sides) = Sides::of(&case.topology) else { return Ok(()) };
-        let alive: BTreeSet<_> =
-            case.topology.members.keys().copied().filter(|id| !case.dead.contains(id)).collect();
-        let replications = unchanged(&case.replication);
-        let plans = sides.plan(&replications, &alive);
-        let [before, after] = sides.placements(&replications);
-        for range in before.common_ranges(&after) {
-            let token = range.end;
-            let stopped = plans.values().any(|plan| {
-                plan.blocked.iter().chain(&plan.lost).any(|range| range.contains(token))
-            });
-            for (center, quorum) in &quorums(&case.replication) {
-                let of = |placement| replicas_in(placement, token, center.as_ref());
-                let (old, new) = (of(&before), of(&after));
-                // The only replica of its data center has died: no other replica has its local quorums.
-                let is_gone = center.is_some() && old.len() == 1 && old.iter().all(|id| case.dead.contains(id));
-                if stopped || is_gone || new.len() < *quorum {
-                    continue;
-                }
-                for acknowledged in subsets(&old, *quorum) {
-                    let holders = holders(&acknowledged, token, &plans);
-                    for read in subsets(&new, *quorum) {
-                        prop_assert!(
-                            !read.is_disjoint(&holders),
-                            "token {token} {center:?}: written to {acknowledged:?}, read from {read:?}"
-                        );
-                    }
-                }
-            }
-        }
+        check_quorums(&case.topology, &case.replication, &case.dead)?;
+    }
+
+    /// So it is where a new member takes the place of a dead one, which alone streams.
+    #[test]
+    fn a_quorum_before_a_replacement_is_seen_by_every_quorum_after(case in case()) {
+        let (topology, dead) = replacing(&case);
+        check_quorums(&topology, &case.replication, &dead)?;
+        let alive = topology.members.keys().copied().filter(|id| !dead.contains(id)).collect();
+        let sides = Sides::of(&topology).unwrap();
+        let plans = sides.plan(&unchanged(&case.replication), &alive);
+        prop_assert!(plans.keys().all(|receiver| *receiver == Uuid::from_u128(100)));
     }
 
     /// A write acknowledged by any quorum before a change of replication is read by every quorum after it: overall, and in each data
