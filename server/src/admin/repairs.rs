@@ -8,7 +8,7 @@ use helenus_admin::reports::{RepairReport, RepairedTable, RepairsReport};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::job::{self, RepairError};
 use helenus_execution::coordinator::repair::runs::{
-    RepairRuns, RepairScope, RunReport, RunState, ScopeTokens,
+    Cause, RepairRuns, RepairScope, RunReport, RunState, ScopeTokens,
 };
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::shard::context::{ShardContext, run_on};
@@ -148,7 +148,7 @@ fn of_run(run: RunReport, now_micros: i64) -> RepairReport {
             ScopeTokens::Range { start, end } => format!("({start}, {end}]"),
         },
         data_centers: run.scope.data_centers,
-        is_automatic: run.is_automatic,
+        is_automatic: run.cause == Cause::Schedule,
         state: match run.state {
             RunState::Running => "running",
             RunState::Done => "done",

@@ -32,7 +32,7 @@ use helenus_execution::shard::context::ShardContext;
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
 
-const SCHEMA: [&str; 12] = [
+const SCHEMA: [&str; 13] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE three.t (k int PRIMARY KEY, v int)",
     "CREATE TABLE three.blobs (k int PRIMARY KEY, v blob)",
@@ -44,6 +44,8 @@ const SCHEMA: [&str; 12] = [
     "CREATE TABLE three.rows (k int, c int, s int static, v int, PRIMARY KEY (k, c))",
     "CREATE TABLE three.lists (k int PRIMARY KEY, l list<int>)",
     "CREATE TABLE three.unrepaired (k int PRIMARY KEY, v int) WITH read_repair = 'NONE'",
+    "CREATE TABLE three.graced (k int PRIMARY KEY, v int) WITH gc_grace_seconds = 3600 AND tombstone_gc = \
+     {'mode': 'repair', 'propagation_delay_in_seconds': 1}",
     "CREATE TABLE three.brief (k int PRIMARY KEY, v int) WITH gc_grace_seconds = 0",
 ];
 

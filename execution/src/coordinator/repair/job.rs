@@ -25,7 +25,7 @@ use super::compare::{Batch, FIRST_PART_BYTES, Failed, RangeError, repair_batch};
 use super::digests::PARTS_MAX;
 use super::history::{self, RepairHistory};
 use super::message::RepairRequest;
-use super::runs::{Cancelled, RepairRun, RepairRuns, RepairScope, RunReport, RunState, ScopeTokens};
+use super::runs::{Cancelled, Cause, RepairRun, RepairRuns, RepairScope, RunReport, RunState, ScopeTokens};
 use super::unfinished;
 use crate::shard::context::{ShardContext, from_every_shard};
 
@@ -92,7 +92,7 @@ pub async fn repair(context: &Rc<ShardContext>, scope: RepairScope) -> Result<Ru
     }
     let began_micros = context.clock.now_micros();
     unfinished::keep(context, &scope, began_micros).await?;
-    let run = runs.begin(scope, false, began_micros);
+    let run = runs.begin(scope, Cause::Operator, began_micros);
     carry_out(context, &run).await;
     // One that ends with the node goes on after its next start.
     if !*context.node.stopping.borrow() {
@@ -106,7 +106,7 @@ pub async fn go_on(context: &Rc<ShardContext>) -> Result<(), RepairError> {
     let mut begun = Vec::new();
     for (scope, began_micros) in unfinished::load(context).await? {
         match check(context, &scope) {
-            Ok(()) => begun.push(RepairRuns::of(&context.node).begin(scope, false, began_micros)),
+            Ok(()) => begun.push(RepairRuns::of(&context.node).begin(scope, Cause::Resumed, began_micros)),
             Err(error) => {
                 tracing::warn!(?scope, %error, "a repair that was not finished is given up");
                 unfinished::forget(context, began_micros).await?;
@@ -147,7 +147,7 @@ pub async fn repair_due(
     table: &Arc<Table>,
     due: Vec<RangeInclusive<i64>>,
 ) -> RunReport {
-    let run = RepairRuns::of(&context.node).begin(scope, true, context.clock.now_micros());
+    let run = RepairRuns::of(&context.node).begin(scope, Cause::Schedule, context.clock.now_micros());
     let ring_bytes = ring_bytes(context, &context.cluster(), table).await.unwrap_or_default();
     let keyspace = table.keyspace.clone();
     let target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0 };
@@ -229,8 +229,11 @@ async fn targets(context: &Rc<ShardContext>, run: &RepairRun) -> Vec<Target> {
             if table.kind != TableKind::Stored || !is_wanted {
                 continue;
             }
-            // What a repair of the same scope has done before a restart is left out.
-            let left = history.with(table.engine_id(), |segments| segments.due(&tokens, run.began_micros));
+            let left = if run.cause == Cause::Resumed {
+                history.with(table.engine_id(), |segments| segments.due(&tokens, run.began_micros))
+            } else {
+                tokens.clone()
+            };
             let ring_bytes = ring_bytes(context, &view, table).await.unwrap_or_default();
             let weight = (ring_bytes * share_of_ring(&tokens)).max(TABLE_WEIGHT_MIN);
             targets.push(Target { keyspace: name.clone(), table: table.clone(), left, ring_bytes, weight });

@@ -54,6 +54,16 @@ pub enum ScopeTokens {
     Range { start: i64, end: i64 },
 }
 
+/// Why a node repairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    Operator,
+    /// An operator has asked for it before the node was started again: what is done is left out.
+    Resumed,
+    /// It is time to.
+    Schedule,
+}
+
 /// How a repair stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunState {
@@ -71,8 +81,7 @@ pub struct RepairRun {
     /// Unique on this node since its start.
     pub id: u64,
     pub scope: RepairScope,
-    /// Whether the node repairs because it is time to.
-    pub is_automatic: bool,
+    pub cause: Cause,
     /// Microseconds since the epoch.
     pub began_micros: i64,
     progress: Mutex<Progress>,
@@ -100,7 +109,7 @@ struct Progress {
 pub struct RunReport {
     pub id: u64,
     pub scope: RepairScope,
-    pub is_automatic: bool,
+    pub cause: Cause,
     pub began_micros: i64,
     pub ended_micros: Option<i64>,
     pub state: RunState,
@@ -178,7 +187,7 @@ impl RepairRun {
         RunReport {
             id: self.id,
             scope: self.scope.clone(),
-            is_automatic: self.is_automatic,
+            cause: self.cause,
             began_micros: self.began_micros,
             ended_micros: progress.ended_micros,
             state: progress.state,
@@ -229,11 +238,11 @@ impl RepairRuns {
     }
 
     /// Registers a repair that begins now.
-    pub fn begin(&self, scope: RepairScope, is_automatic: bool, began_micros: i64) -> Arc<RepairRun> {
+    pub fn begin(&self, scope: RepairScope, cause: Cause, began_micros: i64) -> Arc<RepairRun> {
         let run = Arc::new(RepairRun {
             id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             scope,
-            is_automatic,
+            cause,
             began_micros,
             progress: Mutex::new(Progress {
                 state: RunState::Running,
@@ -259,7 +268,8 @@ impl RepairRuns {
         run.end(state, now_micros);
         let mut runs = self.runs();
         let is_like_it = |other: &Arc<RepairRun>| {
-            other.is_automatic == run.is_automatic && other.progress().state != RunState::Running
+            (other.cause == Cause::Schedule) == (run.cause == Cause::Schedule)
+                && other.progress().state != RunState::Running
         };
         while runs.iter().filter(|run| is_like_it(run)).count() > ENDED_MAX {
             let Some(oldest) = runs.iter().position(is_like_it) else { break };
@@ -276,7 +286,7 @@ impl RepairRuns {
     pub fn running_with(&self, scope: &RepairScope) -> Option<Arc<RepairRun>> {
         let runs = self.runs();
         let is_same = |run: &&Arc<RepairRun>| {
-            !run.is_automatic && run.scope == *scope && run.progress().state == RunState::Running
+            run.cause != Cause::Schedule && run.scope == *scope && run.progress().state == RunState::Running
         };
         runs.iter().find(is_same).cloned()
     }
@@ -298,14 +308,14 @@ mod tests {
     #[test]
     fn old_ended_repairs_are_forgotten_and_running_ones_are_not() {
         let runs = RepairRuns::default();
-        let running = runs.begin(RepairScope::default(), false, 1);
+        let running = runs.begin(RepairScope::default(), Cause::Operator, 1);
         for number in 0..100 {
-            let run = runs.begin(RepairScope::default(), true, number);
+            let run = runs.begin(RepairScope::default(), Cause::Schedule, number);
             runs.end(&run, RunState::Done, number + 1);
         }
         let reports = runs.reports();
         assert_eq!(reports.len(), ENDED_MAX + 1);
-        let of_operator = runs.begin(RepairScope::default(), false, 7);
+        let of_operator = runs.begin(RepairScope::default(), Cause::Operator, 7);
         runs.end(&of_operator, RunState::Done, 8);
         assert_eq!(runs.reports().len(), ENDED_MAX + 2);
         assert_eq!((reports[0].id, reports[0].state.clone()), (running.id, RunState::Running));
@@ -318,7 +328,7 @@ mod tests {
     #[test]
     fn equal_failures_are_kept_once_and_counted() {
         let runs = RepairRuns::default();
-        let run = runs.begin(RepairScope::default(), false, 1);
+        let run = runs.begin(RepairScope::default(), Cause::Operator, 1);
         for number in 0..50 {
             run.note_failure(format!("failure {}", number / 2));
         }
