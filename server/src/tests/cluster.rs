@@ -84,11 +84,8 @@ pub fn with_centers<F>(centers: &[&str], config: &Config, test: impl FnOnce(Clus
 where
     F: Future<Output = ()>,
 {
-    let of_center = |center: &&str| Config {
-        shards: Some(SHARDS),
-        data_center: (*center).to_owned(),
-        ..config.clone()
-    };
+    let of_center =
+        |center: &&str| Config { shards: Some(SHARDS), data_center: (*center).to_owned(), ..config.clone() };
     with_nodes(centers.iter().map(of_center).collect(), test);
 }
 

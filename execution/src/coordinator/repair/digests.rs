@@ -14,7 +14,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::key::{prefix_length, token_bounds};
-use helenus_engine::read::{AddressBuf, Purgeable, RowPart, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest};
+use helenus_engine::read::{
+    AddressBuf, Purgeable, RowPart, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest,
+};
 use helenus_engine::{Mutation, TableId, Versions};
 use helenus_internode::service::Failure;
 use serde::{Deserialize, Serialize};

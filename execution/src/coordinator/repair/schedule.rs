@@ -28,9 +28,9 @@ use helenus_ring::metadata::REPAIRS;
 use helenus_ring::view::ClusterView;
 
 use super::history::{self, RepairHistory};
-use super::{job, purging};
 use super::runs::{RepairScope, RunState, ScopeTokens};
 use super::watched::{self, Watched};
+use super::{job, purging};
 use crate::shard::context::ShardContext;
 
 /// How often the node looks for what is due, and for members that are back.

@@ -29,7 +29,11 @@ async fn compact(world: &World, index: usize, keyspace: &str) {
 fn rows_that_were_deleted_meanwhile_do_not_come_back_with_their_range() {
     simulate(81, |world| async move {
         let load = load_without_cleanup(&world).await;
-        world.node(0).ddl("ALTER TABLE three.t WITH gc_grace_seconds = 1 AND tombstone_gc = {'mode': 'timeout'}").await.unwrap();
+        world
+            .node(0)
+            .ddl("ALTER TABLE three.t WITH gc_grace_seconds = 1 AND tombstone_gc = {'mode': 'timeout'}")
+            .await
+            .unwrap();
         world.enter(3).await.unwrap().unwrap();
         world.settle().await;
         for key in 0..200 {
