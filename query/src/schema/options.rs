@@ -191,7 +191,7 @@ impl TableOptions {
 
     /// When deletions of a table may be purged whose keyspace keeps this many replicas of a row.
     pub fn tombstone_gc(&self, replica_count: u32) -> TombstoneGc {
-        self.set_tombstone_gc.unwrap_or_else(|| TombstoneGc::of_unset(replica_count))
+        self.set_tombstone_gc.unwrap_or_else(|| TombstoneGc::of_unset(replica_count, self.gc_grace_seconds))
     }
 
     /// How long a write may be under way to a replica that has missed it: until then its deletions elsewhere are not purged.

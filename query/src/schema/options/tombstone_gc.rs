@@ -53,9 +53,10 @@ pub struct TombstoneGc {
 }
 
 impl TombstoneGc {
-    /// The option of a table that does not set it. With several replicas deletions wait for a repair.
-    pub fn of_unset(replica_count: u32) -> Self {
-        let mode = if replica_count > 1 { TombstoneGcMode::Repair } else { TombstoneGcMode::Timeout };
+    /// The option of a table that does not set it. With several replicas deletions wait for a repair, unless the table has no grace period.
+    pub fn of_unset(replica_count: u32, gc_grace_seconds: u32) -> Self {
+        let waits = replica_count > 1 && gc_grace_seconds > 0;
+        let mode = if waits { TombstoneGcMode::Repair } else { TombstoneGcMode::Timeout };
         Self { mode, propagation_delay_seconds: DEFAULT_PROPAGATION_DELAY_SECONDS }
     }
 
@@ -120,8 +121,9 @@ mod tests {
         }
         assert_eq!(parse(&[("mode", "REPAIR")]).unwrap().unwrap().propagation_delay_seconds, 3_600);
         assert_eq!(parse(&[]).unwrap(), None);
-        assert_eq!(TombstoneGc::of_unset(1).mode, TombstoneGcMode::Timeout);
-        assert_eq!(TombstoneGc::of_unset(3).mode, TombstoneGcMode::Repair);
+        assert_eq!(TombstoneGc::of_unset(1, 10).mode, TombstoneGcMode::Timeout);
+        assert_eq!(TombstoneGc::of_unset(3, 10).mode, TombstoneGcMode::Repair);
+        assert_eq!(TombstoneGc::of_unset(3, 0).mode, TombstoneGcMode::Timeout);
     }
 
     #[test]
