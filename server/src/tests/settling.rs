@@ -62,6 +62,22 @@ fn idle_state_is_forgotten_by_all_replicas_and_transactions_continue() {
 }
 
 #[test]
+fn a_partition_serves_transactions_when_its_low_bound_has_expired_and_its_file_was_rewritten() {
+    with_cluster(3, &config(), |cluster| async move {
+        assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
+        tokio::time::advance(4 * IDLE).await;
+        assert_eq!(rounds(&cluster, 3).await, 1);
+        tokio::time::advance(4 * IDLE).await;
+        for context in cluster.nodes.iter().flatten() {
+            context.shard.flush(store::TABLE).await.unwrap();
+            context.shard.compact(store::TABLE).await.unwrap();
+        }
+        assert!(swap(&cluster, 1, 1, 2).await);
+        assert_eq!(serial_read(&cluster, 2).await, Some(2));
+    });
+}
+
+#[test]
 fn nothing_is_forgotten_while_a_replica_is_away() {
     with_cluster(3, &config(), |cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));

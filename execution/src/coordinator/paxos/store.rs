@@ -132,6 +132,10 @@ pub fn load(shard: &Shard, name: &PartitionName) -> Result<Registers, StoreError
 fn decode(row: RowRef<'_>) -> Result<Registers, StoreError> {
     let mut registers = NOTHING_KNOWN;
     for cell in row.cells() {
+        // A low bound that has expired loses its value when its file is rewritten.
+        if cell.column == LOW_BOUND && cell.value.is_empty() {
+            continue;
+        }
         let (ballot, rest) = Ballot::decode(cell.value).ok_or(StoreError::Damaged("a ballot"))?;
         match cell.column {
             PROMISED => registers.promised = Some(ballot),

@@ -64,9 +64,11 @@ async fn truncate_at_members(context: &Rc<ShardContext>, view: &ClusterView, tab
         let step = TruncationStep::Prepare(TruncationRequest::LatestBallot { table_id });
         let mut truncated_micros = context.next_timestamp();
         for answer in ask_members(context, view, step, deadline).await? {
-            if let ReplicaResponse::LatestBallot { micros } = answer {
-                truncated_micros = truncated_micros.max(micros);
-            }
+            let ReplicaResponse::LatestBallot { micros } = answer else {
+                let reason = "Error during truncate: an answer to another question";
+                return Err(RequestError::Truncate(reason.to_owned()));
+            };
+            truncated_micros = truncated_micros.max(micros);
         }
         let step = TruncationStep::Prepare(TruncationRequest::Bind { table_id, truncated_micros });
         ask_members(context, view, step, deadline).await?;
