@@ -42,7 +42,8 @@ pub enum ClusterRequest {
     ///
     /// [`MEMBER_SNAPSHOTS`]: helenus_ring::metadata::MEMBER_SNAPSHOTS
     Snapshots { order: String },
-    /// Admit a new node in the place of a dead member. From the feature level [`REPLACEMENTS`] on.
+    /// Admit a new node in the place of a dead member. The log accepts it from the feature level [`REPLACEMENTS`] on. The node that asks does
+    /// not know the level: an older member answers that it does not know the request.
     ///
     /// [`REPLACEMENTS`]: helenus_ring::metadata::REPLACEMENTS
     Replace(Box<JoinRequest>, Place),
