@@ -179,6 +179,11 @@ impl Config {
             "a node that takes the place of another one needs `seeds`, by which it finds the cluster",
         )?;
         check(
+            self.replace.is_some() || !self.replace_accept_loss,
+            "replace_accept_loss",
+            "is about `replace`, which is not set",
+        )?;
+        check(
             self.seeds.iter().all(|seed| !seed.is_unspecified() && seed.port() != 0),
             "seeds",
             "each must be a host name or address, and a port, that this node can reach",

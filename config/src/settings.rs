@@ -385,9 +385,9 @@ settings! {
     replace: Option<HostId> = None,
         flags "--replace, HELENUS_REPLACE",
         example Some(HostId::from_u128(0x7b0f_6c5e_58a1_4a3e_9d1c_2f1d_3a0c_5b77));
-    /// Whether it does so even if that member had the only copy of some rows, which are lost then.
-    accept_loss: bool = false,
-        flags "--accept-loss, HELENUS_ACCEPT_LOSS=true";
+    /// Whether it does so even if that member had the only copy of some rows, which are lost then. Not without `replace`.
+    replace_accept_loss: bool = false,
+        flags "--accept-loss, HELENUS_REPLACE_ACCEPT_LOSS=true";
     /// Largest message of another node. Above it the link is closed.
     max_internode_frame_bytes: u32 = LinkOptions::default().frame_bytes_max,
         unit Bytes,

@@ -86,7 +86,7 @@ struct NodeArguments {
     seeds: Option<Vec<Endpoint>>,
     #[arg(long, help = summary("replace"), env = "HELENUS_REPLACE", value_name = "HOST_ID")]
     replace: Option<HostId>,
-    #[arg(long, help = summary("accept_loss"), env = "HELENUS_ACCEPT_LOSS", value_parser = clap::builder::BoolishValueParser::new())]
+    #[arg(long, help = summary("replace_accept_loss"), env = "HELENUS_REPLACE_ACCEPT_LOSS", value_parser = clap::builder::BoolishValueParser::new())]
     accept_loss: bool,
     #[arg(long, help = summary("http_port"), env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
@@ -129,7 +129,7 @@ impl NodeArguments {
         config.internode = self.internode.or(config.internode);
         config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
         config.replace = self.replace.or(config.replace);
-        config.accept_loss |= self.accept_loss;
+        config.replace_accept_loss |= self.accept_loss;
         config.http_enabled &= !self.no_http;
         config.validate()?;
         Ok(config)

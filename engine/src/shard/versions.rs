@@ -21,7 +21,8 @@ impl Shard {
             Purgeable::LeftOut => Purpose::Compact(table.purge(request.now_seconds)),
             Purgeable::LeftOutAfterGrace => {
                 let purge = table.purge(request.now_seconds);
-                Purpose::Compact(Purge { deleted_before_seconds: purge.expired_before_seconds, ..purge })
+                let deleted_before_seconds = purge.deleted_before_seconds.max(purge.expired_before_seconds);
+                Purpose::Compact(Purge { deleted_before_seconds, ..purge })
             }
         };
         let only =

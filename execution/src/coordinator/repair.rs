@@ -19,7 +19,7 @@ pub mod digests;
 pub mod history;
 pub mod job;
 pub mod message;
-mod purging;
+pub mod purging;
 pub mod reconcile;
 pub mod runs;
 pub mod schedule;

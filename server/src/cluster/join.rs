@@ -67,7 +67,7 @@ pub async fn join(
     let end = context.clock.monotonic() + deadline;
     let member = own_member(context, MemberState::Joining(TransitionPhase::WriteBoth));
     let config = &context.node.config;
-    let place = config.replace.map(|of| Place { of, accepts_loss: config.accept_loss });
+    let place = config.replace.map(|of| Place { of, accepts_loss: config.replace_accept_loss });
     let mut last = "there are no seeds".to_owned();
     let mut pause = SEED_RETRY_PAUSE;
     let mut notices = LogThrottle::default();

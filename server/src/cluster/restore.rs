@@ -20,6 +20,7 @@ use helenus_query::schema::system_keyspaces;
 
 use crate::cluster::schema;
 use crate::streaming::cleanup::{CleanupError, clean_table};
+use helenus_execution::coordinator::repair::purging;
 use helenus_execution::shard::context::{ShardContext, from_every_shard};
 use helenus_execution::shard::snapshots;
 
@@ -183,6 +184,8 @@ async fn restore_table(
     from: TableId,
     into: TableId,
 ) -> Result<Restored, RequestError> {
+    // The deletions of the snapshot were repaired with other rows than those that come back now.
+    purging::forget(context, into).await?;
     let name = name.to_owned();
     let of_shards = from_every_shard(context, move |context| {
         let name = name.clone();

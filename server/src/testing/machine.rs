@@ -74,7 +74,7 @@ impl Machine {
             index: hardware.index,
             host_id: hardware.host_id,
             address: Cell::new(hardware.address),
-            replaces: Cell::new(hardware.config.replace.map(|of| (of, hardware.config.accept_loss))),
+            replaces: Cell::new(hardware.config.replace.map(|of| (of, hardware.config.replace_accept_loss))),
             config: hardware.config,
             disk: hardware.disk,
             node_disk: hardware.node_disk,
@@ -179,7 +179,11 @@ impl Machine {
     pub fn parts(&self) -> NodeParts<'_> {
         let (replace, accept_loss) = self.replaces.get().unzip();
         NodeParts {
-            config: Config { replace, accept_loss: accept_loss.unwrap_or_default(), ..self.config.clone() },
+            config: Config {
+                replace,
+                replace_accept_loss: accept_loss.unwrap_or_default(),
+                ..self.config.clone()
+            },
             host_id: self.host_id,
             address: self.address.get(),
             disk: self.node_disk.clone(),

@@ -32,7 +32,7 @@ use helenus_execution::shard::context::ShardContext;
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
 
-const SCHEMA: [&str; 13] = [
+const SCHEMA: [&str; 14] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE three.t (k int PRIMARY KEY, v int)",
     "CREATE TABLE three.blobs (k int PRIMARY KEY, v blob)",
@@ -46,6 +46,7 @@ const SCHEMA: [&str; 13] = [
     "CREATE TABLE three.unrepaired (k int PRIMARY KEY, v int) WITH read_repair = 'NONE'",
     "CREATE TABLE three.graced (k int PRIMARY KEY, v int) WITH gc_grace_seconds = 3600 AND tombstone_gc = \
      {'mode': 'repair', 'propagation_delay_in_seconds': 1}",
+    "CREATE TABLE three.timed (k int PRIMARY KEY, v int) WITH gc_grace_seconds = 3600 AND tombstone_gc = {'mode': 'timeout'}",
     "CREATE TABLE three.brief (k int PRIMARY KEY, v int) WITH gc_grace_seconds = 0",
 ];
 

@@ -398,12 +398,9 @@ fn deletions_are_purged_only_when_their_range_has_been_repaired() {
         compact().await;
         assert_eq!(versions(&cluster, 0, "graced").len(), 20, "the deletions are still there");
         cluster.set_alive(2, true);
-        // One that was away for so long is not repaired by itself.
-        cluster.pass(Duration::from_mins(1)).await;
         assert_eq!(cluster.stored(2, "three", "graced").len(), 20);
-        assert_eq!(schedule::away_too_long(&cluster.nodes[0][0]), [host_id(2)]);
-        repair(&cluster, 0, scope("graced")).await.unwrap();
-        assert_eq!(cluster.stored(2, "three", "graced").len(), 0);
+        cluster.pass(Duration::from_mins(1)).await;
+        assert_eq!(cluster.stored(2, "three", "graced").len(), 0, "it is repaired by itself");
         cluster.pass(Duration::from_mins(1)).await;
         compact().await;
         for node in 0..3 {
@@ -459,5 +456,31 @@ fn a_table_that_is_truncated_under_a_repair_stays_empty() {
         for node in 0..3 {
             assert_eq!(cluster.stored(node, "three", "t").len(), 0, "node {node}");
         }
+    });
+}
+
+#[test]
+fn a_replica_that_was_away_while_deletions_were_purged_is_repaired_only_by_command() {
+    with_cluster(3, &config(), |cluster| async move {
+        for nodes in &cluster.nodes {
+            schedule::start(&nodes[0]).await;
+        }
+        cluster.pass(Duration::from_mins(1)).await;
+        cluster.execute(0, "INSERT INTO three.timed (k, v) VALUES (1, 1)", Consistency::All).await.unwrap();
+        cluster.set_alive(2, false);
+        cluster.execute(0, "DELETE FROM three.timed WHERE k = 1", Consistency::Quorum).await.unwrap();
+        cluster.pass(Duration::from_mins(70)).await;
+        let id = cluster.table("three", "timed").engine_id();
+        for context in cluster.nodes.iter().flatten() {
+            context.shard.flush(id).await.unwrap();
+            context.shard.compact(id).await.unwrap();
+        }
+        assert!(versions(&cluster, 0, "timed").is_empty(), "the deletion is purged");
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_mins(5)).await;
+        assert_eq!(cluster.stored(0, "three", "timed").len(), 0, "the row does not come back");
+        assert_eq!(schedule::away_too_long(&cluster.nodes[0][0]), [host_id(2)]);
+        repair(&cluster, 0, scope("timed")).await.unwrap();
+        assert_eq!(cluster.stored(0, "three", "timed").len(), 1);
     });
 }

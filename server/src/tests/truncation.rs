@@ -126,9 +126,12 @@ fn settling_brings_back_nothing_whose_deletion_may_be_purged() {
         let grace = Duration::from_secs(u64::from(table.options.gc_grace_seconds));
         tokio::time::advance(grace + IDLE).await;
         for context in cluster.nodes.iter().flatten() {
+            // As if all ranges had been repaired since.
+            context.shard.set_known_everywhere(table.engine_id(), u32::MAX).unwrap();
             context.shard.compact(table.engine_id()).await.unwrap();
         }
-        assert_eq!(rounds(&cluster, 3).await, 1);
+        // The nodes may have done so by themselves meanwhile.
+        rounds(&cluster, 3).await;
         settle_to_nothing(&cluster, "three").await;
         assert!(is_applied(cluster.query(2, INSERT, Consistency::Quorum).await));
     });

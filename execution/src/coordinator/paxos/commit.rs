@@ -161,6 +161,18 @@ impl Distribution {
         late_commit::is_late(&self.context, self.change.table.engine_id(), &self.agreed.origin)
     }
 
+    /// The commit as participants get it: without rows if it is late. One that has just joined cannot know that.
+    fn for_participants(&self) -> Commit {
+        let mut commit = self.agreed.clone();
+        if self.is_late() {
+            let emptied =
+                self.change.mutation.view().ok().and_then(|rows| late_commit::without_rows(&rows).ok());
+            debug_assert!(emptied.is_some(), "a mutation that was agreed on can be read");
+            commit.mutation = emptied.map_or(commit.mutation, |emptied| emptied.bytes().to_vec());
+        }
+        commit
+    }
+
     async fn store_hint(&self, member: &Member) {
         if !self.is_late() {
             hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
@@ -189,7 +201,7 @@ impl Distribution {
         let request = PaxosRequest {
             epoch,
             partition: self.operation.name(),
-            order: PaxosOrder::Commit(self.agreed.clone()),
+            order: PaxosOrder::Commit(self.for_participants()),
         };
         Box::pin(async move {
             let outcome = send(&context, &member, request, left).await.map(|_| ());

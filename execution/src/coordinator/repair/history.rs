@@ -236,6 +236,13 @@ async fn note_here(
     store(context, table, Some(&encoded)).await
 }
 
+/// Forgets when a table was repaired. Call on the first shard.
+pub async fn forget(context: &ShardContext, table: TableId) -> Result<(), Failure> {
+    context.shard.admit_internal().await.map_err(Failure::from)?;
+    RepairHistory::of(&context.node).tables().remove(&table);
+    store(context, table, None).await
+}
+
 /// Forgets tables that do not exist any more. Call on the first shard.
 pub async fn forget_dropped(context: &ShardContext) -> Result<(), Failure> {
     let history = RepairHistory::of(&context.node);
@@ -245,9 +252,7 @@ pub async fn forget_dropped(context: &ShardContext) -> Result<(), Failure> {
         tables.keys().filter(|id| view.table(**id).is_none()).copied().collect()
     };
     for table in dropped {
-        history.tables().remove(&table);
-        context.shard.admit_internal().await.map_err(Failure::from)?;
-        store(context, table, None).await?;
+        forget(context, table).await?;
     }
     Ok(())
 }

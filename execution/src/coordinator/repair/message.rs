@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
-use helenus_engine::read::Purgeable;
 use helenus_internode::service::{Failure, ServiceRequest, TrafficClass};
 use helenus_ring::HostId;
 use helenus_ring::placement::TokenRange;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digests::{self, DigestRequest, PartDigest};
 use super::history;
-use crate::coordinator::replica::answer::{self, ReadAnswer, ReadRequest};
+use crate::coordinator::replica::answer::{self, ReadAnswer, ReadRequest, Wants};
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 
@@ -51,8 +50,8 @@ impl Serve for RepairRequest {
                     digests::receive(&context, request).await.map(RepairResponse::Digests)
                 }
                 Self::Versions(request) => {
-                    let versions = answer::versions_with(&context, request, Purgeable::Kept).await?;
-                    Ok(RepairResponse::Versions(versions.encode()))
+                    let request = ReadRequest { wants: Wants::AllVersions, ..request };
+                    answer::receive(&context, request).await.map(RepairResponse::Versions)
                 }
                 Self::Repaired { table_id, ranges, began_micros } => {
                     history::note(&context, table_id, &ranges, began_micros).await?;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use helenus_engine::{EngineError, TableId};
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::schema::options::TombstoneGcMode;
 use helenus_ring::intervals::intervals;
 
-use super::history::RepairHistory;
+use super::history::{self, RepairHistory};
 use crate::shard::context::{ShardContext, on_every_shard};
 
 /// What the shards have been told, on the first shard: the second, by table.
@@ -18,6 +18,10 @@ pub type Told = BTreeMap<TableId, u32>;
 
 /// Tells the shards what has changed. Call on the first shard.
 pub async fn tell(context: &Rc<ShardContext>) -> Result<()> {
+    {
+        let view = context.catalog_view();
+        context.repair().told.borrow_mut().retain(|table, _| view.table(*table).is_some());
+    }
     let changed = changed(context);
     if changed.is_empty() {
         return Ok(());
@@ -76,4 +80,15 @@ fn changed(context: &ShardContext) -> Vec<(TableId, u32)> {
         }
     }
     changed
+}
+
+/// Forgets that a table was repaired, on this node, and purges no deletion of it before it is repaired again: its rows are replaced by others. Call
+/// on the first shard.
+pub async fn forget(context: &Rc<ShardContext>, table: TableId) -> Result<()> {
+    history::forget(context, table).await.map_err(|error| RequestError::Server(error.to_string()))?;
+    context.repair().told.borrow_mut().remove(&table);
+    on_every_shard(context, move |context| {
+        Box::pin(async move { Ok(context.shard.set_known_everywhere(table, 0)?) })
+    })
+    .await
 }

@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! * A range with a replica that is down waits until it is back: such a repair would not count.
-//! * A replica that was away for longer than the table's `gc_grace_seconds` may have rows whose deletions are purged everywhere else. Its
-//!   ranges are not repaired by themselves, which would bring the rows back: an operator decides.
+//! * A replica that was away for longer than the table's `gc_grace_seconds` may have rows whose deletions are purged everywhere else, unless
+//!   they wait for repairs (`tombstone_gc`). Its ranges are not repaired by themselves, which would bring the rows back: an operator decides.
 //! * A table whose repair has failed is tried again after a pause.
 
 use std::cell::{Cell, RefCell};
@@ -21,7 +21,8 @@ use std::time::Duration;
 
 use helenus_engine::TableId;
 use helenus_internode::service::Failure;
-use helenus_query::schema::catalog::{Table, TableKind};
+use helenus_query::schema::catalog::{Keyspace, Table, TableKind};
+use helenus_query::schema::options::TombstoneGcMode;
 use helenus_ring::HostId;
 use helenus_ring::intervals::{difference, intervals, union};
 use helenus_ring::metadata::REPAIRS;
@@ -103,11 +104,12 @@ pub async fn start(context: &Rc<ShardContext>) {
 /// Notes tables and members that come and go.
 async fn watch(context: &Rc<ShardContext>) -> Result<(), Failure> {
     let schedule = &context.repair().schedule;
+    // First, because it makes room where the rest may find none.
+    purging::tell(context).await.map_err(|error| Failure::Internal(error.to_string()))?;
     watched::update(context, &schedule.watched).await?;
     note_returned(context);
     schedule.has_looked.set(true);
-    history::forget_dropped(context).await?;
-    purging::tell(context).await.map_err(|error| Failure::Internal(error.to_string()))
+    history::forget_dropped(context).await
 }
 
 /// Notes members that are back after they have missed writes.
@@ -157,6 +159,8 @@ async fn repair_due(context: &Rc<ShardContext>) {
             if count % TABLES_OF_TURN == TABLES_OF_TURN - 1 {
                 tokio::task::yield_now().await;
             }
+            // A member that is back now is not repaired without a look at how long it was away.
+            note_returned(context);
             let view = context.cluster();
             let is_ready = view.topology.members.len() > 1 && view.topology.feature_level >= REPAIRS;
             if !is_ready || *context.node.stopping.borrow() {
@@ -193,6 +197,8 @@ async fn repair_due(context: &Rc<ShardContext>) {
 /// The ranges of a keyspace of which this node is the first replica, and that can be repaired now.
 struct PrimaryRanges {
     view: Arc<ClusterView>,
+    /// Replicas of a row.
+    replica_count: u32,
     tokens: Vec<RangeInclusive<i64>>,
     /// Those of members that have missed writes.
     of_returned: Vec<(Returned, Vec<RangeInclusive<i64>>)>,
@@ -221,8 +227,16 @@ impl PrimaryRanges {
             .into_iter()
             .filter_map(|(host_id, ranges)| Some((*returned.get(&host_id)?, intervals(&ranges))))
             .collect();
-        Self { tokens: intervals(&primary), of_returned, view }
+        let replica_count =
+            view.placement(keyspace).map_or(1, |placement| placement.replication().replica_count());
+        Self { tokens: intervals(&primary), replica_count, of_returned, view }
     }
+}
+
+/// Whether no replica purges a deletion before all have it.
+fn deletions_wait(table: &Table, replica_count: u32) -> bool {
+    let mode = table.options.tombstone_gc(replica_count).mode;
+    matches!(mode, TombstoneGcMode::Repair | TombstoneGcMode::Disabled)
 }
 
 /// The tokens of a table that are due.
@@ -239,7 +253,7 @@ fn due(context: &ShardContext, ranges: &PrimaryRanges, table: &Table) -> Vec<Ran
         let mut not_by_itself = Vec::new();
         for (returned, tokens) in &ranges.of_returned {
             let missed = segments.due(tokens, returned.at_micros);
-            if returned.away >= grace(table) {
+            if returned.away >= grace(table) && !deletions_wait(table, ranges.replica_count) {
                 not_by_itself = union(&not_by_itself, &missed);
             } else {
                 due = union(&due, &missed);
@@ -256,13 +270,16 @@ pub fn waits_for(context: &ShardContext) -> BTreeSet<HostId> {
     down.copied().collect()
 }
 
-/// The members that were away for longer than the shortest `gc_grace_seconds` of any table: their ranges of such tables are repaired
-/// only by command.
+/// The members that were away for longer than the shortest `gc_grace_seconds` of any table whose deletions do not wait for repairs: their
+/// ranges of such tables are repaired only by command.
 pub fn away_too_long(context: &ShardContext) -> Vec<HostId> {
     let catalog = context.catalog();
-    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let stored = tables.filter(|table| table.kind == TableKind::Stored);
-    let Some(shortest) = stored.map(|table| grace(table)).min() else { return Vec::new() };
+    let of_keyspace = |keyspace: &Arc<Keyspace>| {
+        let replica_count = keyspace.replication.replica_count();
+        let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
+        stored.filter(|table| !deletions_wait(table, replica_count)).map(|table| grace(table)).min()
+    };
+    let Some(shortest) = catalog.keyspaces.values().filter_map(of_keyspace).min() else { return Vec::new() };
     let returned = context.repair().schedule.returned.borrow();
     returned.iter().filter(|(_, member)| member.away >= shortest).map(|(host_id, _)| *host_id).collect()
 }

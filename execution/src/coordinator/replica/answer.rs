@@ -30,6 +30,20 @@ const SCANNED_BYTES: u64 = 16 << 20;
 pub enum Wants {
     Data,
     Digest,
+    /// Data with the deletions that compaction may have purged: a replica that lacks one may have what it deletes. Sent from the feature level
+    /// [`helenus_ring::metadata::REPAIRS`] on.
+    AllVersions,
+}
+
+impl Wants {
+    /// What the answer has of deletions that compaction may have purged. Those past their grace period are left out, although some replicas
+    /// may wait longer before they purge them, so that equal contents give equal answers.
+    fn purgeable(self) -> Purgeable {
+        match self {
+            Self::Data | Self::Digest => Purgeable::LeftOutAfterGrace,
+            Self::AllVersions => Purgeable::Kept,
+        }
+    }
 }
 
 /// A request to read the versions of a range of full keys. The limits are those of [`VersionLimit`].
@@ -73,7 +87,7 @@ impl ReplicaVersions {
         digest(&self.partitions, self.resume.as_deref())
     }
 
-    pub fn encode(self) -> ReadAnswer {
+    fn encode(self) -> ReadAnswer {
         let bytes = self.partitions.iter().map(|mutation| 4 + mutation.bytes().len()).sum();
         let mut partitions = Vec::with_capacity(bytes);
         for mutation in &self.partitions {
@@ -104,34 +118,25 @@ pub async fn receive(context: &Rc<ShardContext>, request: ReadRequest) -> Result
     let wants = request.wants;
     let versions = versions(context, request).await?;
     Ok(match wants {
-        Wants::Data => versions.encode(),
+        Wants::Data | Wants::AllVersions => versions.encode(),
         Wants::Digest => ReadAnswer::Digest(versions.digest()),
     })
 }
 
 /// Reads the versions of a range on this node.
 pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReplicaVersions, Failure> {
-    versions_with(context, request, Purgeable::LeftOut).await
-}
-
-/// As [`versions`], with or without what compaction may have purged.
-pub async fn versions_with(
-    context: &Rc<ShardContext>,
-    request: ReadRequest,
-    purgeable: Purgeable,
-) -> Result<ReplicaVersions, Failure> {
     let wait = Duration::from_millis(context.node.config.read_request_timeout_ms);
     epoch::fence(context, request.epoch, wait).await?;
     let shards = context.node.shard_count();
     let versions = match token_of(&request.start, &request.end) {
-        _ if shards == 1 => scan_here(context, &request, purgeable).await?,
-        Some(token) => scan_on(context, context.node.shard_of(token), request, purgeable).await?,
+        _ if shards == 1 => scan_here(context, &request).await?,
+        Some(token) => scan_on(context, context.node.shard_of(token), request).await?,
         None => {
             let mut part = request;
             let reversed = part.reversed;
             let live_rows = usize::try_from(part.live_rows).unwrap_or(usize::MAX);
             part.live_rows = share_of(live_rows, shards, None) as u64;
-            let parts = (0..shards).map(|shard| scan_on(context, shard, part.clone(), purgeable));
+            let parts = (0..shards).map(|shard| scan_on(context, shard, part.clone()));
             let parts = futures::future::try_join_all(parts).await?;
             return join(parts, reversed).map_err(|error| Failure::Internal(error.to_string()));
         }
@@ -152,28 +157,19 @@ async fn scan_on(
     context: &Rc<ShardContext>,
     shard: usize,
     request: ReadRequest,
-    purgeable: Purgeable,
 ) -> Result<Versions, Failure> {
     let scan = move |context: Rc<ShardContext>| {
-        let scanned = async move { scan_here(&context, &request, purgeable).await };
+        let scanned = async move { scan_here(&context, &request).await };
         Box::pin(scanned) as futures::future::LocalBoxFuture<'static, _>
     };
     context.run_on(shard, scan).await.map_err(|error| Failure::Internal(error.to_string()))?
 }
 
-async fn scan_here(
-    context: &ShardContext,
-    request: &ReadRequest,
-    purgeable: Purgeable,
-) -> Result<Versions, Failure> {
-    context.shard.read_cold(|| scan_in_turn(context, request, purgeable)).await
+async fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
+    context.shard.read_cold(|| scan_in_turn(context, request)).await
 }
 
-fn scan_in_turn(
-    context: &ShardContext,
-    request: &ReadRequest,
-    purgeable: Purgeable,
-) -> Result<Versions, Failure> {
+fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
     // Checked in the turn in which the data is read: ownership may have changed while the request was on its way.
     epoch::refuse_stale(context, request.epoch)?;
     let versions = context.shard.scan_versions(&VersionScanRequest {
@@ -182,9 +178,8 @@ fn scan_in_turn(
         end: &request.end,
         reversed: request.reversed,
         now_seconds: request.now_seconds,
-        purgeable,
-        // What repairs read is not read again soon.
-        is_long: purgeable == Purgeable::Kept,
+        purgeable: request.wants.purgeable(),
+        is_long: false,
         part: None,
         limit: VersionLimit {
             live_rows: request.live_rows,

@@ -123,20 +123,29 @@ fn damaged(what: &str) -> RequestError {
     RequestError::Server(format!("the stored hints are damaged: {what} cannot be read"))
 }
 
-/// Stores a hint for a mutation that was written at `begun_micros`. True when the hint is durable or is not needed
-/// any more.
+/// What has become of a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// It is durable, or is not needed any more.
+    Kept,
+    /// None is kept for such a target: it has been away for too long, or has too many.
+    NotKept,
+    Failed,
+}
+
+/// Stores a hint for a mutation that was written at `begun_micros`.
 pub async fn store(
     context: &ShardContext,
     target: HostId,
     change: &PartitionMutation,
     begun_micros: i64,
-) -> bool {
+) -> Stored {
     let config = &context.node.config;
     let bytes = change.mutation.bytes().len() as u64;
     let limit = config.max_hints_bytes / context.node.shard_count() as u64;
     let hints = &context.replication().hints;
     if context.has_bug(PlantedBug::SkipHint) || hints.is_truncated(&change.table.engine_id(), begun_micros) {
-        return true;
+        return Stored::Kept;
     }
     let known = hints.target(target);
     let window = Duration::from_millis(config.max_hint_window_ms);
@@ -151,7 +160,7 @@ pub async fn store(
         || known.bytes.get() + bytes > limit
     {
         context.metrics.hints_dropped.increment();
-        return false;
+        return Stored::NotKept;
     }
     // Counted before it is written, so that concurrent writes see it in the limit.
     let _writing = known.begin_writing();
@@ -160,13 +169,13 @@ pub async fn store(
     match write_hint(context, target, &known, &change.mutation).await {
         Ok(()) => {
             context.metrics.hints_stored.increment();
-            true
+            Stored::Kept
         }
         Err(error) => {
             tracing::warn!(%target, %error, "a hint could not be stored");
             forget_bytes(context, &known, bytes);
             context.metrics.hints_dropped.increment();
-            false
+            Stored::Failed
         }
     }
 }

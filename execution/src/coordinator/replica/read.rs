@@ -6,7 +6,8 @@
 //! 2. The nearest is asked for data, the others that the level needs for digests. If they take longer than
 //!    `speculative_retry` allows, or one fails, another replica is asked.
 //! 3. If all digests match, the data is the answer. Otherwise all are asked for data, the versions are merged, data
-//!    that a replica lacks is written to it ([`super::repair`]), and the merge is the answer.
+//!    that a replica lacks is written to it ([`super::repair`]), and the merge is the answer. Where deletions wait for repairs before they
+//!    are purged, the versions of this second round have those past their grace period too.
 //!
 //! Invariants:
 //! * An answer ends at the first position at which one of its replicas stopped (short reads). The caller reads on
@@ -30,8 +31,9 @@ use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use helenus_query::schema::catalog::Table;
-use helenus_query::schema::options::ReadRepair;
+use helenus_query::schema::options::{ReadRepair, TombstoneGcMode};
 use helenus_ring::member::Member;
+use helenus_ring::metadata::REPAIRS;
 use helenus_ring::placement::Placement;
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
@@ -226,6 +228,8 @@ struct ReadRound<'a> {
     asked: Asked,
     /// The replicas that were asked and have not answered, each with the kind of request.
     open: Vec<(Arc<Member>, Wants)>,
+    /// The kind of data that is asked for.
+    data_kind: Wants,
     data: Vec<(Arc<Member>, ReplicaVersions)>,
     digests: Vec<(Arc<Member>, Digest)>,
     failures: Vec<(Arc<Member>, FailureReason)>,
@@ -273,6 +277,7 @@ impl<'a> ReadRound<'a> {
             spares: spares.into(),
             asked: FuturesUnordered::new(),
             open: Vec::new(),
+            data_kind: Wants::Data,
             data: Vec::new(),
             digests: Vec::new(),
             failures: Vec::new(),
@@ -292,12 +297,29 @@ impl<'a> ReadRound<'a> {
             .note(table_id, self.context.clock.monotonic().saturating_sub(started));
         if !self.agree() {
             self.context.metrics.digest_mismatches.increment();
-            for (member, _) in std::mem::take(&mut self.digests) {
-                self.ask(member, Wants::Data);
+            let digests = std::mem::take(&mut self.digests).into_iter().map(|(member, _)| member);
+            let mut again: Vec<Arc<Member>> = digests.collect();
+            if self.keeps_deletions() {
+                self.data_kind = Wants::AllVersions;
+                again.extend(std::mem::take(&mut self.data).into_iter().map(|(member, _)| member));
+            }
+            for member in again {
+                self.ask(member, self.data_kind);
             }
             self.gather(Goal::Data).await?;
         }
         self.merge().await
+    }
+
+    /// Whether replicas may keep deletions past their grace period: whoever lacks one may have what it deletes.
+    fn keeps_deletions(&self) -> bool {
+        let view = self.context.cluster_view();
+        let replica_count = view
+            .placement(&self.read.table.keyspace)
+            .map_or(1, |placement| placement.replication().replica_count());
+        let mode = self.read.table.options.tombstone_gc(replica_count).mode;
+        view.topology.feature_level >= REPAIRS
+            && matches!(mode, TombstoneGcMode::Repair | TombstoneGcMode::Disabled)
     }
 
     fn ask(&mut self, member: Arc<Member>, wants: Wants) {
@@ -362,6 +384,8 @@ impl<'a> ReadRound<'a> {
     ) -> Result<(), AttemptFailure> {
         self.open.retain(|(open, wanted)| open.host_id != member.host_id || *wanted != wants);
         match said {
+            // A late answer of the first round has other versions than those of the second.
+            Ok(Said::Data(_)) if wants != self.data_kind => {}
             Ok(Said::Data(versions)) => {
                 self.digests.retain(|(known, _)| known.host_id != member.host_id);
                 self.data.push((member, versions));
@@ -380,8 +404,8 @@ impl<'a> ReadRound<'a> {
 
     /// Whether the answers received and the answers expected would reach the goal.
     fn can_be_enough(&self, goal: Goal) -> bool {
-        let counts = |wants: Wants| goal == Goal::Anything || wants == Wants::Data;
-        let data = self.data.iter().map(|(member, _)| (&**member, Wants::Data));
+        let counts = |wants: Wants| goal == Goal::Anything || wants == self.data_kind;
+        let data = self.data.iter().map(|(member, _)| (&**member, self.data_kind));
         let digests = self.digests.iter().map(|(member, _)| (&**member, Wants::Digest));
         let open = self.open.iter().map(|(member, wants)| (&**member, *wants));
         let mut distinct: Vec<&Member> = Vec::new();
@@ -390,7 +414,7 @@ impl<'a> ReadRound<'a> {
                 distinct.push(member);
             }
         }
-        let has_data = !self.data.is_empty() || self.open.iter().any(|(_, wants)| *wants == Wants::Data);
+        let has_data = !self.data.is_empty() || self.open.iter().any(|(_, wants)| *wants == self.data_kind);
         has_data && self.demand.is_met(distinct)
     }
 
@@ -398,16 +422,16 @@ impl<'a> ReadRound<'a> {
     /// is none.
     fn ask_another(&mut self, goal: Goal) -> bool {
         let needs_data = self.data.is_empty() || goal == Goal::Data;
-        let awaits_data = self.open.iter().any(|(_, wants)| *wants == Wants::Data);
+        let awaits_data = self.open.iter().any(|(_, wants)| *wants == self.data_kind);
         if let Some(member) = self.spares.pop_front() {
-            self.ask(member, if needs_data { Wants::Data } else { Wants::Digest });
+            self.ask(member, if needs_data { self.data_kind } else { Wants::Digest });
             return true;
         }
         if needs_data
             && (goal == Goal::Data || !awaits_data)
             && let Some((member, _)) = self.digests.pop()
         {
-            self.ask(member, Wants::Data);
+            self.ask(member, self.data_kind);
             return true;
         }
         false
@@ -538,7 +562,7 @@ pub async fn ask(
     let said = if member.host_id == context.node.host_id {
         let versions = answer::versions(&context, request).await;
         versions.map_err(PeerError::from).map(|versions| match wants {
-            Wants::Data => Said::Data(versions),
+            Wants::Data | Wants::AllVersions => Said::Data(versions),
             Wants::Digest => Said::Digest(versions.digest()),
         })
     } else {

@@ -28,14 +28,16 @@ use helenus_internode::service::{self, Failure};
 use helenus_internode::transport::PeerError;
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
+use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::placement::Replicas;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::admission::reserve;
+use super::hints::{self, Stored};
 use super::message::ReplicaRequest;
-use super::{epoch, hints, only_here};
+use super::{epoch, only_here};
 use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::admission::{InFlight, check_room};
 use crate::coordinator::replica::apply::apply_at_replica;
@@ -54,6 +56,8 @@ pub struct WriteOptions {
     pub deadline: Duration,
     /// Whether this node has applied the mutations already.
     pub is_applied_here: bool,
+    /// Whether a hint or a batch is delivered once more.
+    pub is_delivery: bool,
 }
 
 /// A write in progress.
@@ -181,6 +185,16 @@ fn start(
     Started { answer, settled }
 }
 
+/// Whether a replica need not be thought of any more. What is delivered once more (a hint, a batch) is not kept for one that no hint would be
+/// kept for either: it would wait, and be sent to the others again, until that replica is back.
+fn counts_as_stored(stored: Stored, is_delivery: bool) -> bool {
+    match stored {
+        Stored::Kept => true,
+        Stored::NotKept => is_delivery,
+        Stored::Failed => false,
+    }
+}
+
 /// Sends a mutation to all its replicas, with a hint for each that is down. False if neither was possible for some
 /// replica.
 pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation) -> bool {
@@ -190,6 +204,7 @@ pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation) -> b
         deadline: context.clock.monotonic()
             + Duration::from_millis(context.node.config.write_request_timeout_ms),
         is_applied_here: false,
+        is_delivery: true,
     };
     match begin(context, vec![change], options) {
         Ok(started) => {
@@ -288,12 +303,17 @@ impl Write {
             .map_or(1, |demand| demand.required())
     }
 
+    async fn store_hint(&self, target: HostId) -> bool {
+        let stored = hints::store(&self.context, target, &self.change, self.begun_micros).await;
+        counts_as_stored(stored, self.options.is_delivery)
+    }
+
     /// Stores hints for all replicas, to be delivered when the ring is known again.
     async fn hint_all(&self) -> bool {
         let Some((_, replicas)) = replicas_of(&self.context, &self.change) else { return false };
         let mut all = true;
         for member in replicas.all() {
-            all &= hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
+            all &= self.store_hint(member.host_id).await;
         }
         all
     }
@@ -320,6 +340,7 @@ impl Write {
             context,
             change,
             begun_micros: *begun_micros,
+            is_delivery: options.is_delivery,
             replicas: &replicas,
             demand,
             acknowledged: SmallVec::new(),
@@ -358,6 +379,7 @@ impl Write {
 
 /// The replicas of one epoch while they answer.
 struct WriteRound<'a> {
+    is_delivery: bool,
     context: &'a Rc<ShardContext>,
     change: &'a PartitionMutation,
     begun_micros: i64,
@@ -415,9 +437,10 @@ impl WriteRound<'_> {
     /// Stores a hint for a replica that lacks the mutation.
     fn hint(&self, member: &Arc<Member>) {
         let (context, change, member) = (self.context.clone(), self.change.clone(), member.clone());
-        let begun_micros = self.begun_micros;
+        let (begun_micros, is_delivery) = (self.begun_micros, self.is_delivery);
         self.hinting.push(Box::pin(async move {
-            let is_stored = hints::store(&context, member.host_id, &change, begun_micros).await;
+            let stored = hints::store(&context, member.host_id, &change, begun_micros).await;
+            let is_stored = counts_as_stored(stored, is_delivery);
             (member, is_stored)
         }));
     }

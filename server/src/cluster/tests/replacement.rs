@@ -27,7 +27,7 @@ fn configure(world: &World, index: usize, dead: usize, change: impl FnOnce(&mut 
     let replaced = world.host_id(dead);
     world.configure(index, |config| {
         config.replace = Some(replaced);
-        config.accept_loss = true;
+        config.replace_accept_loss = true;
         change(config);
     });
 }
