@@ -10,6 +10,7 @@ use crate::tables::{bytes, columns, row};
 
 /// The arguments. Options that nodetool has with one dash and several letters are taken so too (-pr, -local, -dc, -st, -et, -full).
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(group = ArgGroup::new("other").args(["status", "cancel"]))]
 pub struct RepairArguments {
     /// Only ranges of which the node is the first replica. Also -pr.

@@ -91,9 +91,10 @@ impl Parameters {
                     return Err(ParameterError(message.to_owned()));
                 }
             };
-        let data_centers =
-            self.take("data_centers").map(|names| names.split(',').map(str::to_owned).collect());
-        let (data_centers, is_local) = (data_centers.unwrap_or_else(Vec::new), self.flag("local")?);
+        let data_centers = self.take("data_centers");
+        let data_centers: Vec<String> =
+            data_centers.iter().flat_map(|names| names.split(',')).map(str::to_owned).collect();
+        let is_local = self.flag("local")?;
         if is_local && !data_centers.is_empty() {
             return Err(ParameterError("either parameter 'data_centers' or 'local'".to_owned()));
         }

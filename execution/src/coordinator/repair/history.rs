@@ -185,13 +185,12 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<(), EngineError> {
         let mut tables = RepairHistory::of(&context.node).tables();
         for (position, value) in rows {
             let id = position.get(1..).and_then(|id| <[u8; 16]>::try_from(id).ok());
-            match (id, Segments::decode(&value)) {
-                (Some(id), Some(segments)) => {
-                    tables.insert(TableId(id), segments);
-                }
-                _ => tracing::warn!(
+            if let (Some(id), Some(segments)) = (id, Segments::decode(&value)) {
+                tables.insert(TableId(id), segments);
+            } else {
+                tracing::warn!(
                     "a row of the history of repairs cannot be read: its table counts as never repaired"
-                ),
+                );
             }
         }
         drop(tables);

@@ -67,7 +67,7 @@ pub async fn reconcile(
         });
         let answers = futures::future::try_join_all(asked).await?;
         let resume = match equal(&answers) {
-            Some(resume) => resume,
+            Some(versions) => versions.resume.clone(),
             None => make_equal(context, run, batch, &request).await?,
         };
         let Some(resume) = resume else { return Ok(()) };
@@ -75,8 +75,8 @@ pub async fn reconcile(
     }
 }
 
-/// If the one answer with versions and the digests of the others are of the same versions: where they end.
-fn equal(answers: &[Said]) -> Option<Option<Vec<u8>>> {
+/// The one answer with versions, if the digests of the others are of the same versions.
+fn equal(answers: &[Said]) -> Option<&ReplicaVersions> {
     let versions = answers.iter().find_map(|said| match said {
         Said::Data(versions) => Some(versions),
         Said::Digest(_) => None,
@@ -86,7 +86,7 @@ fn equal(answers: &[Said]) -> Option<Option<Vec<u8>>> {
         Said::Data(_) => true,
         Said::Digest(other) => *other == digest,
     });
-    is_equal.then(|| versions.resume.clone())
+    is_equal.then_some(versions)
 }
 
 /// Reads the versions of all, merges them, and writes to each replica what it lacks. Returns where the merge ends.

@@ -51,9 +51,10 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<Vec<(RepairScope, i64)>>
         let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
         while let Some(row) = scan.next()? {
             let began = row.position.get(1..).and_then(|time| <[u8; 8]>::try_from(time).ok());
-            match (began, serde_json::from_slice(row.value)) {
-                (Some(began), Ok(scope)) => kept.push((scope, i64::from_be_bytes(began))),
-                _ => tracing::warn!("a repair that was not finished cannot be read; it is not gone on with"),
+            if let (Some(began), Ok(scope)) = (began, serde_json::from_slice(row.value)) {
+                kept.push((scope, i64::from_be_bytes(began)));
+            } else {
+                tracing::warn!("a repair that was not finished cannot be read; it is not gone on with");
             }
         }
         Ok::<_, EngineError>(kept)
