@@ -22,6 +22,7 @@ mod part_read;
 mod priority;
 mod random;
 mod random_real;
+mod rate_limiter;
 mod read_pool;
 mod read_ring;
 mod record_log;
@@ -41,6 +42,7 @@ pub use disk_simulated::{CrashStyle, Fault, FileContents, Persistence, ReadCorru
 pub use environment::Environment;
 pub use random::{RandomSource, SeededRandom, SplitMix64};
 pub use random_real::SystemRandom;
+pub use rate_limiter::RateLimiter;
 pub use read_pool::ReadPool;
 pub use record_log::{Mended, RecordLog, RecordLogError, RecordLogKind, RecordLogPlace, Records};
 pub use reserve::{Claim, DiskReserve, NoRoom, ReserveSize};

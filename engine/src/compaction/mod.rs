@@ -1,5 +1,5 @@
 //! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`]), what it may purge
-//! ([`purging`]), and its rate ([`rate_limiter`]).
+//! ([`purging`]).
 
 mod backlog;
 mod choice;
@@ -16,7 +16,6 @@ mod outputs;
 mod overlap;
 mod progress;
 mod purging;
-mod rate_limiter;
 mod row_parts;
 mod size_tiered;
 mod strategy;
@@ -39,7 +38,6 @@ pub(crate) use outputs::{Compacted, Output, OutputNames};
 pub use overlap::OverlapInclusion;
 pub use progress::CompactionProgress;
 pub(crate) use purging::{OldPartitions, Purging};
-pub use rate_limiter::RateLimiter;
 pub use size_tiered::SizeTiered;
 pub use strategy::{CompactionOptions, Strategy, TombstoneOptions};
 pub(crate) use task::{CompactionTask, LeftOut};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::cell::{Cell, CellKind, Liveness};
-use crate::io::{Clock, Disk, JobContext, ManualClock, SimulatedDisk};
+use crate::io::{Clock, Disk, JobContext, ManualClock, RateLimiter, SimulatedDisk};
 use crate::key::full_key;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;

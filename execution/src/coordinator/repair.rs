@@ -14,6 +14,7 @@
 //! * What a repair holds in memory is bounded: digests of one request, and one answer of each replica for each small part that is merged at
 //!   a time.
 
+mod batch;
 pub mod compare;
 pub mod digests;
 pub mod history;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{self, FutureExt, LocalBoxFuture, MaybeDone};
-use helenus_engine::compaction::RateLimiter;
+use helenus_engine::io::RateLimiter;
 use helenus_engine::{EngineError, Load, LogPosition, Mutation, MutationRef, TableId};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;

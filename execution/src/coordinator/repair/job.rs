@@ -21,7 +21,8 @@ use helenus_ring::metadata::REPAIRS;
 use helenus_ring::placement::{Placement, TokenRange};
 use helenus_ring::view::ClusterView;
 
-use super::compare::{Batch, FIRST_PART_BYTES, Failed, RangeError, repair_batch};
+use super::batch::{Batch, RangeError};
+use super::compare::{FIRST_PART_BYTES, Failed, repair_batch};
 use super::digests::PARTS_MAX;
 use super::history::{self, RepairHistory};
 use super::message::RepairRequest;

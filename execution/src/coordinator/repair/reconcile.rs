@@ -16,7 +16,7 @@ use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_ring::member::Member;
 
-use super::compare::{Batch, RangeError, ask as ask_repair, while_alive};
+use super::batch::{Batch, RangeError, ask as ask_repair, while_alive};
 use super::message::{RepairRequest, RepairResponse};
 use super::runs::{RepairRun, RepairRuns};
 use crate::coordinator::replica::answer::{ReadAnswer, ReadRequest, ReplicaVersions, Wants};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use helenus_config::Config;
-use helenus_engine::compaction::RateLimiter;
+use helenus_engine::io::RateLimiter;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::context::NodeShared;

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::io::Clock;
+use crate::Clock;
 
 /// Spreads the bytes of work over time. Clones share one rate, on whichever threads they are.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::io::ManualClock;
+    use crate::ManualClock;
 
     #[test]
     fn a_task_waits_for_its_bytes() {
