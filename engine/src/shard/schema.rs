@@ -121,7 +121,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Says that all replicas have the table's deletions from before this second; see [`TombstoneGc::KnownEverywhere`]. It is told anew after each
+    /// Says that all replicas have the table's deletions from before this second; see [`super::TombstoneGc::KnownEverywhere`]. It is told anew after each
     /// start, and again when it changes.
     pub fn set_known_everywhere(&self, id: TableId, before_seconds: u32) -> Result<(), EngineError> {
         let table = self.table(id)?;
