@@ -313,7 +313,7 @@ def test_rows_that_were_deleted_do_not_come_back_with_a_range_that_comes_back(co
 
 def test_transactions_that_a_member_missed_do_not_come_back_after_a_truncation(connect):
     # Only settling brings a member what it has missed.
-    settings = {"transaction_state_idle_seconds": 4, "hinted_handoff_enabled": False}
+    settings = {"transaction_state_idle_seconds": 60, "hinted_handoff_enabled": False, "automatic_repair": False}
     with Cluster(3, PROGRAM, settings=settings) as cluster:
         session = connect(cluster, only=cluster.nodes[0])
         make_table(session)
@@ -334,7 +334,11 @@ def test_transactions_that_a_member_missed_do_not_come_back_after_a_truncation(c
         until("ALL works again", lambda: session.execute(every) is not None)
         session.execute("TRUNCATE shop.items")
         own = connect(cluster, only=third, consistency=ConsistencyLevel.ONE)
-        until("the rest is settled", lambda: len(list(own.execute("SELECT id FROM shop.kept"))) == len(numbers))
+        until(
+            "the rest is settled",
+            lambda: len(list(own.execute("SELECT id FROM shop.kept"))) == len(numbers),
+            seconds=300,
+        )
         for node in cluster.nodes:
             for level in (ConsistencyLevel.ONE, ConsistencyLevel.ALL):
                 rows = connect(cluster, only=node, consistency=level).execute("SELECT id FROM shop.items")

@@ -34,8 +34,10 @@ use super::watched::{self, Watched};
 use super::{job, purging};
 use crate::shard::context::ShardContext;
 
-/// How often the node looks for what is due, and for members that are back.
+/// How often the node looks for what is due …
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// … and for members that are down or back: as often as the hints do.
+const LOOK_AT_MEMBERS: Duration = Duration::from_secs(1);
 /// Pause before a table is tried again whose repair has failed.
 const RETRY_PAUSE: Duration = Duration::from_mins(10);
 /// `gc_grace_seconds` of a table that has 0, for the schedule: its deletions are purged at once, and repair is for its rows.
@@ -96,6 +98,7 @@ pub async fn start(context: &Rc<ShardContext>) {
             tracing::warn!(%error, "the schedule of repairs cannot note what it has seen");
         }
     });
+    context.repeat(LOOK_AT_MEMBERS, async |context| note_returned(context));
     if context.node.config.automatic_repair {
         context.repeat(LOOK_AGAIN, repair_due);
     }
@@ -107,7 +110,6 @@ async fn watch(context: &Rc<ShardContext>) -> Result<(), Failure> {
     // First, because it makes room where the rest may find none.
     purging::tell(context).await.map_err(|error| Failure::Internal(error.to_string()))?;
     watched::update(context, &schedule.watched).await?;
-    note_returned(context);
     schedule.has_looked.set(true);
     history::forget_dropped(context).await
 }

@@ -384,8 +384,8 @@ impl<'a> ReadRound<'a> {
     ) -> Result<(), AttemptFailure> {
         self.open.retain(|(open, wanted)| open.host_id != member.host_id || *wanted != wants);
         match said {
-            // A late answer of the first round has other versions than those of the second.
-            Ok(Said::Data(_)) if wants != self.data_kind => {}
+            // A late answer of the first round has other versions than those of the second: that replica can be asked again.
+            Ok(Said::Data(_)) if wants != self.data_kind => self.spares.push_back(member),
             Ok(Said::Data(versions)) => {
                 self.digests.retain(|(known, _)| known.host_id != member.host_id);
                 self.data.push((member, versions));
