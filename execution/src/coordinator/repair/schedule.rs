@@ -38,6 +38,8 @@ use crate::shard::context::ShardContext;
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// … and for members that are down or back: as often as the hints do.
 const LOOK_AT_MEMBERS: Duration = Duration::from_secs(1);
+/// After that time from its start a node knows who is down. Those may have been so for long.
+const START_PERIOD: Duration = Duration::from_secs(30);
 /// Pause before a table is tried again whose repair has failed.
 const RETRY_PAUSE: Duration = Duration::from_mins(10);
 /// `gc_grace_seconds` of a table that has 0, for the schedule: its deletions are purged at once, and repair is for its rows.
@@ -65,6 +67,8 @@ pub struct Schedule {
     /// Tables whose repair has failed, with the monotonic time at which they are tried again.
     retries: RefCell<BTreeMap<TableId, Duration>>,
     has_looked: Cell<bool>,
+    /// Monotonic time at which the node is not new any more; `None`: it is not.
+    is_new_until: Cell<Option<Duration>>,
 }
 
 /// When a range of a table is due after its last repair.
@@ -85,6 +89,10 @@ pub async fn start(context: &Rc<ShardContext>) {
     if let Err(error) = history::load(context).await {
         tracing::warn!(%error, "the history of repairs cannot be read: its ranges count as never repaired");
     }
+    let schedule = &context.repair().schedule;
+    schedule.is_new_until.set(Some(context.clock.monotonic() + START_PERIOD));
+    // A node that dies at once knows later that it was away.
+    watch_or_warn(context).await;
     let weak = Rc::downgrade(context);
     tokio::task::spawn_local(async move {
         let Some(context) = weak.upgrade() else { return };
@@ -93,18 +101,20 @@ pub async fn start(context: &Rc<ShardContext>) {
         }
     });
     // Not in the same task as the repairs, which may take days.
-    context.repeat(LOOK_AGAIN, async |context| {
-        if let Err(error) = watch(context).await {
-            tracing::warn!(%error, "the schedule of repairs cannot note what it has seen");
-        }
-    });
+    context.repeat(LOOK_AGAIN, watch_or_warn);
     context.repeat(LOOK_AT_MEMBERS, async |context| note_returned(context));
     if context.node.config.automatic_repair {
         context.repeat(LOOK_AGAIN, repair_due);
     }
 }
 
-/// Notes tables and members that come and go.
+async fn watch_or_warn(context: &Rc<ShardContext>) {
+    if let Err(error) = watch(context).await {
+        tracing::warn!(%error, "the schedule of repairs cannot note what it has seen");
+    }
+}
+
+/// Notes tables that come and go, and until when the node was up.
 async fn watch(context: &Rc<ShardContext>) -> Result<(), Failure> {
     let schedule = &context.repair().schedule;
     // First, because it makes room where the rest may find none.
@@ -127,9 +137,7 @@ fn note_returned(context: &ShardContext) {
     returned.retain(|host_id, _| view.topology.member(host_id).is_some());
     for host_id in view.topology.members.keys() {
         if !view.is_alive(host_id) {
-            // One that is down when this node has just been started may have been so for long: that is not known.
-            let since = if schedule.has_looked.get() { now } else { now.saturating_sub(window) };
-            down_since.entry(*host_id).or_insert(since);
+            down_since.entry(*host_id).or_insert(now);
         } else if let Some(since) = down_since.remove(host_id) {
             let away = now.saturating_sub(since);
             if has_missed(away) {
@@ -137,6 +145,10 @@ fn note_returned(context: &ShardContext) {
                 returned.insert(*host_id, Returned { at_micros, away });
             }
         }
+    }
+    if schedule.is_new_until.get().is_some_and(|until| now >= until) {
+        schedule.is_new_until.set(None);
+        down_since.values_mut().for_each(|since| *since = now.saturating_sub(window));
     }
     // This node itself, after a start.
     if let Some(away) = schedule.watched.borrow_mut().take_away().filter(|away| has_missed(*away)) {
