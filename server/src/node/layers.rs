@@ -10,10 +10,12 @@ use helenus_execution::coordinator::paxos::replica::PaxosState;
 use helenus_execution::coordinator::repair::RepairState;
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::runs::RepairRuns;
+use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::coordinator::replica::ReplicationState;
 use helenus_execution::coordinator::virtual_state::ClientSource;
-use helenus_execution::shard::context::Layers;
+use helenus_execution::shard::context::{Layers, ShardContext};
 use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
+use helenus_ring::view::ClusterView;
 
 /// The states that all shards of a node share.
 pub fn of_node() -> NodeLayers {
@@ -34,5 +36,11 @@ pub fn of_shard() -> Layers {
         .with(OpenMetadataLog::default())
         .with(SchemaLock::default())
         .with(ClientSource(connection::clients));
-    Layers { states, view_changes: paxos::replica::view_changes }
+    Layers { states, view_changes }
+}
+
+/// What the layers do before a shard installs the next view of the cluster.
+fn view_changes(context: &ShardContext, view: &ClusterView) {
+    paxos::replica::view_changes(context, view);
+    schedule::view_changes(context, view);
 }

@@ -102,7 +102,7 @@ pub async fn start(context: &Rc<ShardContext>) {
     });
     // Not in the same task as the repairs, which may take days.
     context.repeat(LOOK_AGAIN, watch_or_warn);
-    context.repeat(LOOK_AT_MEMBERS, async |context| note_returned(context));
+    context.repeat(LOOK_AT_MEMBERS, async |context| note_returned(context, &context.cluster()));
     if context.node.config.automatic_repair {
         context.repeat(LOOK_AGAIN, repair_due);
     }
@@ -124,10 +124,17 @@ async fn watch(context: &Rc<ShardContext>) -> Result<(), Failure> {
     history::forget_dropped(context).await
 }
 
+/// Notes who is down in the next view of the cluster: an outage may be shorter than the pause between two looks.
+pub fn view_changes(context: &ShardContext, view: &ClusterView) {
+    if context.index == 0 {
+        note_returned(context, view);
+    }
+}
+
 /// Notes members that are back after they have missed writes.
-fn note_returned(context: &ShardContext) {
+fn note_returned(context: &ShardContext, view: &ClusterView) {
     let schedule = &context.repair().schedule;
-    let (view, config) = (context.cluster_view(), &context.node.config);
+    let config = &context.node.config;
     let (now, at_micros) = (context.clock.monotonic(), context.clock.now_micros());
     let window = Duration::from_millis(config.max_hint_window_ms);
     let has_missed = |away: Duration| !config.hinted_handoff_enabled || away >= window;
@@ -174,8 +181,8 @@ async fn repair_due(context: &Rc<ShardContext>) {
                 tokio::task::yield_now().await;
             }
             // A member that is back now is not repaired without a look at how long it was away.
-            note_returned(context);
             let view = context.cluster();
+            note_returned(context, &view);
             let is_ready = view.topology.members.len() > 1 && view.topology.feature_level >= REPAIRS;
             if !is_ready || *context.node.stopping.borrow() {
                 return;
