@@ -83,7 +83,7 @@ pub struct RepairRequest {
 }
 
 /// The ranges that are repaired.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RepairRanges {
     /// The whole ring.
     #[default]

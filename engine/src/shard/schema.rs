@@ -121,8 +121,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Says that all replicas have the table's deletions from before this second; see [`super::TombstoneGc::KnownEverywhere`]. It is told anew after each
-    /// start, and again when it changes.
+    /// Sets the time before which all replicas are known to have the table's tombstones, in seconds since the epoch. Compaction keeps younger ones
+    /// if the table's `tombstone_gc` is [`super::TombstoneGc::KnownEverywhere`]. The shard does not store it: after a start it is 0.
     pub fn set_known_everywhere(&self, id: TableId, before_seconds: u32) -> Result<(), EngineError> {
         let table = self.table(id)?;
         if table.known_everywhere_seconds.replace(before_seconds) != before_seconds {

@@ -19,6 +19,7 @@ pub mod compare;
 pub mod digests;
 pub mod history;
 pub mod job;
+pub mod kept;
 pub mod message;
 pub mod purging;
 pub mod reconcile;
@@ -27,7 +28,7 @@ pub mod schedule;
 mod unfinished;
 mod watched;
 
-use std::cell::RefCell;
+use tokio::sync::Mutex;
 
 use crate::shard::context::ShardContext;
 
@@ -35,7 +36,7 @@ use crate::shard::context::ShardContext;
 #[derive(Debug, Default)]
 pub struct RepairState {
     schedule: schedule::Schedule,
-    told: RefCell<purging::Told>,
+    told: Mutex<purging::Told>,
 }
 
 impl ShardContext {

@@ -105,7 +105,7 @@ pub(super) fn advanced(state: &ClusterState, index: u64, replacement: Replacemen
     ClusterState { seniority: Arc::new(seniority), ..changed }
 }
 
-/// The state in which the dead member is as before, and the new one is none any more.
+/// The state after a cancelled replacement: the dead member is `Normal` again, and the new node is no longer a member.
 pub(super) fn taken_back(state: &ClusterState, index: u64, replacement: Replacement) -> ClusterState {
     with_topology(state, index, true, |topology| {
         topology.members.remove(&replacement.new);

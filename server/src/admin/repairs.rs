@@ -7,9 +7,7 @@ use futures::future::LocalBoxFuture;
 use helenus_admin::reports::{RepairReport, RepairedTable, RepairsReport};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::job::{self, RepairError};
-use helenus_execution::coordinator::repair::runs::{
-    Cause, RepairRuns, RepairScope, RunReport, RunState, ScopeTokens,
-};
+use helenus_execution::coordinator::repair::runs::{Cause, RepairRuns, RepairScope, RunReport, RunState};
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::shard::context::{ShardContext, run_on};
 use helenus_observe::{AdminError, RepairRanges, RepairRequest};
@@ -22,16 +20,10 @@ impl NodeAdmin {
     pub(super) async fn repair_ranges(&self, request: RepairRequest) -> Result<RepairReport, AdminError> {
         let data_centers =
             if request.is_local { vec![self.node.config.data_center.clone()] } else { request.data_centers };
-        let tokens = match request.ranges {
-            RepairRanges::All => ScopeTokens::All,
-            RepairRanges::OfNode => ScopeTokens::OfThisNode,
-            RepairRanges::PrimaryOfNode => ScopeTokens::PrimaryOfThisNode,
-            RepairRanges::Range { start, end } => ScopeTokens::Range { start, end },
-        };
         let scope = RepairScope {
             keyspace: request.keyspace,
             tables: request.tables,
-            tokens,
+            ranges: request.ranges,
             data_centers,
             without_dead: request.force,
             and_this_node: false,
@@ -47,7 +39,7 @@ impl NodeAdmin {
     ) -> Result<RepairReport, AdminError> {
         let scope = RepairScope {
             keyspace,
-            tokens: ScopeTokens::OfThisNode,
+            ranges: RepairRanges::OfNode,
             data_centers: vec![data_center],
             and_this_node: true,
             ..RepairScope::default()
@@ -141,11 +133,11 @@ fn of_run(run: RunReport, now_micros: i64) -> RepairReport {
         id: run.id,
         keyspace: run.scope.keyspace,
         tables: run.scope.tables,
-        ranges: match run.scope.tokens {
-            ScopeTokens::All => "all".to_owned(),
-            ScopeTokens::OfThisNode => "of the node".to_owned(),
-            ScopeTokens::PrimaryOfThisNode => "primary".to_owned(),
-            ScopeTokens::Range { start, end } => format!("({start}, {end}]"),
+        ranges: match run.scope.ranges {
+            RepairRanges::All => "all".to_owned(),
+            RepairRanges::OfNode => "of the node".to_owned(),
+            RepairRanges::PrimaryOfNode => "primary".to_owned(),
+            RepairRanges::Range { start, end } => format!("({start}, {end}]"),
         },
         data_centers: run.scope.data_centers,
         is_automatic: run.cause == Cause::Schedule,

@@ -14,7 +14,7 @@ use cql_lite::types::codec;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
-use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
 use helenus_query::schema::ddl::{
     self, Change, DdlContext, SchemaChangeEvent, SnapshotSchema, protocol_change,
 };
@@ -23,7 +23,7 @@ use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, Command, REPLICATION_CHANGES, SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces,
+    self, Command, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -113,6 +113,24 @@ struct Agreed {
     warnings: Vec<String>,
 }
 
+/// Refuses an option of tables that members with older programs would ignore, and drop with their next change of the table.
+fn check_understood(before: &Catalog, after: &Catalog, level: u16) -> Result<()> {
+    if level >= REPAIRS {
+        return Ok(());
+    }
+    for keyspace in after.keyspaces.values() {
+        let known = before.keyspace(&keyspace.name).map(AsRef::as_ref);
+        for (_, table) in Keyspace::table_differences(known, Some(keyspace)) {
+            if table.is_some_and(|table| table.options.set_tombstone_gc.is_some()) {
+                return Err(RequestError::invalid(format!(
+                    "tombstone_gc can be set when all members support it (feature level {REPAIRS}; it is {level})"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Puts a change into the metadata log. `plan` makes it from a catalog, and is called again when another change came first. `check`
 /// refuses it, or returns warnings. `None`: there is nothing to change.
 async fn agree(
@@ -139,6 +157,8 @@ async fn agree(
         let Some(change) = planned? else { return Ok(None) };
         let warnings = check(&change)?;
         let Some(effect) = change.effect else { return Ok(None) };
+        let level = context.cluster_view().topology.feature_level;
+        check_understood(&catalog, &change.catalog, level)?;
         // Options that the engine would refuse must not enter the log.
         tables_to_prepare(&catalog, &change.catalog, false)?;
         drops::rehearse(context, &catalog, &change.catalog).await.map_err(|error| {
@@ -146,7 +166,6 @@ async fn agree(
                 "nothing was dropped, because a snapshot cannot be taken before (setting auto_snapshot): {error}"
             ))
         })?;
-        let level = context.cluster_view().topology.feature_level;
         let gets_replicas = |(_, change): &(String, ReplicationChange)| {
             change.after.replica_count() > change.before.replica_count()
         };

@@ -46,7 +46,7 @@ use crate::cluster::stored::{self, CATALOG_FILE, Contents, Stored};
 use crate::cluster::{departure, liveness, membership};
 use crate::node::error::StartError;
 use crate::streaming::progress;
-use helenus_execution::coordinator::repair::{history, schedule};
+use helenus_execution::coordinator::repair::{kept, schedule};
 use helenus_execution::coordinator::replica::{self, hints};
 use helenus_execution::coordinator::{batch_log, paxos};
 use helenus_execution::files::node_files::NodeFiles;
@@ -217,7 +217,7 @@ fn private_tables() -> Vec<(TableId, TableOptions)> {
         (batch_log::store::TABLE.0, batch_log::store::table_options()),
         (hints::TABLE.0, hints::table_options()),
         (progress::TABLE.0, progress::table_options()),
-        (history::TABLE.0, history::table_options()),
+        (kept::TABLE.0, kept::table_options()),
         (paxos::store::TABLE, paxos::store::table_options()),
     ]
 }

@@ -64,7 +64,7 @@ pub async fn dispatch(
 async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> Result<Bytes, MessageError> {
     let (id, request) = service::split_request(message)?;
     match id {
-        ReplicaRequest::ID if context.node.status.state() > ServingState::Leaving => {
+        ReplicaRequest::ID | RepairRequest::ID if context.node.status.state() > ServingState::Leaving => {
             service::encode_failure(&Failure::Overloaded("the node does not serve any more".to_owned()))
         }
         ReplicaRequest::ID => serve::<ReplicaRequest>(context, from, request).await,

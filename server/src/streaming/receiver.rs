@@ -80,7 +80,9 @@ pub async fn run(
     let topology = &view.topology;
     let Some(sides) = Sides::of(topology) else { return Ok(()) };
     let new = topology.replacement.map(|replacement| replacement.new);
-    let cause = new.or_else(|| topology.in_transition().map(|member| member.host_id)).unwrap_or_default();
+    let moving = || topology.in_transition().map(|member| member.host_id);
+    // Nobody, where the replication of keyspaces changes.
+    let cause = new.or_else(moving).unwrap_or(HostId::nil());
     let epoch = topology.epoch;
     let stored = progress::load(context, epoch)?;
     let transfers = Transfers::of(&context.node);

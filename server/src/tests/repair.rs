@@ -9,12 +9,12 @@ use helenus_engine::read::Purgeable;
 use helenus_engine::{VersionLimit, VersionScanRequest};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::job::{self, RepairError};
-use helenus_execution::coordinator::repair::runs::{
-    RepairRuns, RepairScope, RunReport, RunState, ScopeTokens,
-};
+use helenus_execution::coordinator::repair::runs::{RepairRuns, RepairScope, RunReport, RunState};
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::shard::context::ShardContext;
+use helenus_observe::RepairRanges;
 use helenus_ring::member::MemberState;
+use tokio::task::JoinHandle;
 
 use super::cluster::{Cluster, host_id, with_cluster, with_nodes};
 
@@ -58,6 +58,25 @@ fn versions(cluster: &Cluster, node: usize, table: &str) -> Vec<Vec<u8>> {
         cluster.nodes[node].iter().flat_map(of_shard).map(|partition| partition.bytes().to_vec()).collect();
     all.sort();
     all
+}
+
+/// Inserts rows of keys up to `count` that a node misses.
+async fn insert_without(cluster: &Cluster, missing: usize, table: &str, count: i32) {
+    cluster.set_alive(missing, false);
+    for key in 0..count {
+        let text = format!("INSERT INTO three.{table} (k, v) VALUES ({key}, 1)");
+        cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
+    }
+    cluster.set_alive(missing, true);
+}
+
+/// Starts a repair of table `t` on node 0.
+fn begin(cluster: &Cluster) -> JoinHandle<Result<RunReport, RepairError>> {
+    let machine = cluster.machine(0);
+    let context = machine.context(0).unwrap();
+    tokio::task::spawn_local(async move {
+        machine.run(async move { job::repair(&context, scope("t")).await }).await.unwrap()
+    })
 }
 
 fn assert_equal(cluster: &Cluster, table: &str) {
@@ -222,20 +241,15 @@ fn what_does_not_exist_is_refused() {
 #[test]
 fn only_the_ranges_that_were_asked_for_are_repaired() {
     with_cluster(3, &config(), |cluster| async move {
-        cluster.set_alive(2, false);
-        for key in 0..100 {
-            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
-            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
-        }
-        cluster.set_alive(2, true);
-        let half = RepairScope { tokens: ScopeTokens::Range { start: i64::MIN, end: -1 }, ..scope("t") };
+        insert_without(&cluster, 2, "t", 100).await;
+        let half = RepairScope { ranges: RepairRanges::Range { start: i64::MIN, end: -1 }, ..scope("t") };
         repair(&cluster, 0, half).await.unwrap();
         let stored = cluster.stored(2, "three", "t");
         assert!(stored.len() > 10 && stored.len() < 90);
         assert!(stored.keys().all(|key| cql_lite::types::token::token(&key.to_be_bytes()) < 0));
         let mut primary = 0;
         for node in 0..3 {
-            let own = RepairScope { tokens: ScopeTokens::PrimaryOfThisNode, ..scope("t") };
+            let own = RepairScope { ranges: RepairRanges::PrimaryOfNode, ..scope("t") };
             repair(&cluster, node, own).await.unwrap();
             let stored = cluster.stored(2, "three", "t").len();
             assert!(stored >= primary);
@@ -248,20 +262,11 @@ fn only_the_ranges_that_were_asked_for_are_repaired() {
 #[test]
 fn a_repair_goes_on_when_ownership_changes_under_it() {
     with_cluster(4, &config(), |cluster| async move {
-        cluster.set_alive(3, false);
-        for key in 0..200 {
-            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
-            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
-        }
-        cluster.set_alive(3, true);
+        insert_without(&cluster, 3, "t", 200).await;
         // Only node 0 knows the new epoch at first: the replicas that it asks are behind, then it is.
         cluster.change_ring(&[(3, Some(MemberState::Normal))]);
         cluster.show(1);
-        let (machine, scope) = (cluster.machine(0), scope("t"));
-        let context = machine.context(0).unwrap();
-        let running = tokio::task::spawn_local(async move {
-            machine.run(async move { job::repair(&context, scope).await }).await.unwrap()
-        });
+        let running = begin(&cluster);
         cluster.pass(Duration::from_secs(2)).await;
         assert!(!running.is_finished());
         cluster.show_all();
@@ -270,7 +275,7 @@ fn a_repair_goes_on_when_ownership_changes_under_it() {
             let expected = cluster.stored(node, "three", "t").len();
             assert!(expected > 100, "node {node} has {expected}");
         }
-        let report = repair(&cluster, 0, self::scope("t")).await.unwrap();
+        let report = repair(&cluster, 0, scope("t")).await.unwrap();
         assert_eq!(report.differing_parts, 0);
     });
 }
@@ -283,11 +288,7 @@ fn a_cancelled_repair_ends_and_says_so() {
             let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
             cluster.execute(0, &text, Consistency::All).await.unwrap();
         }
-        let (machine, scope) = (cluster.machine(0), scope("t"));
-        let context = machine.context(0).unwrap();
-        let running = tokio::task::spawn_local(async move {
-            machine.run(async move { job::repair(&context, scope).await }).await.unwrap()
-        });
+        let running = begin(&cluster);
         cluster.pass(Duration::from_secs(1)).await;
         assert!(!running.is_finished());
         let runs = RepairRuns::of(&cluster.nodes[0][0].node);
@@ -304,12 +305,7 @@ fn a_node_goes_on_after_a_restart_with_what_is_left_of_a_repair() {
     let slow = Config { repair_throughput_bytes_per_second: 20_000, ..config() };
     with_cluster(3, &slow, |mut cluster| async move {
         for table in ["t", "unrepaired"] {
-            cluster.set_alive(2, false);
-            for key in 0..300 {
-                let text = format!("INSERT INTO three.{table} (k, v) VALUES ({key}, 1)");
-                cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
-            }
-            cluster.set_alive(2, true);
+            insert_without(&cluster, 2, table, 300).await;
         }
         let whole = RepairScope { keyspace: Some("three".to_owned()), ..RepairScope::default() };
         let (machine, context) = (cluster.machine(0), cluster.nodes[0][0].clone());
@@ -412,13 +408,8 @@ fn deletions_are_purged_only_when_their_range_has_been_repaired() {
 #[test]
 fn repairs_of_several_nodes_at_once_are_all_noted() {
     with_cluster(3, &config(), |cluster| async move {
-        cluster.set_alive(2, false);
-        for key in 0..300 {
-            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
-            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
-        }
-        cluster.set_alive(2, true);
-        let primary = RepairScope { tokens: ScopeTokens::PrimaryOfThisNode, ..scope("t") };
+        insert_without(&cluster, 2, "t", 300).await;
+        let primary = RepairScope { ranges: RepairRanges::PrimaryOfNode, ..scope("t") };
         let repairs = (0..3).map(|node| repair(&cluster, node, primary.clone()));
         for outcome in futures::future::join_all(repairs).await {
             outcome.unwrap();
@@ -436,17 +427,8 @@ fn repairs_of_several_nodes_at_once_are_all_noted() {
 fn a_table_that_is_truncated_under_a_repair_stays_empty() {
     let slow = Config { repair_throughput_bytes_per_second: 2_000, ..config() };
     with_cluster(3, &slow, |cluster| async move {
-        cluster.set_alive(2, false);
-        for key in 0..300 {
-            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
-            cluster.execute(0, &text, Consistency::Quorum).await.unwrap();
-        }
-        cluster.set_alive(2, true);
-        let (machine, scope) = (cluster.machine(0), scope("t"));
-        let context = machine.context(0).unwrap();
-        let running = tokio::task::spawn_local(async move {
-            machine.run(async move { job::repair(&context, scope).await }).await.unwrap()
-        });
+        insert_without(&cluster, 2, "t", 300).await;
+        let running = begin(&cluster);
         while cluster.stored(2, "three", "t").is_empty() {
             cluster.pass(Duration::from_millis(100)).await;
         }

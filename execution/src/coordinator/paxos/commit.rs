@@ -165,10 +165,13 @@ impl Distribution {
     fn for_participants(&self) -> Commit {
         let mut commit = self.agreed.clone();
         if self.is_late() {
+            let rows = self.change.mutation.view().map_err(|error| error.to_string());
             let emptied =
-                self.change.mutation.view().ok().and_then(|rows| late_commit::without_rows(&rows).ok());
-            debug_assert!(emptied.is_some(), "a mutation that was agreed on can be read");
-            commit.mutation = emptied.map_or(commit.mutation, |emptied| emptied.bytes().to_vec());
+                rows.and_then(|rows| late_commit::without_rows(&rows).map_err(|error| error.to_string()));
+            commit.mutation = match emptied {
+                Ok(emptied) => emptied.bytes().to_vec(),
+                Err(error) => unreachable!("a mutation that was agreed on can be read: {error}"),
+            };
         }
         commit
     }

@@ -87,10 +87,16 @@ pub struct Division {
 }
 
 impl Division {
-    /// `None` if the range or the number of parts is empty.
-    pub fn new((first, last): (i64, i64), parts: u32) -> Option<Self> {
-        let width = u128::try_from(i128::from(last) - i128::from(first) + 1).ok()?;
-        (width > 0 && parts > 0).then_some(Self { first, width, parts })
+    /// Whether a range has tokens and is divided into parts.
+    fn is_possible((first, last): (i64, i64), parts: u32) -> bool {
+        first <= last && parts > 0
+    }
+
+    /// A range with tokens, divided into at least one part.
+    pub fn new(range: (i64, i64), parts: u32) -> Self {
+        assert!(Self::is_possible(range, parts), "{range:?} cannot be divided into {parts} parts");
+        let width = range.1.abs_diff(range.0);
+        Self { first: range.0, width: u128::from(width) + 1, parts }
     }
 
     /// The part of a token of the range.
@@ -111,7 +117,7 @@ impl Division {
 /// Answers a request for digests: those of the first parts, in the order of ranges and parts; at least one. May be called on any shard.
 pub async fn receive(context: &Rc<ShardContext>, request: DigestRequest) -> Result<Vec<PartDigest>, Failure> {
     let count = request.ranges.len().saturating_mul(request.parts as usize);
-    let is_valid = request.ranges.iter().all(|range| Division::new(*range, request.parts).is_some());
+    let is_valid = request.ranges.iter().all(|range| Division::is_possible(*range, request.parts));
     if count > PARTS_MAX || !is_valid {
         return Err(Failure::Malformed(format!(
             "digests of {} ranges in {} parts each: at most {PARTS_MAX} parts of ranges with tokens are allowed",
@@ -153,7 +159,7 @@ async fn digest_shard(
     let mut digests = vec![PartDigest::default(); request.ranges.len() * parts];
     let mut read_bytes = 0;
     for (index, range) in request.ranges.iter().enumerate() {
-        let Some(division) = Division::new(*range, request.parts) else { continue };
+        let division = Division::new(*range, request.parts);
         let (start, end) = token_bounds(&(range.0..=range.1));
         let mut place = Place { key: start, inside: None };
         let mut last_token = None;
@@ -195,21 +201,14 @@ async fn read_turn(
     place: &Place,
     end: &[u8],
 ) -> Result<Versions, Failure> {
-    let scan = VersionScanRequest {
-        table: TableId(request.table_id.to_be_bytes()),
-        start: &place.key,
-        end,
-        reversed: false,
-        now_seconds: request.now_seconds,
-        purgeable: Purgeable::LeftOutAfterGrace,
-        is_long: true,
-        part: Some(RowPart { from: place.inside.as_ref().map(AddressBuf::view), bytes_max: ROW_PART_BYTES }),
-        limit: VersionLimit {
-            bytes: TRANSFER_TURN_BYTES,
-            scanned_bytes: SCANNED_BYTES,
-            ..VersionLimit::UNLIMITED
-        },
-    };
+    let table = TableId(request.table_id.to_be_bytes());
+    let from = place.inside.as_ref().map(AddressBuf::view);
+    let part = RowPart { from, bytes_max: ROW_PART_BYTES };
+    let bounds = (place.key.as_slice(), end);
+    let transfer =
+        VersionScanRequest::of_transfer(table, bounds, request.now_seconds, Some(part), TRANSFER_TURN_BYTES);
+    let limit = VersionLimit { scanned_bytes: SCANNED_BYTES, ..transfer.limit };
+    let scan = VersionScanRequest { purgeable: Purgeable::LeftOutAfterGrace, limit, ..transfer };
     let in_turn = || {
         epoch::refuse_stale(context, request.epoch)?;
         context.shard.scan_versions(&scan).map_err(Failure::from)
@@ -252,7 +251,7 @@ mod tests {
         let ranges = [(0, 0), (-3, 5), (0, 1), (i64::MIN + 1, i64::MAX), (i64::MAX - 2, i64::MAX)];
         for range in ranges {
             for parts in [1, 2, 3, 7, 16, 16_384] {
-                let division = Division::new(range, parts).unwrap();
+                let division = Division::new(range, parts);
                 let mut next = i128::from(range.0);
                 for part in 0..parts {
                     let Some(tokens) = division.tokens_of(part) else { continue };
@@ -265,8 +264,7 @@ mod tests {
                 assert_eq!(next, i128::from(range.1) + 1);
             }
         }
-        assert!(Division::new((1, 0), 1).is_none());
-        assert!(Division::new((0, 0), 0).is_none());
-        assert_eq!(Division::new((0, 9), 2).unwrap().part_of(10), None);
+        assert!(!Division::is_possible((1, 0), 1) && !Division::is_possible((0, 0), 0));
+        assert_eq!(Division::new((0, 9), 2).part_of(10), None);
     }
 }

@@ -1,6 +1,6 @@
 //! When the ranges of a node's tables were last repaired, among all of their replicas.
 //!
-//! Each replica keeps it, in an engine table of its first shard: a row for each table, whose value is
+//! Each replica keeps it ([`super::kept`]): a row for each table, named by its id, whose value is
 //!
 //! ```text
 //! version (u8, 1) | segments: first token, last token (i64), begin of the repair (i64, microseconds), little endian
@@ -17,28 +17,19 @@ use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::future::LocalBoxFuture;
-use helenus_engine::read::Budget;
-use helenus_engine::{Deletion, EngineError, TableId, TableOptions};
+use helenus_engine::TableId;
 use helenus_internode::service::Failure;
 use helenus_ring::intervals::{difference, intervals};
 use helenus_ring::placement::TokenRange;
 
-use crate::shard::context::{NodeShared, ShardContext};
-use crate::shard::private_table::{PrivateRange, PrivateTable};
+use tokio::sync::OnceCell;
 
-/// The engine's id of the table.
-pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-repairs-"));
+use super::kept;
+use crate::shard::context::{NodeShared, ShardContext};
+
 const PARTITION: &[u8] = b"repaired";
 const VERSION: u8 = 1;
 const SEGMENT_BYTES: usize = 24;
-/// Budget of one turn of the scan at the start.
-const SCAN_BUDGET: Budget = Budget { bytes: 4 << 20, tombstones: 10_000 };
-
-/// The engine options of the table.
-pub fn table_options() -> TableOptions {
-    TableOptions { gc_grace_seconds: 0, ..TableOptions::default() }
-}
-
 /// Tokens that were repaired at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Segment {
@@ -146,6 +137,8 @@ impl Segments {
 #[derive(Debug, Default)]
 pub struct RepairHistory {
     tables: Mutex<BTreeMap<TableId, Segments>>,
+    /// Set when what the last run has noted is known.
+    loaded: OnceCell<()>,
 }
 
 impl RepairHistory {
@@ -169,36 +162,27 @@ impl RepairHistory {
     }
 }
 
-/// Loads what the last run has noted. Call on the first shard, before anything is noted.
-pub async fn load(context: &Rc<ShardContext>) -> Result<(), EngineError> {
-    let mut range = PrivateRange::partition(PARTITION);
-    loop {
-        let read = || {
-            let mut rows = Vec::new();
-            let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
-            while let Some(row) = scan.next()? {
-                rows.push((row.position.to_vec(), row.value.to_vec()));
-            }
-            Ok::<_, EngineError>((rows, scan.resume_bound()?))
-        };
-        let (rows, resume) = context.shard.read_cold(read).await?;
-        let mut tables = RepairHistory::of(&context.node).tables();
-        for (position, value) in rows {
-            let id = position.get(1..).and_then(|id| <[u8; 16]>::try_from(id).ok());
-            if let (Some(id), Some(segments)) = (id, Segments::decode(&value)) {
-                tables.insert(TableId(id), segments);
-            } else {
-                tracing::warn!(
-                    "a row of the history of repairs cannot be read: its table counts as never repaired"
-                );
+/// Loads what the last run has noted, unless that was done. What cannot be read counts as never repaired. Call on the first shard.
+pub async fn load(context: &Rc<ShardContext>) {
+    let history = RepairHistory::of(&context.node);
+    let read = async || match kept::load(context, PARTITION).await {
+        Ok(rows) => {
+            for (name, value) in rows {
+                let id = <[u8; 16]>::try_from(name.as_slice()).ok();
+                if let (Some(id), Some(segments)) = (id, Segments::decode(&value)) {
+                    history.tables().insert(TableId(id), segments);
+                } else {
+                    tracing::warn!(
+                        "a row of the history of repairs cannot be read: its table counts as never repaired"
+                    );
+                }
             }
         }
-        drop(tables);
-        match resume {
-            Some(bound) => range = range.rest(bound),
-            None => return Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "the history of repairs cannot be read: its ranges count as never repaired");
         }
-    }
+    };
+    history.loaded.get_or_init(read).await;
 }
 
 /// Notes a repair of a table's ranges. May be called on any shard; resolves when it is durable.
@@ -217,11 +201,12 @@ pub async fn note(
 }
 
 async fn note_here(
-    context: &ShardContext,
+    context: &Rc<ShardContext>,
     table: TableId,
     repaired: &[RangeInclusive<i64>],
     began_micros: i64,
 ) -> Result<(), Failure> {
+    load(context).await;
     context.shard.admit_internal().await.map_err(Failure::from)?;
     // A coordinator whose clock is ahead has not repaired what will be written.
     let began_micros = began_micros.min(context.clock.now_micros());
@@ -232,18 +217,19 @@ async fn note_here(
         segments.note(repaired, began_micros);
         segments.encode()
     };
-    store(context, table, Some(&encoded)).await
+    kept::set(context, PARTITION, &table.0, Some(&encoded)).await.map_err(Failure::from)
 }
 
 /// Forgets when a table was repaired. Call on the first shard.
-pub async fn forget(context: &ShardContext, table: TableId) -> Result<(), Failure> {
+pub async fn forget(context: &Rc<ShardContext>, table: TableId) -> Result<(), Failure> {
+    load(context).await;
     context.shard.admit_internal().await.map_err(Failure::from)?;
     RepairHistory::of(&context.node).tables().remove(&table);
-    store(context, table, None).await
+    kept::set(context, PARTITION, &table.0, None).await.map_err(Failure::from)
 }
 
 /// Forgets tables that do not exist any more. Call on the first shard.
-pub async fn forget_dropped(context: &ShardContext) -> Result<(), Failure> {
+pub async fn forget_dropped(context: &Rc<ShardContext>) -> Result<(), Failure> {
     let history = RepairHistory::of(&context.node);
     let dropped: Vec<TableId> = {
         let view = context.catalog_view();
@@ -254,22 +240,6 @@ pub async fn forget_dropped(context: &ShardContext) -> Result<(), Failure> {
         forget(context, table).await?;
     }
     Ok(())
-}
-
-async fn store(context: &ShardContext, table: TableId, segments: Option<&[u8]>) -> Result<(), Failure> {
-    let mut change = TABLE.change(PARTITION);
-    let position = position(table);
-    let timestamp = context.next_timestamp();
-    match segments {
-        Some(segments) => change.put(&position, timestamp, segments),
-        None => change.delete(&position, Deletion { timestamp, local_deletion_time: context.now_seconds() }),
-    }
-    let position = change.apply(&context.shard).map_err(Failure::from)?;
-    context.shard.durable(position).await.map_err(Failure::from)
-}
-
-fn position(table: TableId) -> Vec<u8> {
-    [&[helenus_engine::key::REGULAR_TAG], table.0.as_slice()].concat()
 }
 
 #[cfg(test)]

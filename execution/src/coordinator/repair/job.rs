@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use helenus_observe::RepairRanges;
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Table, TableKind};
 use helenus_ring::HostId;
@@ -26,7 +27,7 @@ use super::compare::{FIRST_PART_BYTES, Failed, repair_batch};
 use super::digests::PARTS_MAX;
 use super::history::{self, RepairHistory};
 use super::message::RepairRequest;
-use super::runs::{Cancelled, Cause, RepairRun, RepairRuns, RepairScope, RunReport, RunState, ScopeTokens};
+use super::runs::{Cancelled, Cause, RepairRun, RepairRuns, RepairScope, RunReport, RunState};
 use super::unfinished;
 use crate::shard::context::{ShardContext, from_every_shard};
 
@@ -149,7 +150,7 @@ pub async fn repair_due(
     due: Vec<RangeInclusive<i64>>,
 ) -> RunReport {
     let run = RepairRuns::of(&context.node).begin(scope, Cause::Schedule, context.clock.now_micros());
-    let ring_bytes = ring_bytes(context, &context.cluster(), table).await.unwrap_or_default();
+    let ring_bytes = ring_bytes(context, &context.cluster(), table).await;
     let keyspace = table.keyspace.clone();
     let target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0 };
     let repaired = repair_table(context, &run, target, (0.0, 1.0)).await;
@@ -235,7 +236,7 @@ async fn targets(context: &Rc<ShardContext>, run: &RepairRun) -> Vec<Target> {
             } else {
                 tokens.clone()
             };
-            let ring_bytes = ring_bytes(context, &view, table).await.unwrap_or_default();
+            let ring_bytes = ring_bytes(context, &view, table).await;
             let weight = (ring_bytes * share_of_ring(&tokens)).max(TABLE_WEIGHT_MIN);
             targets.push(Target { keyspace: name.clone(), table: table.clone(), left, ring_bytes, weight });
         }
@@ -246,24 +247,25 @@ async fn targets(context: &Rc<ShardContext>, run: &RepairRun) -> Vec<Target> {
 fn tokens_of(context: &ShardContext, scope: &RepairScope, placement: &Placement) -> Vec<RangeInclusive<i64>> {
     let own = context.node.host_id;
     let ranges = placement.ranges();
-    let chosen: Vec<TokenRange> = match scope.tokens {
-        ScopeTokens::All => ranges.map(|(range, _)| range).collect(),
-        ScopeTokens::OfThisNode => {
+    let chosen: Vec<TokenRange> = match scope.ranges {
+        RepairRanges::All => ranges.map(|(range, _)| range).collect(),
+        RepairRanges::OfNode => {
             ranges.filter(|(_, replicas)| replicas.contains(&own)).map(|(range, _)| range).collect()
         }
-        ScopeTokens::PrimaryOfThisNode => {
+        RepairRanges::PrimaryOfNode => {
             let is_first =
                 |members: &[Arc<Member>]| members.first().is_some_and(|first| first.host_id == own);
             ranges.filter(|(_, replicas)| is_first(&replicas.read)).map(|(range, _)| range).collect()
         }
-        ScopeTokens::Range { start, end } => vec![TokenRange { start, end }],
+        RepairRanges::Range { start, end } => vec![TokenRange { start, end }],
     };
     intervals(&chosen)
 }
 
-/// The approximate size of a table on a replica of the whole ring, judged by what this node has of it.
-async fn ring_bytes(context: &Rc<ShardContext>, view: &ClusterView, table: &Table) -> Option<f64> {
-    let placement = view.placement(&table.keyspace)?;
+/// The approximate size of a table on a replica of the whole ring, judged by what this node has of it. 0 if that is nothing, or not known:
+/// then the first comparison has larger parts.
+async fn ring_bytes(context: &Rc<ShardContext>, view: &ClusterView, table: &Table) -> f64 {
+    let Some(placement) = view.placement(&table.keyspace) else { return 0.0 };
     let own = context.node.host_id;
     let held = placement.ranges().filter(|(_, replicas)| replicas.contains(&own)).map(|(range, _)| range);
     let share = share_of_ring(&intervals(&held.collect::<Vec<_>>()));
@@ -274,8 +276,14 @@ async fn ring_bytes(context: &Rc<ShardContext>, view: &ClusterView, table: &Tabl
             Ok(statistics.disk_bytes + statistics.memtable_bytes as u64)
         })
     });
-    let bytes: u64 = sizes.await.ok()?.into_iter().sum();
-    (share > 0.0).then(|| bytes as f64 / share)
+    match sizes.await {
+        Ok(sizes) if share > 0.0 => sizes.into_iter().sum::<u64>() as f64 / share,
+        Ok(_) => 0.0,
+        Err(error) => {
+            tracing::debug!(table = table.name, %error, "the size of a table that is to be repaired is not known");
+            0.0
+        }
+    }
 }
 
 /// Repairs what is left of a table. `done` and `share`: how much of the whole repair is done, and what the table adds.
@@ -299,13 +307,17 @@ async fn repair_groups(
     own: &mut OwnNotes,
 ) -> Result<(), Cancelled> {
     let name = format!("{}.{}", target.keyspace, target.table.name);
+    let is_dropped = || context.catalog_view().table(target.table.engine_id()).is_none();
     let total = share_of_ring(&target.left);
     let mut left = target.left.clone();
     let mut repaired = 0.0;
     while !left.is_empty() {
         let view = context.cluster();
-        let is_dropped = context.catalog_view().table(target.table.engine_id()).is_none();
-        let Some(placement) = view.placement(&target.keyspace).filter(|_| !is_dropped) else { return Ok(()) };
+        let epoch = view.topology.epoch;
+        // The table, or its keyspace, may have been dropped meanwhile: nothing is left to repair.
+        let Some(placement) = view.placement(&target.keyspace).filter(|_| !is_dropped()) else {
+            return Ok(());
+        };
         let (mut groups, moving) = grouped(context, placement, &run.scope, &left);
         if groups.is_empty() && !moving.is_empty() {
             run.check(&context.node)?;
@@ -321,6 +333,13 @@ async fn repair_groups(
         left = moving;
         while let Some(mut group) = groups.pop_front() {
             run.check(&context.node)?;
+            // Members may have died or come back since the last batch.
+            let view = context.cluster();
+            if view.topology.epoch != epoch {
+                groups.push_front(group);
+                left = groups.into_iter().fold(left, |left, group| union(&left, &group.tokens));
+                break;
+            }
             run.note_progress(done + share * repaired / total, name.clone());
             let (tokens, rest) = fitting(group.tokens, target.ring_bytes);
             group.tokens = rest;
@@ -337,19 +356,15 @@ async fn repair_groups(
                     }
                 }
                 Err(RangeError::RingChanged) => {
+                    // This node may hear of it later than the replica that has said so.
+                    context.clock.sleep(SETTLING_PAUSE).await;
                     group.tokens = union(&group.tokens, &tokens);
                     groups.push_front(group);
-                    left = groups.into_iter().fold(left, |left, group| union(&left, &group.tokens));
-                    context.clock.sleep(SETTLING_PAUSE).await;
-                    break;
+                    continue;
                 }
                 Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
-                Err(error) => {
-                    if context.catalog_view().table(target.table.engine_id()).is_none() {
-                        return Ok(());
-                    }
-                    note_failure(run, &name, &error);
-                }
+                Err(_) if is_dropped() => return Ok(()),
+                Err(error) => note_failure(run, &name, &error),
             }
             repaired += share_of_ring(&tokens);
             if !group.tokens.is_empty() {

@@ -18,11 +18,13 @@ pub type Told = BTreeMap<TableId, u32>;
 
 /// Tells the shards what has changed. Call on the first shard.
 pub async fn tell(context: &Rc<ShardContext>) -> Result<()> {
+    // Nobody forgets a table meanwhile ([`forget`]).
+    let mut told = context.repair().told.lock().await;
     {
         let view = context.catalog_view();
-        context.repair().told.borrow_mut().retain(|table, _| view.table(*table).is_some());
+        told.retain(|table, _| view.table(*table).is_some());
     }
-    let changed = changed(context);
+    let changed = changed(context, &told);
     if changed.is_empty() {
         return Ok(());
     }
@@ -41,15 +43,14 @@ pub async fn tell(context: &Rc<ShardContext>) -> Result<()> {
         })
     })
     .await?;
-    context.repair().told.borrow_mut().extend(changed);
+    told.extend(changed);
     Ok(())
 }
 
-fn changed(context: &ShardContext) -> Vec<(TableId, u32)> {
+fn changed(context: &ShardContext, told: &Told) -> Vec<(TableId, u32)> {
     let (catalog, view) = (context.catalog(), context.cluster());
     let history = RepairHistory::of(&context.node);
     let own = context.node.host_id;
-    let told = context.repair().told.borrow();
     let mut changed = Vec::new();
     for (name, keyspace) in &catalog.keyspaces {
         let Some(placement) = view.placement(name) else { continue };
@@ -85,8 +86,9 @@ fn changed(context: &ShardContext) -> Vec<(TableId, u32)> {
 /// Forgets that a table was repaired, on this node, and purges no deletion of it before it is repaired again: its rows are replaced by others. Call
 /// on the first shard.
 pub async fn forget(context: &Rc<ShardContext>, table: TableId) -> Result<()> {
+    let mut told = context.repair().told.lock().await;
     history::forget(context, table).await.map_err(|error| RequestError::Server(error.to_string()))?;
-    context.repair().told.borrow_mut().remove(&table);
+    told.remove(&table);
     on_every_shard(context, move |context| {
         Box::pin(async move { Ok(context.shard.set_known_everywhere(table, 0)?) })
     })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use helenus_config::Config;
 use helenus_engine::io::RateLimiter;
+use helenus_observe::RepairRanges;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::context::NodeShared;
@@ -31,27 +32,13 @@ pub struct RepairScope {
     pub keyspace: Option<String>,
     /// All tables of it without any.
     pub tables: Vec<String>,
-    pub tokens: ScopeTokens,
+    pub ranges: RepairRanges,
     /// Only replicas of these data centers take part; all without any.
     pub data_centers: Vec<String>,
     /// Whether this node takes part too, wherever it is.
     pub and_this_node: bool,
     /// Whether ranges are repaired among the replicas that are alive, if some are down.
     pub without_dead: bool,
-}
-
-/// The ranges of a repair.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ScopeTokens {
-    /// The whole ring.
-    #[default]
-    All,
-    /// Those of which the node that carries it out is a replica.
-    OfThisNode,
-    /// Those of which it is the first replica.
-    PrimaryOfThisNode,
-    /// The range `(start, end]`.
-    Range { start: i64, end: i64 },
 }
 
 /// Why a node repairs.

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use helenus_engine::TableId;
 use helenus_internode::service::Failure;
+use helenus_observe::RepairRanges;
 use helenus_query::schema::catalog::{Keyspace, Table, TableKind};
 use helenus_query::schema::options::TombstoneGcMode;
 use helenus_ring::HostId;
@@ -29,15 +30,14 @@ use helenus_ring::metadata::REPAIRS;
 use helenus_ring::view::ClusterView;
 
 use super::history::{self, RepairHistory};
-use super::runs::{RepairScope, RunState, ScopeTokens};
+use super::runs::{RepairScope, RunState};
 use super::watched::{self, Watched};
 use super::{job, purging};
 use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
 
-/// How often the node looks for what is due …
+/// How often the node looks for what is due.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// … and for members that are down or back: as often as the hints do.
-const LOOK_AT_MEMBERS: Duration = Duration::from_secs(1);
 /// After that time from its start a node knows who is down. Those may have been so for long.
 const START_PERIOD: Duration = Duration::from_secs(30);
 /// Pause before a table is tried again whose repair has failed.
@@ -83,12 +83,9 @@ fn grace(table: &Table) -> Duration {
     })
 }
 
-/// Loads the history, goes on with what the last run has not finished, and starts the schedule. Call on the first shard, before requests of
-/// others are served.
+/// Loads the history, goes on with what the last run has not finished, and starts the schedule. Call on the first shard.
 pub async fn start(context: &Rc<ShardContext>) {
-    if let Err(error) = history::load(context).await {
-        tracing::warn!(%error, "the history of repairs cannot be read: its ranges count as never repaired");
-    }
+    history::load(context).await;
     let schedule = &context.repair().schedule;
     schedule.is_new_until.set(Some(context.clock.monotonic() + START_PERIOD));
     // A node that dies at once knows later that it was away.
@@ -102,7 +99,6 @@ pub async fn start(context: &Rc<ShardContext>) {
     });
     // Not in the same task as the repairs, which may take days.
     context.repeat(LOOK_AGAIN, watch_or_warn);
-    context.repeat(LOOK_AT_MEMBERS, async |context| note_returned(context, &context.cluster()));
     if context.node.config.automatic_repair {
         context.repeat(LOOK_AGAIN, repair_due);
     }
@@ -120,6 +116,7 @@ async fn watch(context: &Rc<ShardContext>) -> Result<(), Failure> {
     // First, because it makes room where the rest may find none.
     purging::tell(context).await.map_err(|error| Failure::Internal(error.to_string()))?;
     watched::update(context, &schedule.watched).await?;
+    note_returned(context, &context.cluster());
     schedule.has_looked.set(true);
     history::forget_dropped(context).await
 }
@@ -172,7 +169,7 @@ async fn repair_due(context: &Rc<ShardContext>) {
     }
     let keyspaces: Vec<String> = context.catalog().keyspaces.keys().cloned().collect();
     for name in keyspaces {
-        let mut ranges = None;
+        let mut ranges: Option<PrimaryRanges> = None;
         let Some(keyspace) = context.catalog().keyspace(&name).cloned() else { continue };
         let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
         for (count, table) in stored.enumerate() {
@@ -180,11 +177,10 @@ async fn repair_due(context: &Rc<ShardContext>) {
             if count % TABLES_OF_TURN == TABLES_OF_TURN - 1 {
                 tokio::task::yield_now().await;
             }
-            // A member that is back now is not repaired without a look at how long it was away.
             let view = context.cluster();
-            note_returned(context, &view);
             let is_ready = view.topology.members.len() > 1 && view.topology.feature_level >= REPAIRS;
-            if !is_ready || *context.node.stopping.borrow() {
+            // A node that leaves, or is drained, begins nothing any more.
+            if !is_ready || context.node.status.state() != ServingState::Serving {
                 return;
             }
             let id = table.engine_id();
@@ -192,7 +188,7 @@ async fn repair_due(context: &Rc<ShardContext>) {
                 continue;
             }
             let ranges = match &mut ranges {
-                Some(known @ PrimaryRanges { .. }) if Arc::ptr_eq(&known.view, &view) => known,
+                Some(known) if Arc::ptr_eq(&known.view, &view) => known,
                 other => other.insert(PrimaryRanges::new(context, view, &name)),
             };
             let due = due(context, ranges, table);
@@ -202,7 +198,7 @@ async fn repair_due(context: &Rc<ShardContext>) {
             let scope = RepairScope {
                 keyspace: Some(name.clone()),
                 tables: vec![table.name.clone()],
-                tokens: ScopeTokens::PrimaryOfThisNode,
+                ranges: RepairRanges::PrimaryOfNode,
                 ..RepairScope::default()
             };
             let report = job::repair_due(context, scope, table, due).await;

@@ -1,30 +1,26 @@
 //! Since when this node has watched each table, and until when it was up, kept for the schedule over restarts.
 //!
-//! Both are rows of the table of the [`super::history`], with a time in microseconds as their value.
+//! Both are rows ([`super::kept`]) with a time in microseconds as their value. Those of tables are named by their ids.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use helenus_engine::key::REGULAR_TAG;
-use helenus_engine::read::Budget;
-use helenus_engine::{Deletion, EngineError, TableId};
+use helenus_engine::{EngineError, TableId};
 use helenus_internode::service::Failure;
 use helenus_query::schema::catalog::TableKind;
 
-use super::history::TABLE;
+use super::kept::{self, Changes};
 use crate::shard::context::ShardContext;
-use crate::shard::private_table::PrivateRange;
 
 const PARTITION: &[u8] = b"watched";
-/// Position of the row with the time until which the node was up …
-const UP_UNTIL: &[u8] = &[REGULAR_TAG];
+/// Name of the row with the time until which the node was up …
+const UP_UNTIL: &[u8] = b"";
 /// … and of that with the time at which it began to watch.
-const BEGAN: &[u8] = &[REGULAR_TAG, 0];
+const BEGAN: &[u8] = &[0];
 /// How often the time is noted until which the node was up.
 const NOTE_PERIOD_MICROS: i64 = 60_000_000;
-const SCAN_BUDGET: Budget = Budget { bytes: 64 << 20, tombstones: 1_000_000 };
 
 /// What is watched.
 #[derive(Debug, Default)]
@@ -76,26 +72,24 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
         let tables = keyspaces.flat_map(|keyspace| keyspace.tables.values());
         tables.filter(|table| table.kind == TableKind::Stored).map(|table| table.engine_id()).collect()
     };
-    let mut change = TABLE.change(PARTITION);
-    let timestamp = context.next_timestamp();
+    let mut changes = Changes::of(context, PARTITION);
     {
         let mut watched = watched.borrow_mut();
         let is_first = watched.began_micros == 0;
         if is_first {
             watched.began_micros = now_micros;
-            change.put(BEGAN, timestamp, &now_micros.to_be_bytes());
+            changes.set(BEGAN, Some(&now_micros.to_be_bytes()));
         }
         let since_micros: i64 = if is_first { 0 } else { now_micros };
         for table in tables.iter().filter(|table| !watched.since.contains_key(table)) {
-            change.put(&position(*table), timestamp, &since_micros.to_be_bytes());
+            changes.set(&table.0, Some(&since_micros.to_be_bytes()));
         }
-        let deletion = Deletion { timestamp, local_deletion_time: context.now_seconds() };
         for table in watched.since.keys().filter(|table| !tables.contains(table)) {
-            change.delete(&position(*table), deletion);
+            changes.set(&table.0, None);
         }
         let noted = watched.up_until_micros.unwrap_or(i64::MIN);
         if now_micros >= noted.saturating_add(NOTE_PERIOD_MICROS) {
-            change.put(UP_UNTIL, timestamp, &now_micros.to_be_bytes());
+            changes.set(UP_UNTIL, Some(&now_micros.to_be_bytes()));
             watched.up_until_micros = Some(now_micros);
         }
         watched.since.retain(|table, _| tables.contains(table));
@@ -103,39 +97,29 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
             watched.since.entry(table).or_insert(since_micros);
         }
     }
-    if !change.is_empty() {
-        // Lost with a crash, it is noted again.
-        change.apply(&context.shard).map_err(Failure::from)?;
-    }
-    Ok(())
+    // Not waited for: what a crash loses is noted again.
+    changes.apply(context).map(|_| ()).map_err(Failure::from)
 }
 
 async fn load(context: &Rc<ShardContext>) -> Result<Watched, EngineError> {
-    let range = PrivateRange::partition(PARTITION);
-    let read = || {
-        let mut loaded = Watched { up_until_micros: Some(i64::MIN), ..Watched::default() };
-        let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), SCAN_BUDGET)?;
-        while let Some(row) = scan.next()? {
-            let Ok(micros) = <[u8; 8]>::try_from(row.value).map(i64::from_be_bytes) else { continue };
-            let table = row.position.get(1..).and_then(|id| <[u8; 16]>::try_from(id).ok());
-            match table {
-                Some(table) => {
-                    loaded.since.insert(TableId(table), micros);
-                }
-                None if row.position == BEGAN => loaded.began_micros = micros,
-                None if row.position == UP_UNTIL => {
-                    loaded.up_until_micros = Some(micros);
-                    let away = context.clock.now_micros().saturating_sub(micros);
-                    loaded.away = Some(Duration::from_micros(u64::try_from(away).unwrap_or(0)));
-                }
-                None => {}
+    let mut loaded = Watched { up_until_micros: Some(i64::MIN), ..Watched::default() };
+    for (name, value) in kept::load(context, PARTITION).await? {
+        let Ok(micros) = <[u8; 8]>::try_from(value.as_slice()).map(i64::from_be_bytes) else {
+            tracing::warn!("a row of the schedule of repairs cannot be read; it is noted again");
+            continue;
+        };
+        match (<[u8; 16]>::try_from(name.as_slice()), name.as_slice()) {
+            (Ok(table), _) => {
+                loaded.since.insert(TableId(table), micros);
             }
+            (Err(_), BEGAN) => loaded.began_micros = micros,
+            (Err(_), UP_UNTIL) => {
+                loaded.up_until_micros = Some(micros);
+                let away = context.clock.now_micros().saturating_sub(micros);
+                loaded.away = Some(Duration::from_micros(u64::try_from(away).unwrap_or(0)));
+            }
+            (Err(_), _) => tracing::warn!("a row of the schedule of repairs has an unknown name"),
         }
-        Ok(loaded)
-    };
-    context.shard.read_cold(read).await
-}
-
-fn position(table: TableId) -> Vec<u8> {
-    [&[REGULAR_TAG], table.0.as_slice()].concat()
+    }
+    Ok(loaded)
 }

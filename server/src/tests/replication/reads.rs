@@ -10,7 +10,7 @@ use helenus_query::error::{FailureReason, RequestError};
 use tokio::time::Instant;
 
 use crate::testing::network::Fate;
-use crate::tests::cluster::{Cluster, with_cluster};
+use crate::tests::cluster::{Cluster, host_id, with_cluster};
 
 /// Without hints: a replica gets a missed write by read repair or not at all.
 fn config() -> Config {
@@ -350,6 +350,48 @@ fn a_replica_whose_digest_comes_after_a_failed_repair_is_asked_for_its_data() {
         ]);
         let text = "SELECT v FROM three.t WHERE k = 1";
         assert_eq!(select(&cluster, 0, text, Consistency::Quorum).await, ints(&[&[20]]));
+    });
+}
+
+#[test]
+fn a_replica_whose_data_comes_late_is_asked_again_when_another_takes_no_repair() {
+    with_cluster(4, &config(), |cluster| async move {
+        let half = Duration::from_millis(config().read_request_timeout_ms / 2);
+        let at_once = Fate::Arrives { after: Duration::ZERO };
+        let placement = cluster.view();
+        let placement = placement.placement("three").unwrap();
+        let mut mismatched = 0;
+        // Keys that the coordinator does not have, and each of their replicas as the one that has a newer value.
+        for key in 0..40_i32 {
+            let replicas = &placement.replicas(cql_lite::types::token::token(&key.to_be_bytes())).read;
+            if replicas.iter().any(|member| member.host_id == host_id(0)) {
+                continue;
+            }
+            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 10)");
+            cluster.execute(0, &text, Consistency::All).await.unwrap();
+            let newest = 1 + key as usize % 3;
+            write_alone(&cluster, newest, &[&format!("UPDATE three.t SET v = 20 WHERE k = {key}")]).await;
+            // The data of the first replica is late, so the third is asked for its data too. It differs from the digest of the second. One of
+            // these two lacks the newer value and takes no repair: only the first one is left to ask.
+            cluster.links.set_fates([
+                Fate::Arrives { after: half + Duration::from_millis(100) },
+                at_once,
+                at_once,
+                at_once,
+                at_once,
+                Fate::Broken { after: Duration::ZERO },
+            ]);
+            let before = mismatches(&cluster);
+            let text = format!("SELECT v FROM three.t WHERE k = {key}");
+            let rows = select(&cluster, 0, &text, Consistency::Quorum).await;
+            cluster.links.set_fates([]);
+            if mismatches(&cluster) > before {
+                mismatched += 1;
+                assert_eq!(rows, ints(&[&[20]]), "key {key}");
+            }
+            cluster.pass(Duration::from_secs(10)).await;
+        }
+        assert!(mismatched > 2, "{mismatched}");
     });
 }
 
