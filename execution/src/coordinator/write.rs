@@ -107,7 +107,7 @@ pub async fn write_all(
         deadline: context.clock.monotonic()
             + Duration::from_millis(context.node.config.write_request_timeout_ms),
         is_applied_here: false,
-        is_delivery: false,
+        excuses_absent: false,
     };
     replica::write::write(context, mutations, options).await
 }

@@ -46,7 +46,7 @@ pub enum FaultKind {
     Replication,
     /// As `Partition`, for up to a minute: nodes of the other side are taken for dead, and transitions begin meanwhile.
     LongPartition,
-    /// A node repairs everything, and all nodes what is due by the schedule.
+    /// A node repairs everything, and all nodes what is due by the schedule. There are no hints.
     Repair,
     /// A node dies for good, and a new one takes its place.
     Replace,
@@ -244,6 +244,11 @@ impl Plan {
     /// Whether nodes crash, even if they come back.
     pub fn kills_nodes(&self) -> bool {
         self.faults.iter().any(|fault| fault.kills_nodes())
+    }
+
+    /// Whether nodes keep hints. Where they repair, there are none: what a replica has missed it gets from repairs only.
+    pub fn keeps_hints(&self) -> bool {
+        !self.faults.contains(&FaultKind::Repair)
     }
 
     /// Whether a disk may be lost: data that only one node has is lost with it.

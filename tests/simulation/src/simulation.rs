@@ -127,6 +127,7 @@ fn config(plan: &Plan, index: usize) -> Config {
         stream_throughput_bytes_per_second: plan.stream_bytes_per_second,
         stream_chunk_bytes: 512,
         automatic_repair: plan.faults.contains(&FaultKind::Repair),
+        hinted_handoff_enabled: plan.keeps_hints(),
         transaction_state_idle_seconds: plan.transactions_rest.as_secs(),
         ..Config::default()
     }
@@ -194,7 +195,7 @@ async fn run_load(world: &Rc<World>) {
     agree(world).await;
     // If no node has crashed, hints alone bring every write to every replica. But a transaction whose coordinator
     // gave up is only finished by the next one on its partition.
-    if !world.plan.kills_nodes() {
+    if !world.plan.kills_nodes() && world.plan.keeps_hints() {
         let mut hinted = convergence::tables(world);
         hinted.retain(|table| !["transactions", "truncations", "deletions"].contains(&table.as_str()));
         converge(world, &hinted, "hints").await;

@@ -45,7 +45,7 @@ pub async fn write(
         write_type: WriteType::Batch,
         deadline: context.clock.monotonic() + timeout,
         is_applied_here: false,
-        is_delivery: false,
+        excuses_absent: false,
     };
     // An error after this point leaves the batch in the log, so it will be applied; the timeout reported to the
     // client says as much.

@@ -217,7 +217,8 @@ async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
     for (_, mutations) in read(context, Some(position))? {
         let changes = applicable(context, position, &mutations)?;
         let delivered =
-            futures::future::join_all(changes.into_iter().map(|change| deliver(context, change))).await;
+            futures::future::join_all(changes.into_iter().map(|change| deliver(context, change, false)))
+                .await;
         if delivered.contains(&false) {
             // The batch stays for the next round.
             return Ok(());

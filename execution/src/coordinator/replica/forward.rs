@@ -261,7 +261,7 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
             write_type: led.kind.write_type(),
             deadline: led.deadline,
             is_applied_here: true,
-            is_delivery: false,
+            excuses_absent: false,
         };
         write::write(&context, changes, options).await?;
     }

@@ -128,7 +128,9 @@ fn damaged(what: &str) -> RequestError {
 pub enum Stored {
     /// It is durable, or is not needed any more.
     Kept,
-    /// None is kept for such a target: it has been away for too long, or has too many.
+    /// None is kept: the target has been down for longer than the window.
+    AwayTooLong,
+    /// None is kept: there are none at all, none of this table, or too many for the target.
     NotKept,
     Failed,
 }
@@ -154,9 +156,12 @@ pub async fn store(
         .borrow()
         .get(&target)
         .is_some_and(|since| context.clock.monotonic().saturating_sub(*since) > window);
+    if is_too_late {
+        context.metrics.hints_dropped.increment();
+        return Stored::AwayTooLong;
+    }
     if !config.hinted_handoff_enabled
         || change.table.options.delivery_seconds() == 0
-        || is_too_late
         || known.bytes.get() + bytes > limit
     {
         context.metrics.hints_dropped.increment();

@@ -28,7 +28,6 @@ use helenus_internode::service::{self, Failure};
 use helenus_internode::transport::PeerError;
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
-use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::placement::Replicas;
 use smallvec::SmallVec;
@@ -56,8 +55,9 @@ pub struct WriteOptions {
     pub deadline: Duration,
     /// Whether this node has applied the mutations already.
     pub is_applied_here: bool,
-    /// Whether a hint or a batch is delivered once more.
-    pub is_delivery: bool,
+    /// Whether a replica that has been down for longer than hints are kept is left out, once others have the mutation. A hint for one replica that
+    /// is sent to all would otherwise wait for the other, and be sent again and again. Never for batches: their parts belong together.
+    pub excuses_absent: bool,
 }
 
 /// A write in progress.
@@ -185,26 +185,16 @@ fn start(
     Started { answer, settled }
 }
 
-/// Whether a replica need not be thought of any more. What is delivered once more (a hint, a batch) is not kept for one that no hint would be
-/// kept for either: it would wait, and be sent to the others again, until that replica is back.
-fn counts_as_stored(stored: Stored, is_delivery: bool) -> bool {
-    match stored {
-        Stored::Kept => true,
-        Stored::NotKept => is_delivery,
-        Stored::Failed => false,
-    }
-}
-
 /// Sends a mutation to all its replicas, with a hint for each that is down. False if neither was possible for some
-/// replica.
-pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation) -> bool {
+/// replica. `excuses_absent`: see [`WriteOptions`].
+pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation, excuses_absent: bool) -> bool {
     let options = WriteOptions {
         consistency: Consistency::Any,
         write_type: WriteType::Simple,
         deadline: context.clock.monotonic()
             + Duration::from_millis(context.node.config.write_request_timeout_ms),
         is_applied_here: false,
-        is_delivery: true,
+        excuses_absent,
     };
     match begin(context, vec![change], options) {
         Ok(started) => {
@@ -275,7 +265,7 @@ enum Attempt {
 }
 
 type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Result<(), PeerError>)>>;
-type Hinting = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, bool)>>;
+type Hinting = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Stored)>>;
 
 impl Write {
     async fn run(&self, mut answer: ClientAnswer) -> bool {
@@ -303,17 +293,13 @@ impl Write {
             .map_or(1, |demand| demand.required())
     }
 
-    async fn store_hint(&self, target: HostId) -> bool {
-        let stored = hints::store(&self.context, target, &self.change, self.begun_micros).await;
-        counts_as_stored(stored, self.options.is_delivery)
-    }
-
     /// Stores hints for all replicas, to be delivered when the ring is known again.
     async fn hint_all(&self) -> bool {
         let Some((_, replicas)) = replicas_of(&self.context, &self.change) else { return false };
         let mut all = true;
         for member in replicas.all() {
-            all &= self.store_hint(member.host_id).await;
+            let stored = hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
+            all &= stored == Stored::Kept;
         }
         all
     }
@@ -340,7 +326,7 @@ impl Write {
             context,
             change,
             begun_micros: *begun_micros,
-            is_delivery: options.is_delivery,
+            excuses_absent: options.excuses_absent,
             replicas: &replicas,
             demand,
             acknowledged: SmallVec::new(),
@@ -379,7 +365,7 @@ impl Write {
 
 /// The replicas of one epoch while they answer.
 struct WriteRound<'a> {
-    is_delivery: bool,
+    excuses_absent: bool,
     context: &'a Rc<ShardContext>,
     change: &'a PartitionMutation,
     begun_micros: i64,
@@ -397,7 +383,7 @@ impl WriteRound<'_> {
     async fn finish(mut self, answer: &mut ClientAnswer, deadline: Duration) -> Attempt {
         let clock = self.context.clock.clone();
         let mut timer = clock.sleep(deadline.saturating_sub(clock.monotonic()));
-        let mut is_settled = true;
+        let (mut is_settled, mut has_excused) = (true, false);
         self.answer_if_decided(answer);
         loop {
             tokio::select! {
@@ -411,12 +397,12 @@ impl WriteRound<'_> {
                         self.hint(&member);
                     }
                 },
-                Some((member, is_stored)) = self.hinting.next(), if !self.hinting.is_empty() => {
-                    is_settled &= is_stored;
-                    if is_stored && self.demand.consistency() == Consistency::Any {
-                        self.acknowledged.push(member);
-                    }
-                }
+                Some((member, stored)) = self.hinting.next(), if !self.hinting.is_empty() => match stored {
+                    Stored::Kept if self.demand.consistency() == Consistency::Any => self.acknowledged.push(member),
+                    Stored::Kept => {}
+                    Stored::AwayTooLong if self.excuses_absent => has_excused = true,
+                    Stored::AwayTooLong | Stored::NotKept | Stored::Failed => is_settled = false,
+                },
                 () = &mut timer, if !self.asked.is_empty() => {
                     self.asked.clear();
                     for member in self.replicas.all() {
@@ -431,17 +417,16 @@ impl WriteRound<'_> {
             }
             self.answer_if_decided(answer);
         }
-        Attempt::Done(is_settled)
+        Attempt::Done(is_settled && !(has_excused && self.acknowledged.is_empty()))
     }
 
     /// Stores a hint for a replica that lacks the mutation.
     fn hint(&self, member: &Arc<Member>) {
         let (context, change, member) = (self.context.clone(), self.change.clone(), member.clone());
-        let (begun_micros, is_delivery) = (self.begun_micros, self.is_delivery);
+        let begun_micros = self.begun_micros;
         self.hinting.push(Box::pin(async move {
             let stored = hints::store(&context, member.host_id, &change, begun_micros).await;
-            let is_stored = counts_as_stored(stored, is_delivery);
-            (member, is_stored)
+            (member, stored)
         }));
     }
 

@@ -83,3 +83,42 @@ fn a_leaving_member_is_a_replica_but_keeps_nothing_for_others_any_more() {
         assert_eq!((cluster.logged_batches(), cluster.hinted_bytes(2, 1)), (0, 0));
     });
 }
+
+#[test]
+fn hints_of_others_do_not_wait_for_a_member_that_is_dead_and_being_removed() {
+    let config = Config { max_hint_window_ms: 60_000, ..Config::default() };
+    with_cluster(4, &config, |cluster| async move {
+        cluster.set_alive(3, false);
+        cluster.pass(Duration::from_mins(2)).await;
+        cluster.change_ring(&[(3, Some(MemberState::Leaving(TransitionPhase::WriteBoth)))]);
+        cluster.show_all();
+        cluster.set_alive(1, false);
+        for key in 0..40 {
+            let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1)");
+            cluster.execute(0, &text, Consistency::One).await.unwrap();
+        }
+        cluster.settle().await;
+        assert!(cluster.hinted_bytes(0, 1) > 0);
+        assert_eq!(cluster.hinted_bytes(0, 3), 0, "it has been away for too long");
+        cluster.set_alive(1, true);
+        cluster.pass(Duration::from_secs(20)).await;
+        assert_eq!(cluster.hinted_bytes(0, 1), 0);
+        assert!(cluster.stored(1, "three", "t").len() > 20);
+    });
+}
+
+#[test]
+fn a_batch_waits_for_a_replica_that_has_been_away_for_too_long() {
+    let config = Config { max_hint_window_ms: 60_000, ..Config::default() };
+    with_cluster(3, &config, |cluster| async move {
+        cluster.set_alive(2, false);
+        cluster.pass(Duration::from_mins(2)).await;
+        cluster.execute(0, BATCH, Consistency::Quorum).await.unwrap();
+        cluster.pass(Duration::from_mins(2)).await;
+        assert!(cluster.logged_batches() > 0);
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_mins(2)).await;
+        assert_eq!(cluster.logged_batches(), 0);
+        assert_eq!(cluster.stored(2, "three", "t").len(), 2);
+    });
+}
