@@ -417,3 +417,93 @@ pub struct RepairsReport {
     pub repairs: Vec<RepairReport>,
     pub tables: Vec<RepairedTable>,
 }
+
+/// A replica of a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointReport {
+    pub host_id: String,
+    /// Address for other nodes, with the port.
+    pub address: String,
+    pub is_up: bool,
+}
+
+/// The replicas of a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointsReport {
+    /// As text: as a JSON number it would lose digits.
+    pub token: String,
+    pub endpoints: Vec<EndpointReport>,
+}
+
+/// Work of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// As nodetool names it, where it has such work.
+    pub name: String,
+    /// Under way now.
+    pub active: u64,
+    /// Waiting now.
+    pub pending: u64,
+    /// Since the start.
+    pub completed: u64,
+}
+
+/// What a node does, and what it has given up since its start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivityReport {
+    pub stages: Vec<StageReport>,
+    /// By kind, in nodetool's words where it has them.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// Durations, in microseconds. Quantiles are upper bounds, known to within a half; 0 where there are no durations.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyReport {
+    pub count: u64,
+    pub sum_us: u64,
+    pub p50_us: u64,
+    pub p75_us: u64,
+    pub p95_us: u64,
+    pub p98_us: u64,
+    pub p99_us: u64,
+    pub max_us: u64,
+}
+
+/// The durations of the requests of clients that a node has coordinated since its start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoordinatorLatencies {
+    /// Reads of named partitions.
+    pub read: LatencyReport,
+    /// Reads of ranges.
+    pub scan: LatencyReport,
+    pub write: LatencyReport,
+    /// Writes with conditions.
+    pub conditional: LatencyReport,
+}
+
+/// The durations of requests to a table, since the start of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableLatencies {
+    pub keyspace: String,
+    pub table: String,
+    pub latencies: CoordinatorLatencies,
+}
+
+/// Settings that an operator can change while the node runs, until its next start.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RuntimeSettings {
+    /// 0: no limit.
+    pub stream_throughput_bytes_per_second: u64,
+    /// 0: no limit.
+    pub hinted_handoff_throttle_bytes_per_second: u64,
+    /// The part of requests that are traced, from 0 to 1.
+    pub trace_probability: f64,
+    /// Whether clients are accepted.
+    pub native_transport: bool,
+    /// Whether hints are kept for replicas that miss writes.
+    pub hinted_handoff: bool,
+    /// Whether hints are delivered.
+    pub hint_delivery: bool,
+    /// Which lines are logged: directives of `tracing-subscriber`, separated by commas.
+    pub log_filter: String,
+}

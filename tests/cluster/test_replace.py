@@ -186,5 +186,6 @@ def test_an_operator_takes_a_replacement_back(connect):
         # The dead member is one as before, and comes back with its data.
         assert [m["state"] for m in Cluster.status(first)["members"]] == ["normal"] * 3
         dead.start()
-        until("it is up", lambda: all(member["is_up"] for member in Cluster.status(first)["members"]))
+        for node in (first, dead):
+            until("all are up", lambda node=node: all(member["is_up"] for member in Cluster.status(node)["members"]))
         check(connect(cluster, only=dead, consistency=ConsistencyLevel.ALL), 300)

@@ -180,7 +180,7 @@ async fn repair_due(context: &Rc<ShardContext>) {
             let view = context.cluster();
             let is_ready = view.topology.members.len() > 1 && view.topology.feature_level >= REPAIRS;
             // A node that leaves, or is drained, begins nothing any more.
-            if !is_ready || context.node.status.state() != ServingState::Serving {
+            if !is_ready || context.node.status.state() > ServingState::Serving {
                 return;
             }
             let id = table.engine_id();
