@@ -393,15 +393,24 @@ pub struct RepairReport {
 }
 
 /// How old the repair of a table's ranges on a node is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairedTable {
     pub keyspace: String,
     pub table: String,
     /// When the oldest of the last repairs of its ranges on this node began; `None`: some were never repaired.
     pub repaired_at: Option<String>,
     pub age_seconds: Option<u64>,
+    /// Seconds since then, or since the node first saw the table.
+    #[serde(default)]
+    pub unrepaired_seconds: u64,
     /// After how many seconds the schedule repairs a range again.
     pub interval_seconds: u64,
+    /// After how many seconds deletions may be purged.
+    #[serde(default)]
+    pub grace_seconds: u64,
+    /// Whether an operator should look: the schedule should have repaired it long ago.
+    #[serde(default)]
+    pub is_late: bool,
 }
 
 /// The repairs of a node, and how old those of its tables are.

@@ -481,6 +481,10 @@ settings! {
     /// Most requests of one connection that are carried out at a time; meanwhile no more are read from it.
     max_requests_per_connection: usize = 256,
         range Range::at_least(1);
+    /// A request that takes longer is logged with its statement, but not with its values (a few a second on each shard), and counted. 0: none.
+    slow_query_log_timeout_ms: u64 = 500,
+        unit Milliseconds,
+        cassandra Alias::Same("slow_query_log_timeout_in_ms");
     /// Rows of a page for clients that name no page size. 0: such a client gets its whole answer at once, whatever its size.
     default_page_rows: u32 = 0;
     /// A page ends early, with a cursor for the next, when it has this many bytes ...

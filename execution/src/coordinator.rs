@@ -27,6 +27,7 @@ pub mod replicated_read;
 pub mod row_batch;
 pub mod rows_before_write;
 pub mod shard_rows;
+pub mod traces;
 pub mod transaction;
 pub mod virtual_read;
 pub mod virtual_state;

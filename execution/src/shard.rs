@@ -10,5 +10,7 @@ pub mod engine_options;
 pub mod last_snapshot;
 pub mod layers;
 pub mod private_table;
+pub mod runtime_settings;
 pub mod snapshots;
 pub mod status_table;
+pub mod trace;

@@ -7,6 +7,7 @@
 //! request   service id (varint) | request (postcard)
 //! response  service id (varint) | response (postcard)
 //!           3 (varint)          | Failure (postcard)
+//! traced    5 (varint)          | id of the trace (16 bytes) | request, with its service id
 //! ```
 //!
 //! Invariants:
@@ -25,6 +26,9 @@ pub const PROTOCOL_VERSION: u16 = 1;
 
 /// Stands for the service id in a response that is a [`Failure`].
 const FAILED_ID: u32 = 3;
+
+/// Stands for the service id in a request that belongs to a traced request.
+pub const TRACED_ID: u32 = 5;
 
 /// A traffic class. Each has links of its own, so that no class waits behind large messages of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +104,21 @@ pub fn encode_request<R: ServiceRequest>(request: &R) -> Result<Message, Failure
         Ok(bytes) => Ok(Message { class: R::TRAFFIC_CLASS, bytes }),
         Err(error) => Err(Failure::Malformed(error.to_string())),
     }
+}
+
+/// The message as a part of the traced request with this id.
+pub fn traced(message: &Message, trace: u128) -> Message {
+    // One byte: the id is below 128.
+    let mut bytes = vec![TRACED_ID as u8];
+    bytes.extend_from_slice(&trace.to_be_bytes());
+    bytes.extend_from_slice(&message.bytes);
+    Message { class: message.class, bytes: Bytes::from(bytes) }
+}
+
+/// The id of the trace, and the message, of what follows [`TRACED_ID`].
+pub fn split_traced(request: &[u8]) -> Result<(u128, &[u8]), MessageError> {
+    let (trace, message) = request.split_first_chunk().ok_or(postcard::Error::DeserializeUnexpectedEnd)?;
+    Ok((u128::from_be_bytes(*trace), message))
 }
 
 /// Splits a message into the id of its service and the encoded request.
@@ -185,6 +204,17 @@ mod tests {
         assert_eq!(id, Question::ID);
         assert_eq!(decode_request::<Question>(request).unwrap(), Question::Which { number: 7 });
         assert_eq!(encode_request(&Question::HowMany).unwrap().bytes[..], [1, 0]);
+    }
+
+    #[test]
+    fn a_traced_request_names_its_trace() {
+        let message = encode_request(&Question::HowMany).unwrap();
+        let traced = traced(&message, 7);
+        assert_eq!(traced.class, message.class);
+        let (id, rest) = split_request(&traced.bytes).unwrap();
+        assert_eq!(id, TRACED_ID);
+        assert_eq!(split_traced(rest).unwrap(), (7, &message.bytes[..]));
+        assert!(split_traced(&rest[..15]).is_err());
     }
 
     #[test]

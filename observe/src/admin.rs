@@ -15,16 +15,8 @@ use helenus_query::schema::selection::TableSelection;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The reason why an administrative operation was not carried out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AdminError {
-    /// A keyspace, table or snapshot that does not exist; the text names it.
-    #[error("{0}")]
-    Unknown(String),
-    /// The operation began and failed; the text has the reason.
-    #[error("{0}")]
-    Failed(String),
-}
+use crate::controls::Controls;
+use crate::error::AdminError;
 
 /// A request to restore tables from a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +93,7 @@ pub enum RepairRanges {
 ///
 /// A future is dropped when its client disconnects or the server stops. Work that has begun may continue by itself,
 /// but must not be left half done.
-pub trait Admin: Send + Sync {
+pub trait Admin: Controls {
     /// Whether the node serves requests: what an operator should know although it does, or the reason why it does not.
     fn health(&self) -> Result<Option<String>, String>;
 

@@ -1,10 +1,12 @@
 //! The interface of a node for operators: metrics, health and administration over HTTP.
 //!
-//! `prometheus` turns the shards' counts ([`metrics`]) into text, `admin` is what the node offers (its
+//! `prometheus` turns the shards' counts ([`metrics`]) into text, `admin` and `controls` are what the node offers (their
 //! answers are [`helenus_admin::reports`]), `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
 //! takes a turn of a shard's thread.
 
 pub mod admin;
+pub mod controls;
+pub mod error;
 pub mod http;
 pub mod metrics;
 pub mod prometheus;
@@ -12,8 +14,8 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{
-    Admin, AdminError, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation,
-};
+pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
+pub use controls::{Controls, SettingChange};
+pub use error::AdminError;
 pub use http::{HttpServer, serve};
 pub use prometheus::EngineGauges;

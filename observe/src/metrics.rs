@@ -55,13 +55,36 @@ impl Histogram {
 }
 
 /// The content of a histogram at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     /// For each bound, ascending: the bound in microseconds, and the number of durations that are at most the bound.
     pub cumulative: Vec<(u64, u64)>,
     /// Number of all durations, those above the last bound included.
     pub count: u64,
     pub sum_us: u64,
+}
+
+impl HistogramSnapshot {
+    /// Adds what another shard has recorded.
+    pub fn add(&mut self, other: &Self) {
+        if self.cumulative.is_empty() {
+            self.cumulative.clone_from(&other.cumulative);
+        } else {
+            for ((_, count), (_, more)) in self.cumulative.iter_mut().zip(&other.cumulative) {
+                *count += more;
+            }
+        }
+        self.count += other.count;
+        self.sum_us += other.sum_us;
+    }
+
+    /// A bound, in microseconds, that this part (0 to 1) of the durations does not exceed; of those above the last bound nothing else is
+    /// known than that bound. 0: there are none.
+    pub fn quantile_us(&self, part: f64) -> u64 {
+        let wanted = (self.count as f64 * part).ceil().max(1.0) as u64;
+        let reached = self.cumulative.iter().find(|(_, count)| *count >= wanted).or(self.cumulative.last());
+        if self.count == 0 { 0 } else { reached.map_or(0, |(bound_us, _)| *bound_us) }
+    }
 }
 
 /// The index of the first bucket whose bound is at least the duration; `BOUNDED_BUCKETS` when there is no such
@@ -81,6 +104,32 @@ fn upper_bound_us(index: usize) -> u64 {
     let halves = index + 1;
     let exponent = FIRST_EXPONENT + halves / 2;
     if halves % 2 == 1 { 1 << exponent } else { 3 << (exponent - 2) }
+}
+
+/// What a request of a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A read of named partitions.
+    Read,
+    /// A read of a range.
+    Scan,
+    Write,
+    /// A write with conditions.
+    Conditional,
+}
+
+impl Operation {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Scan, Self::Write, Self::Conditional];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Scan => "scan",
+            Self::Write => "write",
+            Self::Conditional => "conditional",
+        }
+    }
 }
 
 /// The counts of one shard.
@@ -131,6 +180,10 @@ pub struct ShardMetrics {
     pub connections: Gauge,
     /// Time from the arrival of a request to its answer.
     pub request_duration: Histogram,
+    /// The part of it that reads and writes rows, in the order of [`Operation::ALL`].
+    pub operations: [Histogram; Operation::ALL.len()],
+    /// Requests that took longer than `slow_query_log_timeout_ms`.
+    pub slow_requests: Counter,
     pub internode: Arc<InternodeMetrics>,
 }
 
@@ -167,6 +220,20 @@ mod tests {
         assert_eq!(snapshot.cumulative[..3], [(16, 1), (24, 3), (32, 3)]);
         assert_eq!(snapshot.cumulative.last().map(|(_, count)| *count), Some(3));
         assert_eq!((snapshot.count, snapshot.sum_us), (4, 54 + (1 << 40)));
+    }
+
+    #[test]
+    fn a_quantile_is_the_bound_that_so_many_do_not_exceed() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.snapshot().quantile_us(0.5), 0);
+        for duration in [10, 20, 30, 1_000] {
+            histogram.record(duration);
+        }
+        let mut both = HistogramSnapshot::default();
+        both.add(&histogram.snapshot());
+        both.add(&histogram.snapshot());
+        assert_eq!((both.count, both.sum_us), (8, 2_120));
+        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|part| both.quantile_us(part)), [16, 16, 24, 32, 1_024]);
     }
 
     #[test]

@@ -6,11 +6,11 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use helenus_admin::reports::TableReport;
+use helenus_admin::reports::{RepairedTable, TableLatencies, TableReport};
 use helenus_engine::shard::{CompactionStatistics, WriteWaits};
 use helenus_internode::metrics::Counter;
 
-use crate::metrics::{Histogram, ShardMetrics};
+use crate::metrics::{Histogram, Operation, ShardMetrics};
 
 /// The `Content-Type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -39,6 +39,10 @@ pub struct EngineGauges {
     /// Tables that the schema does not name.
     pub unknown_tables: u64,
     pub tables: Vec<TableReport>,
+    /// How old the repairs of tables are.
+    pub repairs: Vec<RepairedTable>,
+    /// How long requests to tables took.
+    pub latencies: Vec<TableLatencies>,
 }
 
 /// The disk of a node.
@@ -86,9 +90,12 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 18] = [
+const COUNTERS: [CounterFamily; 19] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
+    ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
+        &shard.slow_requests
+    }),
     ("helenus_reads_total", "Reads that the shard coordinated.", |shard| &shard.reads),
     ("helenus_writes_total", "Mutations that the shard applied.", |shard| &shard.writes),
     ("helenus_hints_stored_total", "Writes that a replica missed and that were kept for it.", |shard| {
@@ -227,8 +234,9 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         "From the arrival of a request to its answer.",
     );
     for (index, shard) in shards.iter().enumerate() {
-        text.histogram("helenus_request_duration_seconds", index, &shard.request_duration);
+        text.histogram("helenus_request_duration_seconds", &[("shard", &index)], &shard.request_duration);
     }
+    text.operations(shards);
     for (name, help, counter) in INTERNODE_COUNTERS {
         text.family(name, "counter", help);
         text.sample(name, &[], shards.iter().map(|shard| counter(shard).get()).sum::<u64>());
@@ -290,6 +298,8 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
             text.sample(name, &[("keyspace", &table.keyspace), ("table", &table.table)], gauge(table));
         }
     }
+    text.repairs(&engine.repairs);
+    text.table_latencies(&engine.latencies);
     text.0
 }
 
@@ -336,15 +346,70 @@ impl Exposition {
         self.sample(name, &[], engine.counted_backlog_files);
     }
 
-    fn histogram(&mut self, name: &str, shard: usize, histogram: &Histogram) {
+    fn table_latencies(&mut self, tables: &[TableLatencies]) {
+        let name = "helenus_table_operation_duration_seconds";
+        self.family(name, "summary", "From the arrival of a request to the table to its answer.");
+        let (sum, count) = (format!("{name}_sum"), format!("{name}_count"));
+        for TableLatencies { keyspace, table, latencies } in tables {
+            let operations = [
+                (Operation::Read, &latencies.read),
+                (Operation::Scan, &latencies.scan),
+                (Operation::Write, &latencies.write),
+                (Operation::Conditional, &latencies.conditional),
+            ];
+            for (operation, latency) in operations.into_iter().filter(|(_, latency)| latency.count > 0) {
+                let labels: [(&str, &dyn Display); 3] =
+                    [("keyspace", keyspace), ("table", table), ("operation", &operation.name())];
+                let quantiles = [("0.5", latency.p50_us), ("0.95", latency.p95_us), ("0.99", latency.p99_us)];
+                for (quantile, bound_us) in quantiles {
+                    self.sample(name, &[&labels[..], &[("quantile", &quantile)]].concat(), seconds(bound_us));
+                }
+                self.sample(&sum, &labels, seconds(latency.sum_us));
+                self.sample(&count, &labels, latency.count);
+            }
+        }
+    }
+
+    fn repairs(&mut self, repairs: &[RepairedTable]) {
+        let name = "helenus_table_unrepaired_seconds";
+        self.family(
+            name,
+            "gauge",
+            "Time since the oldest of the last repairs of the table's ranges on the node.",
+        );
+        for table in repairs {
+            let labels: [(&str, &dyn Display); 2] = [("keyspace", &table.keyspace), ("table", &table.table)];
+            self.sample(name, &labels, table.unrepaired_seconds);
+        }
+        let name = "helenus_tables_with_late_repair";
+        self.family(name, "gauge", "Tables with ranges whose repair is late.");
+        self.sample(name, &[], repairs.iter().filter(|table| table.is_late).count());
+    }
+
+    fn operations(&mut self, shards: &[Arc<ShardMetrics>]) {
+        let name = "helenus_operation_duration_seconds";
+        self.family(
+            name,
+            "histogram",
+            "From the arrival of a request that reads or writes rows to its answer.",
+        );
+        for (index, shard) in shards.iter().enumerate() {
+            for operation in Operation::ALL {
+                let labels: [(&str, &dyn Display); 2] = [("shard", &index), ("operation", &operation.name())];
+                self.histogram(name, &labels, &shard.operations[operation as usize]);
+            }
+        }
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[(&str, &dyn Display)], histogram: &Histogram) {
         let snapshot = histogram.snapshot();
         let bucket = format!("{name}_bucket");
         for (bound_us, count) in snapshot.cumulative {
-            self.sample(&bucket, &[("shard", &shard), ("le", &seconds(bound_us))], count);
+            self.sample(&bucket, &[labels, &[("le", &seconds(bound_us))]].concat(), count);
         }
-        self.sample(&bucket, &[("shard", &shard), ("le", &"+Inf")], snapshot.count);
-        self.sample(&format!("{name}_sum"), &[("shard", &shard)], seconds(snapshot.sum_us));
-        self.sample(&format!("{name}_count"), &[("shard", &shard)], snapshot.count);
+        self.sample(&bucket, &[labels, &[("le", &"+Inf")]].concat(), snapshot.count);
+        self.sample(&format!("{name}_sum"), labels, seconds(snapshot.sum_us));
+        self.sample(&format!("{name}_count"), labels, snapshot.count);
     }
 }
 
@@ -359,6 +424,8 @@ fn escape(label_value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use helenus_admin::reports::{CoordinatorLatencies, LatencyReport};
 
     use super::*;
 
@@ -439,6 +506,23 @@ mod tests {
             counted_backlog_files: 48,
             unknown_tables: 1,
             tables: vec![table],
+            repairs: [(7, false), (900, true)]
+                .map(|(unrepaired_seconds, is_late)| RepairedTable {
+                    keyspace: "shop".to_owned(),
+                    table: format!("t{unrepaired_seconds}"),
+                    unrepaired_seconds,
+                    is_late,
+                    ..RepairedTable::default()
+                })
+                .to_vec(),
+            latencies: vec![TableLatencies {
+                keyspace: "shop".to_owned(),
+                table: "t".to_owned(),
+                latencies: CoordinatorLatencies {
+                    read: LatencyReport { count: 2, sum_us: 40, p95_us: 24, ..LatencyReport::default() },
+                    ..CoordinatorLatencies::default()
+                },
+            }],
         };
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
@@ -453,6 +537,16 @@ mod tests {
         assert!(text.contains("helenus_writes_refused_for_backlog_total 3\n"), "{text}");
         assert!(text.contains("helenus_compaction_backlog_files 50\n"), "{text}");
         assert!(text.contains("helenus_compaction_backlog_counted_files 48\n"), "{text}");
+        assert!(
+            text.contains("helenus_table_unrepaired_seconds{keyspace=\"shop\",table=\"t900\"} 900\n"),
+            "{text}"
+        );
+        assert!(text.contains("helenus_tables_with_late_repair 1\n"), "{text}");
+        let labels = r#"{keyspace="shop",table="t",operation="read""#;
+        let name = "helenus_table_operation_duration_seconds";
+        assert!(text.contains(&format!("{name}{labels},quantile=\"0.95\"}} 0.000024\n")), "{text}");
+        assert!(text.contains(&format!("{name}_count{labels}}} 2\n")), "{text}");
+        assert!(!text.contains("operation=\"write\""), "{text}");
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
     }

@@ -20,8 +20,9 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::json;
 
-use self::parameters::{ParameterError, Parameters};
-use super::admin::{Admin, AdminError, SnapshotOperation};
+use self::parameters::{ParameterError, Parameters, SETTINGS};
+use super::admin::{Admin, SnapshotOperation};
+use super::error::AdminError;
 use super::prometheus;
 
 /// A response with its whole body.
@@ -68,6 +69,13 @@ enum Route {
     Rebuild,
     Repairs,
     CancelRepair,
+    Endpoints,
+    Activity,
+    Latencies,
+    TableLatencies,
+    Settings,
+    TruncateHints,
+    Assassinate,
 }
 
 impl Route {
@@ -111,6 +119,13 @@ impl Route {
             "/admin/rebuild" => Self::Rebuild,
             "/admin/repairs" => Self::Repairs,
             "/admin/cancelrepair" => Self::CancelRepair,
+            "/admin/getendpoints" => Self::Endpoints,
+            "/admin/tpstats" => Self::Activity,
+            "/admin/proxyhistograms" => Self::Latencies,
+            "/admin/tablehistograms" => Self::TableLatencies,
+            "/admin/settings" => Self::Settings,
+            "/admin/truncatehints" => Self::TruncateHints,
+            "/admin/assassinate" => Self::Assassinate,
             _ => return None,
         })
     }
@@ -132,6 +147,10 @@ impl Route {
                 | Self::CheckProgress
                 | Self::Streams
                 | Self::Repairs
+                | Self::Endpoints
+                | Self::Activity
+                | Self::Latencies
+                | Self::TableLatencies
         )
     }
 
@@ -147,6 +166,8 @@ impl Route {
             | Self::CheckProgress
             | Self::Streams
             | Self::Repairs
+            | Self::Activity
+            | Self::Latencies
             | Self::ArchiveLog
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
@@ -183,6 +204,10 @@ impl Route {
             ],
             Self::Rebuild => &["data_center", "keyspace"],
             Self::CancelRepair => &["id"],
+            Self::Endpoints => &["keyspace", "table", "key"],
+            Self::TableLatencies => &["keyspace", "table"],
+            Self::Settings => SETTINGS,
+            Self::TruncateHints | Self::Assassinate => &["member"],
         }
     }
 }
@@ -384,13 +409,36 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
         Route::Repairs => report(&admin.repairs().await?)?,
         Route::CancelRepair => operate(uri, admin.cancel_repair(parameters.id()?)).await?,
         Route::Cleanup => operate(uri, admin.cleanup(parameters.take("keyspace"))).await?,
+        Route::Endpoints => {
+            let mut needed = |name| parameters.needed(name);
+            let (keyspace, table, key) = (needed("keyspace")?, needed("table")?, needed("key")?);
+            report(&admin.endpoints(keyspace, table, key).await?)?
+        }
+        Route::Activity => report(&admin.activity().await?)?,
+        Route::Latencies => report(&admin.latencies().await?)?,
+        Route::TableLatencies => {
+            let (keyspace, table) = parameters.scope()?;
+            json_answer(StatusCode::OK, &json!({ "tables": admin.table_latencies(keyspace, table).await? }))
+        }
+        Route::Settings if *request.method() == Method::POST => {
+            report(&logged(uri, admin.change_setting(parameters.setting()?)).await?)?
+        }
+        Route::Settings => {
+            parameters.refuse_any()?;
+            report(&admin.settings().await?)?
+        }
+        Route::TruncateHints => operate(uri, admin.truncate_hints(parameters.take("member"))).await?,
+        Route::Assassinate => operate(uri, admin.assassinate(parameters.needed("member")?)).await?,
     })
 }
 
 fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
     let method = request.method();
+    let reads = matches!(*method, Method::GET | Method::HEAD);
     let (is_allowed, allowed) = if route.only_reads() {
-        (matches!(*method, Method::GET | Method::HEAD), "GET, HEAD")
+        (reads, "GET, HEAD")
+    } else if route == Route::Settings {
+        (reads || *method == Method::POST, "GET, HEAD, POST")
     } else {
         (*method == Method::POST, "POST")
     };

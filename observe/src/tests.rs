@@ -1,5 +1,7 @@
 //! The HTTP server as its clients see it: with a fake node and a real socket.
 
+mod controls;
+
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -3,6 +3,8 @@
 mod checks;
 mod cluster;
 mod compactions;
+mod controls;
+mod partition_key;
 mod repairs;
 mod storage;
 
@@ -22,6 +24,7 @@ use helenus_admin::reports::{
 use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
+use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
 use helenus_observe::{Admin, AdminError, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
 use helenus_query::error::{RequestError, Result};
@@ -67,7 +70,12 @@ impl NodeAdmin {
             DiskUsage::Stuffed => Some(
                 "the disk is filling up: data_disk_usage_percentage_warn_threshold is exceeded".to_owned(),
             ),
-            DiskUsage::Spacious => None,
+            DiskUsage::Spacious => match RepairHistory::of(&self.node).late_tables() {
+                0 => None,
+                count => Some(format!(
+                    "ranges of {count} tables have not been repaired for long: `helenus admin repair --status` says what they wait for"
+                )),
+            },
         }
     }
 
@@ -246,6 +254,9 @@ impl Admin for NodeAdmin {
         if state != ServingState::Serving {
             return Err(format!("the node is {}", state.name().to_lowercase()));
         }
+        if !*self.node.settings.accepts_clients().borrow() {
+            return Err("clients are not accepted: an operator has turned that off".to_owned());
+        }
         if self.node.links.iter().any(tokio::sync::mpsc::Sender::is_closed) {
             return Err("a shard has ended".to_owned());
         }
@@ -297,6 +308,8 @@ impl Admin for NodeAdmin {
                     .unwrap_or(0),
                 unknown_tables: unknown.len() as u64,
                 tables: self.reports(None).await.unwrap_or_default(),
+                repairs: self.repaired_tables().await.unwrap_or_default(),
+                latencies: self.table_latency_reports(None, None).await.unwrap_or_default(),
             };
             render(&self.node.metrics, &gauges)
         }

@@ -59,6 +59,10 @@ impl Serve for ClusterRequest {
     ) -> LocalBoxFuture<'static, Result<ClusterResponse, Failure>> {
         Box::pin(async move { serve(&context, from, self).await })
     }
+
+    fn name(&self) -> &'static str {
+        "CLUSTER"
+    }
 }
 
 /// Executes another node's request about the cluster.

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod embedded;
 #[cfg(test)]
 mod golden;
+pub mod logs;
 pub mod node;
 pub mod session;
 pub mod streaming;

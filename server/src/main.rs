@@ -1,7 +1,7 @@
 //! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` administers one, `helenus check`
 //! looks at the data of one that is stopped.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -187,7 +187,7 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
             Err(error) => fail(&error),
         };
     }
-    start_logs(&config);
+    helenus::logs::start(&config);
     warn_of_unknown_variables();
     if config.internode.is_some() {
         use_small_pages();
@@ -293,24 +293,6 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
-    }
-}
-
-fn start_logs(config: &Config) {
-    let filter = tracing_subscriber::EnvFilter::new(&config.log_filter);
-    // Colours are for terminals, and respect https://no-color.org.
-    let in_color =
-        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    // A log line that cannot be written (a full disk, a closed reader) is lost, and nothing else happens: reporting
-    // the error on standard error would panic.
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(in_color)
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false);
-    match config.log_format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
     }
 }
 

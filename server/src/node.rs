@@ -227,11 +227,12 @@ impl Node {
     /// (`by_source_port`) to the shard that the client has chosen.
     fn accept_on(&self, listener: TcpListener, by_source_port: Option<usize>) -> Result<(), StartError> {
         let address = self.address;
+        let port_address = local_address(&listener, address)?;
         self.wait_for(0, move |context| {
             Box::pin(async move {
                 let listener = tokio::net::TcpListener::from_std(listener)
                     .map_err(|error| RequestError::Server(error.to_string()))?;
-                tokio::task::spawn_local(accept_clients(context, listener, by_source_port));
+                tokio::task::spawn_local(accept_clients(context, listener, port_address, by_source_port));
                 Ok(())
             })
         })

@@ -5,6 +5,8 @@ pub(crate) mod connection_state;
 pub(crate) mod errors;
 pub(crate) mod guardrails;
 pub(crate) mod handshake;
+pub(crate) mod latencies;
 pub mod request;
 pub mod respond;
+pub(crate) mod slow_requests;
 pub(crate) mod trace;

@@ -42,6 +42,10 @@ impl Serve for StreamRequest {
     ) -> LocalBoxFuture<'static, Result<StreamResponse, Failure>> {
         Box::pin(async move { serve(&context, from, self).await })
     }
+
+    fn name(&self) -> &'static str {
+        "STREAM"
+    }
 }
 
 /// Executes another node's request about streams.

@@ -66,7 +66,7 @@ fn check_partition(context: &ShardContext, table: &Table, token: i64, level: Con
     }
     let has_no_room =
         |member: &Member, disk: &DiskStatus| disk.is_reserve_reached && view.is_alive(&member.host_id);
-    let is_hint_enough = level == Consistency::Any && context.node.config.hinted_handoff_enabled;
+    let is_hint_enough = level == Consistency::Any && context.node.settings.keeps_hints();
     if !is_hint_enough && disks.iter().any(|(member, disk)| has_no_room(member, disk)) {
         let demand = demand(context, &table.keyspace, replicas, level)?;
         let alive = disks.iter().filter(|(member, _)| view.is_alive(&member.host_id));

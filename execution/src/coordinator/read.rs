@@ -31,7 +31,7 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
     let plan = request.plan();
     let consistency = request.options.consistency;
     if plan.table.kind == TableKind::Virtual {
-        if virtual_state::needs_all_shards(&plan.table) {
+        if virtual_state::is_gathered(&plan.table) {
             return Execution::Pending(Box::pin(select_virtual_later(context.clone(), request.to_owned())));
         }
         return Execution::Ready(select_virtual(context, request, &virtual_state::at_hand(context)));

@@ -6,7 +6,7 @@
 //!    ([`reconcile`]), as in a read repair.
 //!
 //! The node that carries a repair out ([`job`]) need not be a replica. What has been repaired, and when, is kept by the replicas
-//! ([`history`]). Each node repairs the ranges of which it is the first replica by itself ([`schedule`]).
+//! ([`history`], [`ages`]). Each node repairs the ranges of which it is the first replica by itself ([`schedule`]).
 //!
 //! Invariants:
 //! * A range counts as repaired only if all of its replicas took part.
@@ -14,6 +14,7 @@
 //! * What a repair holds in memory is bounded: digests of one request, and one answer of each replica for each small part that is merged at
 //!   a time.
 
+pub mod ages;
 mod batch;
 pub mod compare;
 pub mod digests;
@@ -28,9 +29,17 @@ pub mod schedule;
 mod unfinished;
 mod watched;
 
+use std::rc::Rc;
+
 use tokio::sync::Mutex;
 
 use crate::shard::context::ShardContext;
+
+/// Starts the schedule of repairs, and the look for those that are late. Call on the first shard.
+pub async fn start(context: &Rc<ShardContext>) {
+    schedule::start(context).await;
+    context.repeat(ages::LOOK_AGAIN, ages::look_for_late);
+}
 
 /// The state of repairs that a shard keeps.
 #[derive(Debug, Default)]

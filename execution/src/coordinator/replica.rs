@@ -31,6 +31,8 @@ use helenus_ring::HostId;
 
 use self::message::{ReplicaRequest, ReplicaResponse};
 use super::paxos;
+use super::paxos::message::PaxosOrder;
+use super::paxos::proposer::Question;
 use crate::coordinator::batch_log;
 use crate::coordinator::disk_warnings::DiskWarnings;
 use crate::shard::call::Serve;
@@ -144,6 +146,27 @@ impl Serve for ReplicaRequest {
         from: HostId,
     ) -> LocalBoxFuture<'static, Result<ReplicaResponse, Failure>> {
         Box::pin(async move { serve(&context, from, self).await })
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Write { .. } => "MUTATION",
+            Self::Hint { .. } => "HINT",
+            Self::Forward(_) => "FORWARDED_MUTATION",
+            Self::StoreBatch { .. } => "BATCH_STORE",
+            Self::RemoveBatch { .. } => "BATCH_REMOVE",
+            Self::Truncate { .. } => "TRUNCATE",
+            Self::Read(_) => "READ",
+            Self::Paxos(request) => match &request.order {
+                PaxosOrder::Ask { question: Question::Prepare { .. }, .. } => "PAXOS_PREPARE",
+                PaxosOrder::Ask { .. } => "PAXOS_PROPOSE",
+                PaxosOrder::Commit(_) => "PAXOS_COMMIT",
+                PaxosOrder::Forget { .. } => "PAXOS_CLEANUP",
+            },
+            Self::KeepHint { .. } => "KEEP_HINT",
+            Self::Lease(_) => "PAXOS_LEASE",
+            Self::Truncation(_) => "TRUNCATE_PREPARE",
+        }
     }
 }
 

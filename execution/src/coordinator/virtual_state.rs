@@ -1,7 +1,7 @@
 //! The state of the node and the cluster that the rows of virtual tables are computed from, at the moment of a read.
 //!
 //! Most of it is known to every shard ([`at_hand`]). Values that are spread over the shards (connections, sizes of
-//! tables) are requested from them ([`gather`]), only for tables that show them.
+//! tables) or take long to compute (repairs) are collected ([`gather`]), only for tables that show them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Table, TableKind};
-use helenus_query::schema::system_keyspaces::{SYSTEM, SYSTEM_VIEWS};
+use helenus_query::schema::system_keyspaces::{SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_VIEWS};
 use helenus_query::schema::virtual_tables::{ConnectedClient, NodeState, Peer, RangeKind, SizeEstimate};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
@@ -17,6 +17,7 @@ use helenus_ring::placement::{Placement, Replicas, TokenRange};
 use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
+use crate::coordinator::repair::ages;
 use crate::shard::context::ShardContext;
 
 /// Lists the client connections that a shard serves. Injected from an upper layer: this layer has no connections of
@@ -24,11 +25,13 @@ use crate::shard::context::ShardContext;
 #[derive(Clone, Copy)]
 pub struct ClientSource(pub fn(&ShardContext) -> Vec<ConnectedClient>);
 
-/// Whether a table shows values that must be collected from all shards.
-pub fn needs_all_shards(table: &Table) -> bool {
+/// Whether a table shows values that must be collected for it.
+pub fn is_gathered(table: &Table) -> bool {
     matches!(
         (table.keyspace.as_str(), table.name.as_str()),
-        (SYSTEM_VIEWS, "clients") | (SYSTEM, "size_estimates" | "table_estimates")
+        (SYSTEM_VIEWS, "clients")
+            | (SYSTEM, "size_estimates" | "table_estimates")
+            | (SYSTEM_DISTRIBUTED, "repair_history")
     )
 }
 
@@ -69,10 +72,12 @@ fn peer(member: &Member, schema_version: Uuid) -> Peer {
     }
 }
 
-/// The state that this shard knows, and the values of all shards that the table shows.
+/// The state that this shard knows, and the values that must be collected for the table.
 pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeState> {
     let mut state = at_hand(context);
-    if table.keyspace == SYSTEM_VIEWS {
+    if table.keyspace == SYSTEM_DISTRIBUTED {
+        state.repaired_ranges = ages::repaired_ranges(context);
+    } else if table.keyspace == SYSTEM_VIEWS {
         let ClientSource(clients) = *context.layers.get();
         for shard in 0..context.node.shard_count() {
             state.clients.extend(

@@ -9,9 +9,11 @@ use helenus_internode::service::{self, Failure, ServiceRequest};
 use helenus_internode::transport::{CallError, Destination, PeerError};
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
+use helenus_ring::metadata::TRACES;
 use tokio::sync::oneshot;
 
 use super::context::{Message, ShardContext};
+use super::trace;
 
 /// A request that a shard of this node can execute. Implemented by the layer that owns the service.
 pub trait Serve: ServiceRequest + Clone + Send + 'static {
@@ -21,6 +23,9 @@ pub trait Serve: ServiceRequest + Clone + Send + 'static {
         context: Rc<ShardContext>,
         from: HostId,
     ) -> LocalBoxFuture<'static, Result<Self::Response, Failure>>;
+
+    /// The name of the request in traces.
+    fn name(&self) -> &'static str;
 }
 
 impl ShardContext {
@@ -35,12 +40,41 @@ impl ShardContext {
         if member.host_id == self.node.host_id {
             return self.ask_own(member.internode_address, shard, request.clone(), deadline).await;
         }
-        self.ask_other::<R>(member, shard, service::encode_request(request)?, deadline).await
+        self.ask_other::<R>(member, shard, request.name(), service::encode_request(request)?, deadline).await
     }
 
     /// Sends an already encoded request to a shard of another member. A request to several members is encoded only
-    /// once.
+    /// once. `name`: see [`Serve::name`].
     pub async fn ask_other<R: ServiceRequest>(
+        self: &Rc<Self>,
+        member: &Member,
+        shard: u16,
+        name: &'static str,
+        request: service::Message,
+        deadline: Duration,
+    ) -> Result<R::Response, PeerError> {
+        let address = member.internode_address;
+        let request = match trace::current() {
+            Some(log) => {
+                log.note(self, format!("Sending {name} message to {address}"));
+                // An older program does not know such requests.
+                if self.cluster_view().topology.feature_level >= TRACES {
+                    service::traced(&request, log.session.as_u128())
+                } else {
+                    request
+                }
+            }
+            None => request,
+        };
+        let answer = self.exchange::<R>(member, shard, request, deadline).await;
+        trace::note(self, || match &answer {
+            Ok(_) => format!("{name} response received from {address}"),
+            Err(error) => format!("{name} message to {address} has failed: {error}"),
+        });
+        answer
+    }
+
+    async fn exchange<R: ServiceRequest>(
         self: &Rc<Self>,
         member: &Member,
         shard: u16,
@@ -82,7 +116,7 @@ impl ShardContext {
             })
         };
         if shard == self.index {
-            tokio::task::spawn_local(job(self.clone()));
+            tokio::task::spawn_local(trace::carry(job(self.clone())));
         } else if self.node.links[shard].try_send(Message::Job(Box::new(job))).is_err() {
             return Err(CallError::Overloaded { address }.into());
         }

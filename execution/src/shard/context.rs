@@ -35,6 +35,7 @@ use uuid::Uuid;
 use super::disk_status::DiskTable;
 use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
+use super::runtime_settings::RuntimeSettings;
 use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
@@ -108,6 +109,8 @@ pub struct NodeShared {
     pub disks: DiskTable,
     /// The room on this node's disk.
     pub reserve: Arc<DiskReserve>,
+    /// What an operator can change while the node runs.
+    pub settings: RuntimeSettings,
     /// Why the process must end at once (`cluster/failure.rs`).
     pub fatal: watch::Sender<Option<String>>,
 }

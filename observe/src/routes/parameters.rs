@@ -1,6 +1,7 @@
 //! The parameters of a request, decoded and checked.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use cql_lite::frame::Consistency;
 use cql_lite::types::time::parse_write_time;
@@ -10,9 +11,22 @@ use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
 use crate::admin::{RepairRanges, RepairRequest, ReplayRequest, RestoreRequest};
+use crate::controls::SettingChange;
 
 /// Longest name of a snapshot.
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
+
+/// The parameters of a change of a setting.
+pub(super) const SETTINGS: &[&str] = &[
+    "stream_throughput_bytes_per_second",
+    "hinted_handoff_throttle_bytes_per_second",
+    "trace_probability",
+    "native_transport",
+    "hinted_handoff",
+    "hint_delivery",
+    "log_level",
+    "log_target",
+];
 
 /// The reason why parameters are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +113,49 @@ impl Parameters {
             return Err(ParameterError("either parameter 'data_centers' or 'local'".to_owned()));
         }
         Ok(RepairRequest { keyspace, tables, ranges, data_centers, is_local, force: self.flag("force")? })
+    }
+
+    /// Refuses parameters where none are expected.
+    pub(super) fn refuse_any(&self) -> Result<(), ParameterError> {
+        let refuse = |(name, _): &(&str, String)| ParameterError(format!("parameter '{name}' needs POST"));
+        self.0.first().map_or(Ok(()), |first| Err(refuse(first)))
+    }
+
+    /// The change of one setting.
+    pub(super) fn setting(&mut self) -> Result<SettingChange, ParameterError> {
+        let target = self.take("log_target");
+        let [(name, _)] = self.0[..] else {
+            return Err(ParameterError(format!(
+                "one parameter of these is expected: {}",
+                SETTINGS.join(", ")
+            )));
+        };
+        if target.is_some() && name != "log_level" {
+            return Err(ParameterError("parameter 'log_target' needs parameter 'log_level'".to_owned()));
+        }
+        Ok(match name {
+            "stream_throughput_bytes_per_second" => SettingChange::StreamThroughput(self.number(name)?),
+            "hinted_handoff_throttle_bytes_per_second" => {
+                SettingChange::HintedHandoffThrottle(self.number(name)?)
+            }
+            "trace_probability" => {
+                let probability: f64 = self.number(name)?;
+                if !(0.0..=1.0).contains(&probability) {
+                    return Err(ParameterError(format!("parameter '{name}' must be from 0 to 1")));
+                }
+                SettingChange::TraceProbability(probability)
+            }
+            "native_transport" => SettingChange::NativeTransport(self.flag(name)?),
+            "hinted_handoff" => SettingChange::HintedHandoff(self.flag(name)?),
+            "hint_delivery" => SettingChange::HintDelivery(self.flag(name)?),
+            _ => SettingChange::LogLevel { target, level: self.needed("log_level")? },
+        })
+    }
+
+    fn number<T: FromStr>(&mut self, name: &str) -> Result<T, ParameterError> {
+        let text = self.needed(name)?;
+        text.parse()
+            .map_err(|_| ParameterError(format!("parameter '{name}': '{text}' is no number that fits")))
     }
 
     /// A parameter that must be given.

@@ -1,4 +1,4 @@
-//! The rows of tables that the node computes at each read: `system`, `system_schema`, `system_views`,
+//! The rows of tables that the node computes at each read: `system`, `system_distributed`, `system_schema`, `system_views`,
 //! `system_virtual_schema`.
 //!
 //! Invariants:
@@ -15,10 +15,12 @@ mod state;
 use self::row::RowWriter;
 pub use self::state::{
     CQL_VERSION, ConnectedClient, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState, PARTITIONER, Peer,
-    RELEASE_VERSION, RangeKind, Row, SNITCH, SizeEstimate,
+    RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
 };
 use super::catalog::{Catalog, Table};
-use super::system_keyspaces::{SYSTEM, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA};
+use super::system_keyspaces::{
+    SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA,
+};
 
 /// The rows of a virtual table. Empty for a table that the node does not compute.
 pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &NodeState) -> Vec<Row> {
@@ -29,6 +31,7 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
         (SYSTEM, "peers_v2") => node::peers_v2(&mut writer, state),
         (SYSTEM, "size_estimates") => node::size_estimates(&mut writer, catalog, state),
         (SYSTEM, "table_estimates") => node::table_estimates(&mut writer, catalog, state),
+        (SYSTEM_DISTRIBUTED, "repair_history") => node::repair_history(&mut writer, state),
         (SYSTEM_SCHEMA, "keyspaces") => schema_tables::keyspaces(&mut writer, catalog),
         (SYSTEM_SCHEMA, "tables") => schema_tables::tables(&mut writer, catalog),
         (SYSTEM_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, false),

@@ -18,7 +18,8 @@
 /// * 9: the members agree on the time of a TRUNCATE, so that it binds transactions.
 /// * 10: members send digests of ranges to each other, and note which are repaired.
 /// * 11: a new member takes the place of a dead one ([`super::Command::StartReplacement`]).
-pub const FEATURE_VERSION: u16 = REPLACEMENTS;
+/// * 12: a request says that it belongs to a traced request.
+pub const FEATURE_VERSION: u16 = TRACES;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -41,3 +42,5 @@ pub const TRUNCATION_TIMES: u16 = 9;
 pub const REPAIRS: u16 = 10;
 /// The feature level from which a new member may take the place of a dead one.
 pub const REPLACEMENTS: u16 = 11;
+/// The feature level from which replicas take part in traces.
+pub const TRACES: u16 = 12;

@@ -5,14 +5,12 @@ use std::time::Duration;
 use cql_lite::types::time::format_timestamp;
 use futures::future::LocalBoxFuture;
 use helenus_admin::reports::{RepairReport, RepairedTable, RepairsReport};
-use helenus_execution::coordinator::repair::history::RepairHistory;
+use helenus_execution::coordinator::repair::ages::{self, RepairAge};
 use helenus_execution::coordinator::repair::job::{self, RepairError};
 use helenus_execution::coordinator::repair::runs::{Cause, RepairRuns, RepairScope, RunReport, RunState};
 use helenus_execution::coordinator::repair::schedule;
-use helenus_execution::shard::context::{ShardContext, run_on};
+use helenus_execution::shard::context::run_on;
 use helenus_observe::{AdminError, RepairRanges, RepairRequest};
-use helenus_query::schema::catalog::TableKind;
-use helenus_ring::intervals::intervals;
 
 use super::{NodeAdmin, failed};
 
@@ -68,6 +66,7 @@ impl NodeAdmin {
     }
 
     pub(super) async fn repairs_report(&self) -> Result<RepairsReport, AdminError> {
+        let tables = self.repaired_tables().await?;
         self.on_first_shard(|context| {
             let now_micros = context.clock.now_micros();
             let runs = RepairRuns::of(&context.node).reports();
@@ -76,10 +75,18 @@ impl NodeAdmin {
                 waits_for: schedule::waits_for(context).into_iter().collect(),
                 away_too_long: schedule::away_too_long(context),
                 repairs: runs.into_iter().map(|run| of_run(run, now_micros)).collect(),
-                tables: repaired_tables(context, now_micros),
+                tables,
             })
         })
         .await
+    }
+
+    /// How old the repairs of the ranges of which this node is a replica, and not the only one, are.
+    pub(super) async fn repaired_tables(&self) -> Result<Vec<RepairedTable>, AdminError> {
+        let ages = run_on(&self.node.links[0], |context| Box::pin(async move { ages::ages(&context).await }))
+            .await
+            .map_err(|error| failed(&error))?;
+        Ok(ages.into_iter().map(of_age).collect())
     }
 
     pub(super) fn cancel_repairs(&self, id: Option<u64>) -> Result<(), AdminError> {
@@ -91,33 +98,17 @@ impl NodeAdmin {
     }
 }
 
-/// How old the repairs of the ranges of which this node is a replica, and not the only one, are.
-fn repaired_tables(context: &ShardContext, now_micros: i64) -> Vec<RepairedTable> {
-    let (catalog, view) = (context.catalog(), context.cluster());
-    let history = RepairHistory::of(&context.node);
-    let own = context.node.host_id;
-    let mut tables = Vec::new();
-    for (name, keyspace) in &catalog.keyspaces {
-        let Some(placement) = view.placement(name) else { continue };
-        let held =
-            placement.ranges().filter(|(_, replicas)| replicas.contains(&own) && replicas.read.len() > 1);
-        let held = intervals(&held.map(|(range, _)| range).collect::<Vec<_>>());
-        if held.is_empty() {
-            continue;
-        }
-        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            let oldest = history.with(table.engine_id(), |segments| segments.oldest(&held));
-            let age = oldest.map(|oldest| now_micros.saturating_sub(oldest).max(0) as u64 / 1_000_000);
-            tables.push(RepairedTable {
-                keyspace: name.clone(),
-                table: table.name.clone(),
-                repaired_at: oldest.map(text_of),
-                age_seconds: age,
-                interval_seconds: schedule::interval(table).as_secs(),
-            });
-        }
+fn of_age(age: RepairAge) -> RepairedTable {
+    RepairedTable {
+        repaired_at: age.repaired_micros.map(text_of),
+        age_seconds: age.repaired_micros.map(|_| age.unrepaired.as_secs()),
+        unrepaired_seconds: age.unrepaired.as_secs(),
+        interval_seconds: age.interval.as_secs(),
+        grace_seconds: age.grace.as_secs(),
+        is_late: age.is_late(),
+        keyspace: age.keyspace,
+        table: age.table,
     }
-    tables
 }
 
 fn text_of(micros: i64) -> String {

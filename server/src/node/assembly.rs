@@ -46,7 +46,7 @@ use crate::cluster::stored::{self, CATALOG_FILE, Contents, Stored};
 use crate::cluster::{departure, liveness, membership};
 use crate::node::error::StartError;
 use crate::streaming::progress;
-use helenus_execution::coordinator::repair::{kept, schedule};
+use helenus_execution::coordinator::repair::{self, kept};
 use helenus_execution::coordinator::replica::{self, hints};
 use helenus_execution::coordinator::{batch_log, paxos};
 use helenus_execution::files::node_files::NodeFiles;
@@ -56,6 +56,7 @@ use helenus_execution::shard::context::{
 use helenus_execution::shard::disk_status::DiskTable;
 use helenus_execution::shard::engine_options::engine_tables;
 use helenus_execution::shard::last_snapshot::LastSnapshot;
+use helenus_execution::shard::runtime_settings::RuntimeSettings;
 use helenus_execution::shard::snapshots;
 use helenus_execution::shard::status_table::StatusTable;
 
@@ -169,6 +170,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         disks: DiskTable::default(),
         reserve: DiskReserve::new(reserve_size(&config, identity.shards as u64)),
         fatal: watch::channel(None).0,
+        settings: RuntimeSettings::new(&config),
         config,
     });
     let catalog = CatalogView::new(1, catalog);
@@ -289,7 +291,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
     cluster::failure::watch(context);
     if context.index == 0 {
         cluster::disk_watch::watch(context);
-        schedule::start(context).await;
+        repair::start(context).await;
     }
     if context.index + 1 == context.node.shard_count() {
         // Clients are not served before the node has the data to answer them.

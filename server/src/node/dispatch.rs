@@ -7,14 +7,17 @@ use futures::future::LocalBoxFuture;
 use helenus_internode::service::{self, Failure, MessageError, ServiceRequest};
 use helenus_internode::transport::Handler;
 use helenus_ring::HostId;
+use uuid::Uuid;
 
 use crate::cluster::message::ClusterRequest;
 use crate::streaming::message::StreamRequest;
 use helenus_execution::coordinator::repair::message::RepairRequest;
 use helenus_execution::coordinator::replica::message::ReplicaRequest;
+use helenus_execution::coordinator::traces;
 use helenus_execution::shard::call::Serve;
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::status_table::ServingState;
+use helenus_execution::shard::trace::TraceLog;
 
 const _: () = assert!(
     ReplicaRequest::ID != ClusterRequest::ID
@@ -22,7 +25,8 @@ const _: () = assert!(
         && StreamRequest::ID != ReplicaRequest::ID
         && RepairRequest::ID != ReplicaRequest::ID
         && RepairRequest::ID != ClusterRequest::ID
-        && RepairRequest::ID != StreamRequest::ID,
+        && RepairRequest::ID != StreamRequest::ID
+        && RepairRequest::ID != service::TRACED_ID,
     "services are distinguished by their ids"
 );
 
@@ -63,6 +67,27 @@ pub async fn dispatch(
 
 async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> Result<Bytes, MessageError> {
     let (id, request) = service::split_request(message)?;
+    if id != service::TRACED_ID {
+        return carry_out_one(context, from, id, request).await;
+    }
+    let (trace, message) = service::split_traced(request)?;
+    let (id, request) = service::split_request(message)?;
+    let log = TraceLog::begin(context, Uuid::from_u128(trace));
+    let sender = context.cluster_view().topology.member(&from).map(|member| member.internode_address);
+    let sender = sender.map_or_else(|| from.to_string(), |address| address.to_string());
+    log.note(context, format!("Message received from {sender}"));
+    let response = log.scope(carry_out_one(context, from, id, request)).await;
+    log.note(context, format!("Sending the response to {sender}"));
+    traces::store_of_replica(context, log).await;
+    response
+}
+
+async fn carry_out_one(
+    context: &Rc<ShardContext>,
+    from: HostId,
+    id: u32,
+    request: &[u8],
+) -> Result<Bytes, MessageError> {
     match id {
         ReplicaRequest::ID | RepairRequest::ID if context.node.status.state() > ServingState::Leaving => {
             service::encode_failure(&Failure::Overloaded("the node does not serve any more".to_owned()))

@@ -4,6 +4,8 @@ use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
 use crate::session::connection::{self, Connections};
+use crate::session::latencies::Latencies;
+use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
 use helenus_execution::coordinator::paxos;
 use helenus_execution::coordinator::paxos::replica::PaxosState;
@@ -31,10 +33,12 @@ pub fn of_shard() -> Layers {
         .with(ReplicationState::default())
         .with(PaxosState::default())
         .with(RepairState::default())
+        .with(Latencies::default())
         .with(Connections::default())
         .with(LivenessMonitor::default())
         .with(OpenMetadataLog::default())
         .with(SchemaLock::default())
+        .with(SlowRequests::default())
         .with(ClientSource(connection::clients));
     Layers { states, view_changes }
 }

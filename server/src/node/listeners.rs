@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use helenus_config::Config;
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
@@ -104,22 +105,68 @@ pub fn accept_links(
     Ok(())
 }
 
+/// Pause before a port is tried again that cannot be listened on.
+const LISTEN_PAUSE: Duration = Duration::from_secs(1);
+
 /// Accepts clients until the node stops or drains, and passes them to the shards: round robin, or (`by_source_port`:
-/// the number of shards) to the shard that the client has chosen.
+/// the number of shards) to the shard that the client has chosen. While clients are not to be accepted, the port is closed.
 pub async fn accept_clients(
     context: Rc<ShardContext>,
     listener: tokio::net::TcpListener,
+    address: SocketAddr,
+    by_source_port: Option<usize>,
+) {
+    let mut accepts = context.node.settings.accepts_clients();
+    let mut stopping = context.node.stopping.subscribe();
+    let mut listener = Some(listener);
+    let serves = async {
+        loop {
+            // The sender lives as long as the node.
+            let is_changed = accepts.wait_for(|accepts| *accepts != listener.is_some()).map(drop);
+            match &listener {
+                Some(open) => {
+                    tokio::select! {
+                        biased;
+                        () = is_changed => {}
+                        () = pass_on_clients(&context, open, by_source_port) => {}
+                    }
+                    listener = None;
+                    tracing::info!(%address, "clients are not accepted any more");
+                }
+                None => {
+                    is_changed.await;
+                    match listen(address).map(tokio::net::TcpListener::from_std) {
+                        Ok(Ok(open)) => {
+                            listener = Some(open);
+                            tracing::info!(%address, "clients are accepted again");
+                        }
+                        Ok(Err(error)) => tracing::warn!(%address, %error, "cannot listen for clients"),
+                        Err(error) => tracing::warn!(%address, %error, "cannot listen for clients"),
+                    }
+                    if listener.is_none() {
+                        context.clock.sleep(LISTEN_PAUSE).await;
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+        () = context.node.status.closed() => {}
+        () = serves => {}
+    }
+}
+
+/// Accepts clients and passes them to the shards. Never resolves.
+async fn pass_on_clients(
+    context: &ShardContext,
+    listener: &tokio::net::TcpListener,
     by_source_port: Option<usize>,
 ) {
     let mut next = 0;
-    let mut stopping = context.node.stopping.subscribe();
     loop {
-        let accepted = tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = context.node.status.closed() => return,
-            accepted = listener.accept() => accepted,
-        };
+        let accepted = listener.accept().await;
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {

@@ -74,6 +74,12 @@ pub fn clients(context: &ShardContext) -> Vec<ConnectedClient> {
     connections.values().filter_map(|connection| client(&*connection.upgrade()?)).collect()
 }
 
+/// The requests of clients that are under way on a shard and wait for something.
+pub fn requests_under_way(context: &ShardContext) -> u64 {
+    let connections = Connections::of(context).borrow();
+    connections.values().filter_map(Weak::upgrade).map(|connection| connection.under_way.get() as u64).sum()
+}
+
 /// Describes a connection that has sent requests.
 fn client(connection: &Connection) -> Option<ConnectedClient> {
     let startup = connection.startup.borrow();
@@ -121,8 +127,12 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         segments: None,
     };
     let status = &connection.context.node.status;
+    let mut accepts_clients = connection.context.node.settings.accepts_clients();
     let closing = async {
-        status.closed().await;
+        tokio::select! {
+            () = status.closed() => {}
+            _ = accepts_clients.wait_for(|accepts| !*accepts) => {}
+        }
         connection.close();
         // Requests in flight are answered, unless the node stops that as well.
         status.ended().await;

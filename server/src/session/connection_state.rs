@@ -8,9 +8,12 @@ use std::time::Duration;
 use bytes::BytesMut;
 use cql_lite::frame::compression::compress_envelope;
 use cql_lite::frame::{Compression, ProtocolVersion};
+use helenus_query::statement::Description;
 use tokio::sync::Notify;
 
 use crate::session::handshake::Startup;
+use crate::session::latencies::{Latencies, Measured, micros};
+use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
 
 /// The state of a connection, shared by its task and the requests in flight.
@@ -54,12 +57,24 @@ impl Connection {
         self.startup.borrow().as_ref().and_then(|startup| startup.compression)
     }
 
-    /// Adds the duration of a request that began at `started` (monotonic time) to the metrics.
-    pub fn record_duration(&self, started: Duration) {
-        let now = self.context.clock.monotonic();
+    /// Adds the duration of a request that began at `started` (monotonic time) to the metrics, and to the log if it was long. `statement`:
+    /// `None` for a batch of the protocol.
+    pub fn record_duration(
+        &self,
+        started: Duration,
+        measured: Option<Measured>,
+        statement: Option<&Description>,
+    ) {
+        let context = &self.context;
+        let now = context.clock.monotonic();
         self.answered_at.set(Some(now));
         let duration = now.saturating_sub(started);
-        self.context.metrics.request_duration.record(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+        let duration_us = micros(duration);
+        context.metrics.request_duration.record(duration_us);
+        if let Some(measured) = measured {
+            Latencies::record(context, measured, duration_us);
+        }
+        slow_requests::note(context, self.peer, statement, duration);
     }
 
     /// Counts a request that will be answered later.

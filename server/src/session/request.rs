@@ -19,7 +19,8 @@ use super::guardrails;
 use super::respond::Responder;
 use crate::cluster::schema;
 use crate::session::connection_state::Connection;
-use crate::session::trace;
+use crate::session::latencies::Measured;
+use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
 use helenus_execution::coordinator::bound_statement::{BoundStatement, Modification};
@@ -38,13 +39,33 @@ pub fn carry_out(
     request: &Request<'_>,
 ) {
     let mut responder = Responder::new(version, stream);
-    let begun = tracing.then(|| trace::Trace::begin(connection, request));
-    responder.tracing_id = begun.as_ref().map(trace::Trace::id);
+    if tracing || trace::is_chosen(&connection.context) {
+        let begun = Trace::begin(connection, request);
+        responder.tracing_id = tracing.then(|| begun.id());
+        let log = begun.log.clone();
+        log.in_turn(|| begin(connection, responder, started, request, Some(begun)));
+    } else {
+        begin(connection, responder, started, request, None);
+    }
+}
+
+/// Begins a request, within its trace if there is one.
+fn begin(
+    connection: &Rc<Connection>,
+    mut responder: Responder,
+    started: Duration,
+    request: &Request<'_>,
+    mut begun: Option<Trace>,
+) {
+    let mut measured = None;
     let begun_execution = match request {
         Request::Query(query) => run_query(connection, query, &mut responder),
         Request::Execute(execute) => run_prepared(connection, execute, &mut responder),
         Request::Batch(batch) => {
-            run_batch(connection, batch, &mut responder.warnings).map(|execution| (None, execution))
+            run_batch(connection, batch, &mut responder.warnings).map(|(is_conditional, execution)| {
+                measured = Some(Measured::of_batch(is_conditional));
+                (None, execution)
+            })
         }
         Request::Prepare(prepare) => {
             let keyspace = prepare.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
@@ -76,10 +97,14 @@ pub fn carry_out(
         Ok((statement, execution)) => (statement, execution),
         Err(error) => (None, Execution::Ready(Err(error))),
     };
+    measured = measured.or_else(|| statement.as_ref().and_then(Measured::of));
+    if let (Some(begun), Some(statement)) = (&mut begun, &statement) {
+        begun.note_query(&statement.text);
+    }
     match execution {
         Execution::Ready(outcome) if begun.is_none() => {
             answer(connection, &responder, statement.as_deref(), &outcome);
-            connection.record_duration(started);
+            connection.record_duration(started, measured, statement.as_deref());
         }
         execution => {
             let connection = connection.clone();
@@ -88,14 +113,17 @@ pub fn carry_out(
             tokio::task::spawn_local(async move {
                 let outcome = match execution {
                     Execution::Ready(outcome) => outcome,
-                    Execution::Pending(future) => future.await,
+                    Execution::Pending(future) => match &begun {
+                        Some(begun) => begun.log.scope(future).await,
+                        None => future.await,
+                    },
                 };
                 if let Some(begun) = begun {
                     begun.finish(&connection).await;
                 }
                 note(&connection, &outcome);
                 connection.end_request(|out| responder.respond(out, statement.as_deref(), &outcome));
-                connection.record_duration(started);
+                connection.record_duration(started, measured, statement.as_deref());
                 drop(coordinating);
             });
         }
@@ -297,11 +325,12 @@ fn check_modifications<'p>(
     plans.try_for_each(|plan| consistency::check(&view.catalog, &cluster, &plan.table, level, access))
 }
 
+/// Begins a batch. Also returns whether it has conditions.
 fn run_batch(
     connection: &Rc<Connection>,
     message: &Batch<'_>,
     warnings: &mut Vec<String>,
-) -> Result<Execution> {
+) -> Result<(bool, Execution)> {
     let context = &connection.context;
     let limit = context.node.config.max_batch_statements;
     if message.len() > limit {
@@ -342,5 +371,6 @@ fn run_batch(
     let request = BatchRequest { kind, statements, options, now_micros: call.now_micros };
     check_modifications(context, request.plans(), request.options.consistency)?;
     guardrails::check_batch(context, &request, warnings)?;
-    Ok(batch(context, request, warnings))
+    let is_conditional = request.plans().any(|plan| plan.conditions.is_some());
+    Ok((is_conditional, batch(context, request, warnings)))
 }

@@ -65,8 +65,6 @@ pub(super) struct Attempt {
     pub progress: BTreeMap<StreamTaskKey, StreamTaskProgress>,
     /// Set when a session has failed: the others stop, too.
     pub is_cancelled: AtomicBool,
-    /// Rate limit of one session, in bytes per second.
-    pub rate: Option<u64>,
 }
 
 impl Attempt {

@@ -235,14 +235,7 @@ async fn fetch_all(
 ) -> Result<(), TransferError> {
     let shards = context.node.shard_count();
     let at_a_time = shards * SESSIONS_PER_SHARD;
-    let rate = context.node.config.stream_throughput_bytes_per_second;
-    let share = at_a_time.min(sessions.len()).max(1) as u64;
-    let attempt = Arc::new(Attempt {
-        epoch,
-        progress,
-        is_cancelled: AtomicBool::new(false),
-        rate: (rate > 0).then(|| (rate / share).max(1)),
-    });
+    let attempt = Arc::new(Attempt { epoch, progress, is_cancelled: AtomicBool::new(false) });
     let running = sessions.into_iter().map(|session| {
         let attempt = attempt.clone();
         let shard = usize::from(session.shard) % shards;

@@ -49,7 +49,7 @@ pub(super) async fn run_session(
     session: StreamSession,
     attempt: Arc<Attempt>,
 ) -> Result<(), TransferError> {
-    let mut limiter = RateLimiter::new(attempt.rate);
+    let mut limiter = context.node.settings.streams.clone();
     for task in &session.tasks {
         // A task without progress begins at its start.
         let known = attempt.progress.get(&task.key).cloned().unwrap_or_default();

@@ -7,6 +7,7 @@ use cql_lite::frame::Consistency;
 use helenus_config::Config;
 use helenus_engine::read::Purgeable;
 use helenus_engine::{VersionLimit, VersionScanRequest};
+use helenus_execution::coordinator::repair::ages;
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::job::{self, RepairError};
 use helenus_execution::coordinator::repair::runs::{RepairRuns, RepairScope, RunReport, RunState};
@@ -464,5 +465,33 @@ fn a_replica_that_was_away_while_deletions_were_purged_is_repaired_only_by_comma
         assert_eq!(schedule::away_too_long(&cluster.nodes[0][0]), [host_id(2)]);
         repair(&cluster, 0, scope("timed")).await.unwrap();
         assert_eq!(cluster.stored(0, "three", "timed").len(), 1);
+    });
+}
+
+#[test]
+fn the_last_repair_of_each_range_is_shown_and_one_that_is_late_is_told() {
+    with_cluster(3, &config(), |cluster| async move {
+        for nodes in &cluster.nodes {
+            helenus_execution::coordinator::repair::start(&nodes[0]).await;
+        }
+        cluster.pass(Duration::from_mins(30)).await;
+        cluster.set_alive(2, false);
+        let age = async || {
+            let ages = ages::ages(&cluster.nodes[0][0]).await;
+            ages.into_iter().find(|age| age.table == "graced").unwrap()
+        };
+        let repaired = age().await;
+        assert!(repaired.repaired_micros.is_some() && !repaired.is_late(), "{repaired:?}");
+        let shown = ages::repaired_ranges(&cluster.nodes[0][0]);
+        let ranges = cluster.nodes[0][0].cluster().placement("three").unwrap().ranges().count();
+        assert_eq!(shown.iter().filter(|range| range.table == "graced").count(), ranges);
+        assert!(shown.iter().all(|range| range.participants.len() == 3));
+        // Ranges of a replica that stays down cannot be repaired.
+        cluster.pass(Duration::from_mins(50)).await;
+        assert!(age().await.is_late());
+        assert!(RepairHistory::of(&cluster.nodes[0][0].node).late_tables() > 0);
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_mins(20)).await;
+        assert!(!age().await.is_late());
     });
 }

@@ -33,6 +33,7 @@ use crate::coordinator::replica::failures::failure_reason;
 use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::{epoch, hints};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::shard::trace;
 
 /// Sends an agreed mutation to all replicas, and resolves when as many have it as the level requires.
 pub async fn commit(
@@ -57,10 +58,10 @@ pub async fn commit(
     };
     let (sender, receiver) = oneshot::channel();
     let coordinating = context.replication().coordinating();
-    tokio::task::spawn_local(async move {
+    tokio::task::spawn_local(trace::carry(async move {
         distribution.run(Some(sender)).await;
         drop(coordinating);
-    });
+    }));
     if level == Consistency::Any {
         return Ok(());
     }

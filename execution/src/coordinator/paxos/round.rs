@@ -30,6 +30,7 @@ use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::shard::trace;
 
 /// Longest pause after the first lost round; each further lost round doubles it.
 const FIRST_PAUSE_MICROS: u64 = 2_000;
@@ -249,7 +250,7 @@ impl Rounds<'_> {
                 continue;
             }
             let (context, member, sender) = (self.context.clone(), member.clone(), sender.clone());
-            tokio::task::spawn_local(async move {
+            tokio::task::spawn_local(trace::carry(async move {
                 let answer = match send(&context, &member, request, left).await {
                     Ok(PaxosResponse::Promised(promise)) => Ok(ParticipantAnswer::Promised(promise)),
                     Ok(PaxosResponse::Rejected { above_micros }) => {
@@ -262,7 +263,7 @@ impl Rounds<'_> {
                 };
                 // Mostly there is no receiver for the last answers.
                 let _ = sender.send((number, answer));
-            });
+            }));
         }
         receiver
     }

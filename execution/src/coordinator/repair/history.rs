@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::future::LocalBoxFuture;
@@ -139,6 +140,7 @@ pub struct RepairHistory {
     tables: Mutex<BTreeMap<TableId, Segments>>,
     /// Set when what the last run has noted is known.
     loaded: OnceCell<()>,
+    late_tables: AtomicUsize,
 }
 
 impl RepairHistory {
@@ -150,6 +152,15 @@ impl RepairHistory {
     fn tables(&self) -> MutexGuard<'_, BTreeMap<TableId, Segments>> {
         // Each change of the map is a whole one: a panic of another holder of the lock leaves it usable.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of tables whose repair was late when the schedule last looked ([`super::ages`]).
+    pub fn late_tables(&self) -> usize {
+        self.late_tables.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_late_tables(&self, count: usize) {
+        self.late_tables.store(count, Ordering::Relaxed);
     }
 
     /// When the tokens of a table were repaired.

@@ -60,4 +60,8 @@ impl Serve for RepairRequest {
             }
         })
     }
+
+    fn name(&self) -> &'static str {
+        "REPAIR"
+    }
 }

@@ -76,7 +76,8 @@ pub fn interval(table: &Table) -> Duration {
     (grace(table) * 2 / 5).max(INTERVAL_MIN)
 }
 
-fn grace(table: &Table) -> Duration {
+/// After how long deletions of a table may be purged, for the schedule.
+pub fn grace(table: &Table) -> Duration {
     Duration::from_secs(match u64::from(table.options.gc_grace_seconds) {
         0 => GRACE_OF_NONE_SECONDS,
         seconds => seconds,
@@ -134,7 +135,9 @@ fn note_returned(context: &ShardContext, view: &ClusterView) {
     let config = &context.node.config;
     let (now, at_micros) = (context.clock.monotonic(), context.clock.now_micros());
     let window = Duration::from_millis(config.max_hint_window_ms);
-    let has_missed = |away: Duration| !config.hinted_handoff_enabled || away >= window;
+    let settings = &context.node.settings;
+    let has_missed =
+        |away: Duration| away >= window || !settings.has_kept_hints_since(now.saturating_sub(away));
     let mut down_since = schedule.down_since.borrow_mut();
     let mut returned = schedule.returned.borrow_mut();
     down_since.retain(|host_id, _| view.topology.member(host_id).is_some());
@@ -263,8 +266,7 @@ fn due(context: &ShardContext, ranges: &PrimaryRanges, table: &Table) -> Vec<Ran
     }
     let interval_micros = interval(table).as_micros() as i64;
     let before_micros = context.clock.now_micros() - interval_micros;
-    let is_new =
-        context.repair().schedule.watched.borrow().since(table.engine_id(), interval_micros) > before_micros;
+    let is_new = watched_since(context, table) > before_micros;
     RepairHistory::of(&context.node).with(table.engine_id(), |segments| {
         let mut due = if is_new { Vec::new() } else { segments.due(&ranges.tokens, before_micros) };
         let mut not_by_itself = Vec::new();
@@ -278,6 +280,12 @@ fn due(context: &ShardContext, ranges: &PrimaryRanges, table: &Table) -> Vec<Ran
         }
         difference(&due, &not_by_itself)
     })
+}
+
+/// Since when the node has watched a table, in microseconds; a table that it has not seen yet is new.
+pub fn watched_since(context: &ShardContext, table: &Table) -> i64 {
+    let watched = context.repair().schedule.watched.borrow();
+    watched.since(table.engine_id(), interval(table).as_micros() as i64)
 }
 
 /// The members that are down: the ranges that they share with this node are not repaired.

@@ -21,6 +21,7 @@ use super::digest::{Digest, digest};
 use super::epoch;
 use crate::coordinator::shard_rows::share_of;
 use crate::shard::context::ShardContext;
+use crate::shard::trace;
 
 /// Most bytes of rows that one read passes, whatever it finds.
 const SCANNED_BYTES: u64 = 16 << 20;
@@ -127,6 +128,10 @@ pub async fn receive(context: &Rc<ShardContext>, request: ReadRequest) -> Result
 pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReplicaVersions, Failure> {
     let wait = Duration::from_millis(context.node.config.read_request_timeout_ms);
     epoch::fence(context, request.epoch, wait).await?;
+    trace::note(context, || match token_of(&request.start, &request.end) {
+        Some(token) => format!("Reading a partition on shard {}", context.node.shard_of(token)),
+        None => "Reading a range on all shards".to_owned(),
+    });
     let shards = context.node.shard_count();
     let versions = match token_of(&request.start, &request.end) {
         _ if shards == 1 => scan_here(context, &request).await?,
@@ -141,6 +146,7 @@ pub async fn versions(context: &Rc<ShardContext>, request: ReadRequest) -> Resul
             return join(parts, reversed).map_err(|error| Failure::Internal(error.to_string()));
         }
     };
+    trace::note(context, || format!("Read {} partitions", versions.partitions.len()));
     Ok(ReplicaVersions { partitions: versions.partitions, resume: versions.resume })
 }
 

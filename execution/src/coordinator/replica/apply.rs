@@ -10,6 +10,7 @@ use helenus_internode::service::Failure;
 use super::epoch;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
+use crate::shard::trace;
 
 /// Applies a mutation on the shard of this node that owns it, and resolves when the mutation is durable. A write with
 /// an epoch is fenced.
@@ -21,6 +22,7 @@ pub async fn apply_at_replica(
     let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
     let token = MutationRef::parse(&mutation).map_err(|error| malformed(&error))?.token;
     let owner = context.node.shard_of(token);
+    trace::note(context, || format!("Shard {owner} has the partition"));
     if owner == context.index {
         return apply_in_turn(context.clone(), epoch, mutation).await;
     }
@@ -47,6 +49,7 @@ async fn apply_in_turn(
     context.metrics.writes.increment();
     let position = context.shard.apply(&view).map_err(Failure::from)?;
     context.note_append(position);
+    trace::note(&context, || "Applied to the memtable and appended to the commit log".to_owned());
     if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {
         return Ok(());
     }

@@ -160,7 +160,7 @@ pub async fn store(
         context.metrics.hints_dropped.increment();
         return Stored::AwayTooLong;
     }
-    if !config.hinted_handoff_enabled
+    if !context.node.settings.keeps_hints()
         || change.table.options.delivery_seconds() == 0
         || known.bytes.get() + bytes > limit
     {

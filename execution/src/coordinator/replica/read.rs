@@ -46,6 +46,7 @@ use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::failures::failure_reason;
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::shard::trace;
 
 /// Most bytes in the answer of one replica.
 const ANSWER_BYTES: u64 = 1 << 20;
@@ -297,6 +298,9 @@ impl<'a> ReadRound<'a> {
             .note(table_id, self.context.clock.monotonic().saturating_sub(started));
         if !self.agree() {
             self.context.metrics.digest_mismatches.increment();
+            trace::note(self.context, || {
+                "The digests of the replicas differ: all are asked for data".to_owned()
+            });
             let digests = std::mem::take(&mut self.digests).into_iter().map(|(member, _)| member);
             let mut again: Vec<Arc<Member>> = digests.collect();
             if self.keeps_deletions() {
@@ -369,6 +373,7 @@ impl<'a> ReadRound<'a> {
                 () = rings => {
                     alarm = None;
                     self.context.metrics.speculative_reads.increment();
+                    trace::note(self.context, || "The replicas are slow: another one is asked".to_owned());
                     self.ask_another(goal);
                 }
             }

@@ -42,6 +42,7 @@ use crate::coordinator::replica::admission::{InFlight, check_room};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::shard::trace;
 
 /// Pause before a replica that does not know the table yet is asked again.
 const SCHEMA_PAUSE: Duration = Duration::from_millis(50);
@@ -104,7 +105,7 @@ pub fn check_alive_among(
     replicas: &Replicas,
     level: Consistency,
 ) -> Result<()> {
-    if level == Consistency::Any && context.node.config.hinted_handoff_enabled {
+    if level == Consistency::Any && context.node.settings.keeps_hints() {
         // A hint on this node is enough.
         return Ok(());
     }
@@ -174,14 +175,14 @@ fn start(
     let (settled_sender, settled) = oneshot::channel();
     let context = context.clone();
     let coordinating = context.replication().coordinating();
-    tokio::task::spawn_local(async move {
+    tokio::task::spawn_local(trace::carry(async move {
         let answer = ClientAnswer { sender: Some(answer_sender), options };
         let begun_micros = context.clock.now_micros();
         let is_settled = Write { context, change, options, begun_micros }.run(answer).await;
         drop((room, coordinating));
         // Mostly there is no receiver.
         let _ = settled_sender.send(is_settled);
-    });
+    }));
     Started { answer, settled }
 }
 
@@ -342,6 +343,7 @@ impl Write {
                 round.acknowledged.push(member.clone());
             } else if is_here {
                 let (context, bytes, member) = (context.clone(), bytes.clone(), member.clone());
+                trace::note(&context, || "Applying the mutation on this node".to_owned());
                 round.asked.push(Box::pin(async move {
                     let outcome = apply_at_replica(&context, Some(epoch), bytes).await;
                     (member, outcome.map_err(PeerError::from))
@@ -424,6 +426,7 @@ impl WriteRound<'_> {
     fn hint(&self, member: &Arc<Member>) {
         let (context, change, member) = (self.context.clone(), self.change.clone(), member.clone());
         let begun_micros = self.begun_micros;
+        trace::note(&context, || format!("Keeping a hint for {}", member.internode_address));
         self.hinting.push(Box::pin(async move {
             let stored = hints::store(&context, member.host_id, &change, begun_micros).await;
             (member, stored)
@@ -493,7 +496,7 @@ async fn send(
     let shard = shard_of(token, u32::from(member.shard_count), IGNORE_MSB) as u16;
     loop {
         let left = deadline.saturating_sub(context.clock.monotonic());
-        match context.ask_other::<ReplicaRequest>(&member, shard, request.clone(), left).await {
+        match context.ask_other::<ReplicaRequest>(&member, shard, "MUTATION", request.clone(), left).await {
             Ok(_) => return (member, Ok(())),
             Err(PeerError::Failed(Failure::UnknownTable { .. })) if left > SCHEMA_PAUSE => {
                 context.clock.sleep(SCHEMA_PAUSE).await;

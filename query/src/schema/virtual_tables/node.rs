@@ -1,12 +1,15 @@
 //! Rows about the node, its peers and its clients.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use cql_lite::types::timeuuid;
+use uuid::Uuid;
 
 use super::row::RowWriter;
 use super::{
     CQL_VERSION, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState, PARTITIONER, Peer, RELEASE_VERSION,
-    RangeKind, SizeEstimate,
+    RangeKind, RepairedRange, SizeEstimate,
 };
 use crate::schema::catalog::{Catalog, Table, TableKind};
 
@@ -122,6 +125,38 @@ fn estimate_row(writer: &mut RowWriter, table: &Table, estimate: &SizeEstimate, 
         .set("range_end", estimate.range_end.to_string())
         .set("mean_partition_size", estimate.mean_partition_size_bytes)
         .set("partitions_count", estimate.partitions_count);
+}
+
+/// `system_distributed.repair_history`, of the ranges of this node only. The coordinators of repairs, and when they ended, are not kept.
+pub fn repair_history(writer: &mut RowWriter, state: &NodeState) {
+    let mut repaired: Vec<_> =
+        state.repaired_ranges.iter().map(|range| (id_of_repair(range), range)).collect();
+    // Timeuuids of one time are ordered by the rest of their bytes, each as a signed number.
+    repaired.sort_by_cached_key(|(id, range)| {
+        let (_, rest) = id.as_u64_pair();
+        (range.keyspace.clone(), range.table.clone(), range.began_micros, rest ^ 0x8080_8080_8080_8080)
+    });
+    for (id, range) in repaired {
+        let addresses: BTreeSet<IpAddr> = range.participants.iter().map(SocketAddr::ip).collect();
+        let with_ports: BTreeSet<String> = range.participants.iter().map(ToString::to_string).collect();
+        writer
+            .row()
+            .set("keyspace_name", range.keyspace.as_str())
+            .set("columnfamily_name", range.table.as_str())
+            .set("id", id)
+            .set("range_begin", range.range_start.to_string())
+            .set("range_end", range.range_end.to_string())
+            .set("participants", addresses)
+            .set("participants_v2", with_ports.into_iter().collect::<Vec<_>>())
+            .set("status", "SUCCESS")
+            .set("started_at", range.began_micros.div_euclid(1_000));
+    }
+}
+
+/// An id that is the same at each read. All but two bits of the range's end are in it, and no two ranges of a table end at one token.
+fn id_of_repair(range: &RepairedRange) -> Uuid {
+    let [c0, c1, node @ ..] = range.range_end.to_be_bytes();
+    timeuuid::from_micros(range.began_micros, 0, u16::from_be_bytes([c0, c1]), node)
 }
 
 /// `system_views.clients`.

@@ -1,6 +1,6 @@
 //! Writes rows by column name, from values of Rust types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cql_lite::types::codec::{encode_elements, encode_entries};
@@ -141,6 +141,14 @@ impl IntoWire for &BTreeMap<String, Vec<u8>> {
 impl IntoWire for Vec<String> {
     fn into_wire(self) -> Option<Vec<u8>> {
         Some(encode_elements(self.iter().map(String::as_bytes)))
+    }
+}
+
+/// A set of addresses without their ports.
+impl IntoWire for BTreeSet<IpAddr> {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        let encoded: BTreeSet<Vec<u8>> = self.into_iter().filter_map(IntoWire::into_wire).collect();
+        Some(encode_elements(encoded.iter().map(Vec::as_slice)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The input for the rows of virtual tables: the node, its cluster and its clients at the moment of a read.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use uuid::Uuid;
 
@@ -63,6 +63,8 @@ pub struct NodeState {
     pub clients: Vec<ConnectedClient>,
     /// By the id of the table.
     pub estimates: BTreeMap<Uuid, Vec<SizeEstimate>>,
+    /// Ordered by keyspace and table.
+    pub repaired_ranges: Vec<RepairedRange>,
 }
 
 /// Another node of the cluster. Drivers skip a node whose row lacks any of these values.
@@ -108,6 +110,21 @@ pub struct SizeEstimate {
     pub range_end: i64,
     pub mean_partition_size_bytes: i64,
     pub partitions_count: i64,
+}
+
+/// The last repair of a range of tokens of which the node is a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairedRange {
+    pub keyspace: String,
+    pub table: String,
+    /// Exclusive.
+    pub range_start: i64,
+    /// Inclusive.
+    pub range_end: i64,
+    /// When the oldest repair of any of its tokens began.
+    pub began_micros: i64,
+    /// The addresses, for other nodes, of its replicas.
+    pub participants: Vec<SocketAddr>,
 }
 
 /// A connection of a client.

@@ -28,6 +28,14 @@ fn state(session: &Session) -> NodeState {
         mean_partition_size_bytes: 100,
         partitions_count: 5,
     };
+    let repaired = |range_start, range_end, began_micros| RepairedRange {
+        keyspace: "ks".to_owned(),
+        table: "t".to_owned(),
+        range_start,
+        range_end,
+        began_micros,
+        participants: vec!["127.0.0.2:7001".parse().unwrap(), "127.0.0.2:7000".parse().unwrap()],
+    };
     let (primary, local) = (RangeKind::Primary, RangeKind::LocalPrimary);
     let estimates = vec![estimate(local, -5, 5), estimate(primary, 5, 9), estimate(primary, -5, 5)];
     let tables = ["t", "n"].map(|name| session.catalog.table("ks", name).unwrap().id);
@@ -37,6 +45,11 @@ fn state(session: &Session) -> NodeState {
         peers: Vec::new(),
         clients: vec![client],
         estimates: tables.into_iter().map(|id| (id, estimates.clone())).collect(),
+        repaired_ranges: vec![
+            repaired(5, 9, 2_000_000),
+            repaired(-5, 5, 1_000_000),
+            repaired(9, -5, 2_000_000),
+        ],
     }
 }
 
@@ -228,4 +241,18 @@ fn clients_settings_and_estimates_are_shown() {
     assert_eq!(estimates.len(), 6);
     assert_eq!(estimates[0]["range_type"], text("primary"));
     assert_eq!(estimates[2]["range_type"], text("local_primary"));
+}
+
+#[test]
+fn repaired_ranges_are_shown_in_the_order_of_their_ids() {
+    let rows = read(&session(), "system_distributed", "repair_history");
+    let ends: Vec<_> = rows.iter().map(|row| row["range_end"].clone()).collect();
+    // Of one time the order is that of the ids' last bytes as signed numbers.
+    assert_eq!(ends, ["5", "-5", "9"].map(text));
+    let row = find(&rows, &[("range_begin", "-5"), ("columnfamily_name", "t")]);
+    assert_eq!(row["started_at"], Value::Timestamp(1_000));
+    assert_eq!(row["status"], text("SUCCESS"));
+    assert_eq!(row["participants"], Value::Set(vec![Value::Inet("127.0.0.2".parse().unwrap())]));
+    assert_eq!(row["participants_v2"], Value::Set(["127.0.0.2:7000", "127.0.0.2:7001"].map(text).to_vec()));
+    assert!(!row.contains_key("coordinator"));
 }

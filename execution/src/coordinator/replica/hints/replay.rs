@@ -22,6 +22,7 @@ use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::coordinator::replica::write;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::private_table::PrivateRange;
+use crate::shard::status_table::ServingState;
 
 /// Removes the hints from this shard, because this node leaves for good: hints for members that answer are delivered,
 /// the others are handed over to a member that stays. False: the caller must try again.
@@ -91,14 +92,46 @@ async fn hand_over_to(
     }
 }
 
+/// Gives up the hints of this shard for a target, or all: an operator does not want them any more. What is being delivered may still arrive.
+pub async fn give_up(context: &Rc<ShardContext>, target: Option<HostId>) -> Result<()> {
+    let given_up: Vec<(HostId, Rc<HintTarget>)> = {
+        let targets = context.replication().hints.targets.borrow();
+        let chosen = targets.iter().filter(|(host_id, _)| target.is_none_or(|target| target == **host_id));
+        chosen.map(|(host_id, target)| (*host_id, target.clone())).collect()
+    };
+    for (host_id, target) in given_up {
+        // Hints that are written meanwhile are not meant.
+        let mut left = target.bytes.get();
+        target.cursor.borrow_mut().clear();
+        while left > 0 {
+            let chunk = read_chunk(context, host_id, &target).await?;
+            if chunk.is_empty() {
+                break;
+            }
+            for hint in &chunk {
+                left = left.saturating_sub(hint.mutation.len() as u64);
+                context.shard.admit_essential().await?;
+                remove(context, host_id, &target, hint)?;
+                context.metrics.hints_dropped.increment();
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Starts the task that looks, every second, for members that can receive their hints.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
         note_who_is_down(context);
-        if context.replication().hints.is_loaded() {
+        if context.replication().hints.is_loaded() && may_deliver(context) {
             begin_deliveries(context);
         }
     });
+}
+
+/// Whether hints are delivered now. A node that leaves delivers them even where an operator has paused that.
+fn may_deliver(context: &ShardContext) -> bool {
+    context.node.settings.delivers_hints() || context.node.status.state() >= ServingState::Leaving
 }
 
 fn note_who_is_down(context: &ShardContext) {
@@ -144,10 +177,8 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
 
 /// Delivers a target's hints until none are left or one is refused.
 async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &HintTarget) -> Result<()> {
-    let rate = context.node.config.hinted_handoff_throttle_bytes_per_second;
-    let rate = if rate == 0 { 0 } else { (rate / context.node.shard_count() as u64).max(1) };
     loop {
-        if *context.node.stopping.borrow() {
+        if *context.node.stopping.borrow() || !may_deliver(context) {
             return Ok(());
         }
         let chunk = read_chunk(context, host_id, target).await?;
@@ -181,6 +212,10 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &HintT
             return Ok(());
         }
         target.move_cursor(behind(&last.position));
+        let rate = match context.node.settings.hint_bytes_per_second() {
+            0 => 0,
+            rate => (rate / context.node.shard_count() as u64).max(1),
+        };
         if let Some(pause_micros) = (bytes * 1_000_000).checked_div(rate) {
             context.clock.sleep(Duration::from_micros(pause_micros)).await;
         }

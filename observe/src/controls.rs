@@ -1,0 +1,63 @@
+//! What an operator reads and turns on a running node, without a change of its data.
+
+use futures::future::BoxFuture;
+use helenus_admin::reports::{
+    ActivityReport, CoordinatorLatencies, EndpointsReport, RuntimeSettings, TableLatencies,
+};
+
+use crate::error::AdminError;
+
+/// A change of a setting, until the next start.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SettingChange {
+    /// Bytes a second; 0: no limit.
+    StreamThroughput(u64),
+    /// Bytes a second; 0: no limit.
+    HintedHandoffThrottle(u64),
+    /// From 0 to 1.
+    TraceProbability(f64),
+    NativeTransport(bool),
+    HintedHandoff(bool),
+    HintDelivery(bool),
+    /// Without a target, of all that has no level of its own.
+    LogLevel {
+        target: Option<String>,
+        level: String,
+    },
+}
+
+/// The instruments of a node.
+pub trait Controls: Send + Sync {
+    /// The replicas of a partition. `key`: the values of the partition key as texts, with `:` between them.
+    fn endpoints(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+    ) -> BoxFuture<'_, Result<EndpointsReport, AdminError>>;
+
+    /// What the node does now, and has done.
+    fn activity(&self) -> BoxFuture<'_, Result<ActivityReport, AdminError>>;
+
+    /// How long the requests of clients took.
+    fn latencies(&self) -> BoxFuture<'_, Result<CoordinatorLatencies, AdminError>>;
+
+    /// The same by table, ordered by keyspace and table. Tables without requests are left out unless one is named.
+    fn table_latencies(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<TableLatencies>, AdminError>>;
+
+    fn settings(&self) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>>;
+
+    /// Changes a setting, and returns all.
+    fn change_setting(&self, change: SettingChange) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>>;
+
+    /// Gives up the hints that the node keeps for a member (its host id, or an address of it), or all.
+    fn truncate_hints(&self, member: Option<String>) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Removes a dead member (its host id, or an address of it) also if it has the only copy of some data, and if others may bring old data
+    /// back.
+    fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>>;
+}

@@ -1,0 +1,134 @@
+//! Instruments and settings over HTTP.
+
+use helenus_admin::reports::{
+    ActivityReport, CoordinatorLatencies, EndpointsReport, RuntimeSettings, TableLatencies,
+};
+
+use super::*;
+use crate::controls::{Controls, SettingChange};
+
+impl Controls for Node {
+    fn endpoints(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+    ) -> BoxFuture<'_, Result<EndpointsReport, AdminError>> {
+        let noted = self.note_call(&format!("endpoints of {key} of"), Some(&keyspace), Some(&table));
+        ready(noted.map(|()| EndpointsReport { token: "-7".to_owned(), endpoints: Vec::new() })).boxed()
+    }
+
+    fn activity(&self) -> BoxFuture<'_, Result<ActivityReport, AdminError>> {
+        ready(Ok(ActivityReport::default())).boxed()
+    }
+
+    fn latencies(&self) -> BoxFuture<'_, Result<CoordinatorLatencies, AdminError>> {
+        ready(Ok(CoordinatorLatencies::default())).boxed()
+    }
+
+    fn table_latencies(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<TableLatencies>, AdminError>> {
+        let noted = self.note_call("latencies of", keyspace.as_deref(), table.as_deref());
+        ready(noted.map(|()| Vec::new())).boxed()
+    }
+
+    fn settings(&self) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>> {
+        ready(Ok(RuntimeSettings::default())).boxed()
+    }
+
+    fn change_setting(&self, change: SettingChange) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>> {
+        self.calls.lock().unwrap().push(format!("{change:?}"));
+        self.settings()
+    }
+
+    fn truncate_hints(&self, member: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.note_call(&format!("truncate hints of {member:?} in"), None, None)).boxed()
+    }
+
+    fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.note_call(&format!("assassinate {member} in"), None, None)).boxed()
+    }
+}
+
+#[tokio::test]
+async fn settings_are_shown_and_changed_one_at_a_time() {
+    let (node, server) = start();
+    let shown = ask(&server, "GET", "/admin/settings").await;
+    assert_eq!(shown.json()["trace_probability"], json!(0.0));
+    for query in [
+        "stream_throughput_bytes_per_second=0",
+        "hinted_handoff_throttle_bytes_per_second=1024",
+        "trace_probability=0.25",
+        "native_transport=false",
+        "hinted_handoff=true",
+        "hint_delivery=false",
+        "log_level=debug&log_target=helenus::session",
+        "log_level=reset",
+    ] {
+        assert_eq!(ask(&server, "POST", &format!("/admin/settings?{query}")).await.status, 200, "{query}");
+    }
+    assert_eq!(
+        *node.calls.lock().unwrap(),
+        [
+            "StreamThroughput(0)",
+            "HintedHandoffThrottle(1024)",
+            "TraceProbability(0.25)",
+            "NativeTransport(false)",
+            "HintedHandoff(true)",
+            "HintDelivery(false)",
+            "LogLevel { target: Some(\"helenus::session\"), level: \"debug\" }",
+            "LogLevel { target: None, level: \"reset\" }",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_are_refused() {
+    let (node, server) = start();
+    for (query, error) in [
+        ("", "one parameter of these is expected"),
+        ("native_transport=true&hinted_handoff=true", "one parameter of these is expected"),
+        ("trace_probability=1.5", "parameter 'trace_probability' must be from 0 to 1"),
+        ("trace_probability=NaN", "parameter 'trace_probability' must be from 0 to 1"),
+        ("stream_throughput_bytes_per_second=-1", "'-1' is no number that fits"),
+        ("native_transport=off", "parameter 'native_transport' is 'off', not true or false"),
+        ("hint_delivery=true&log_target=x", "parameter 'log_target' needs parameter 'log_level'"),
+    ] {
+        let reply = ask(&server, "POST", &format!("/admin/settings?{query}")).await;
+        assert_eq!(reply.status, 400, "{query}");
+        assert!(reply.error().contains(error), "{query}: {}", reply.error());
+    }
+    let reply = ask(&server, "GET", "/admin/settings?native_transport=true").await;
+    assert_eq!((reply.status, reply.error().as_str()), (400, "parameter 'native_transport' needs POST"));
+    assert!(node.calls.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn instruments_are_read_and_hints_given_up() {
+    let (node, server) = start();
+    let endpoints = ask(&server, "GET", "/admin/getendpoints?keyspace=shop&table=orders&key=a%3A7").await;
+    assert_eq!(endpoints.json(), json!({ "token": "-7", "endpoints": [] }));
+    let missing = ask(&server, "GET", "/admin/getendpoints?keyspace=shop&table=orders").await;
+    assert_eq!((missing.status, missing.error().as_str()), (400, "parameter 'key' is missing"));
+    assert_eq!(ask(&server, "GET", "/admin/tpstats").await.json(), json!({ "stages": [], "dropped": {} }));
+    assert_eq!(ask(&server, "GET", "/admin/proxyhistograms").await.json()["read"]["count"], json!(0));
+    let tables = ask(&server, "GET", "/admin/tablehistograms?keyspace=shop").await;
+    assert_eq!(tables.json(), json!({ "tables": [] }));
+    for target in ["truncatehints", "truncatehints?member=127.0.0.2", "assassinate?member=127.0.0.2"] {
+        assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 200);
+    }
+    assert_eq!(ask(&server, "POST", "/admin/assassinate").await.status, 400);
+    assert_eq!(
+        *node.calls.lock().unwrap(),
+        [
+            "endpoints of a:7 of shop.orders",
+            "latencies of shop.*",
+            "truncate hints of None in *.*",
+            "truncate hints of Some(\"127.0.0.2\") in *.*",
+            "assassinate 127.0.0.2 in *.*",
+        ]
+    );
+}
