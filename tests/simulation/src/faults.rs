@@ -76,10 +76,16 @@ fn begin(
             if warning_ms > 0 {
                 world.members().iter().for_each(|machine| machine.pace.set_slow(Some(SLOW_MAX)));
             }
+            let center = world.plan.center_of(node);
+            // Or a data center's.
+            let is_of_center = world.plan.centers() > 1 && random.chance(1, 2);
             let mut random = world.random();
             later(world, warning_ms, move |world| {
                 for machine in world.members() {
                     machine.pace.set_slow(None);
+                    if is_of_center && world.plan.center_of(machine.index) != center {
+                        continue;
+                    }
                     let style = style.unwrap_or_else(|| self::style(&mut random));
                     crash_and_restart(world, machine, style, duration_ms + random.below(500));
                 }
@@ -96,7 +102,12 @@ fn begin(
             }
             let others: Vec<usize> =
                 (0..world.machines.len()).filter(|other| *other != node && random.chance(1, 3)).collect();
-            let is_inside = |index: usize| index == node || others.contains(&index);
+            let (plan, center) = (&world.plan, world.plan.center_of(node));
+            let cuts_center = plan.centers() > 1 && random.chance(1, 2);
+            let is_inside = |index: usize| match cuts_center {
+                true => plan.center_of(index) == center,
+                false => index == node || others.contains(&index),
+            };
             let pairs: Vec<(usize, usize)> =
                 pairs(world.machines.len()).filter(|(from, to)| is_inside(*from) != is_inside(*to)).collect();
             change_links(world, pairs, Link { is_cut: true, ..Link::default() }, duration_ms);

@@ -61,6 +61,9 @@ struct Options {
     /// Kinds of faults to choose from (default: all); `none` for none.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
+    /// Number of data centers (default: the seed chooses).
+    #[arg(long)]
+    centers: Option<u8>,
     /// Plants a bug in every node: the checkers have to find it.
     #[arg(long)]
     plant: Option<String>,
@@ -176,6 +179,9 @@ fn repeat_options(options: &Options) -> String {
             text.extend([" --", name, " ", &values.join(",")]);
         }
     }
+    if let Some(count) = options.centers {
+        text.extend([" --centers ".to_owned(), count.to_string()]);
+    }
     if let Some(bug) = &options.plant {
         text.extend([" --plant ", bug]);
     }
@@ -187,6 +193,7 @@ fn choice(options: &Options) -> Result<Choice, String> {
         nodes: options.nodes.map(usize::from),
         load: named(&LoadKind::ALL, &options.load)?,
         faults: named(&FaultKind::ALL, &options.faults)?,
+        centers: options.centers.map(usize::from),
         planted_bug: match &options.plant {
             Some(name) => named(&PlantedBug::ALL, std::slice::from_ref(name))?.first().copied(),
             None => None,

@@ -139,6 +139,8 @@ pub struct Choice {
     pub load: Vec<LoadKind>,
     pub faults: Vec<FaultKind>,
     pub planted_bug: Option<PlantedBug>,
+    /// Number of data centers; `None`: the seed chooses.
+    pub centers: Option<usize>,
 }
 
 /// All decisions of a seed that are made in advance.
@@ -171,8 +173,10 @@ pub struct Plan {
     pub calm: Duration,
     /// Planted in every node.
     pub planted_bug: Option<PlantedBug>,
-    /// Number of replicas of the keyspace at the beginning.
+    /// Number of replicas of the keyspace at the beginning, in all data centers together.
     pub replicas: usize,
+    /// The number of replicas in each data center. Nodes are in them by turns.
+    pub replicas_of_centers: Vec<usize>,
     /// Whether a repair makes the replicas equal at the end, instead of reads at ALL.
     pub ends_with_repair: bool,
 }
@@ -181,6 +185,8 @@ impl Plan {
     /// The plan of a seed within the choice.
     pub fn new(seed: u64, choice: &Choice) -> Self {
         let mut random = SplitMix64::new(seed ^ 0x0005_1A7E);
+        let may_have_centers = choice.centers.is_some_and(|count| count > 1);
+        let choice = &if may_have_centers { choice.within_centers() } else { choice.clone() };
         let nodes = if random.chance(2, 3) { 3 } else { 4 + random.below(4) as usize };
         let nodes = choice.nodes.unwrap_or(nodes);
         let load = choose(&mut random, &choice.load, 2, 3);
@@ -196,7 +202,19 @@ impl Plan {
         if loses_two && choice.nodes.is_none() {
             nodes = nodes.max(7);
         }
-        let replicas = nodes.min(if loses_two { 5 } else { 3 });
+        let replicas_of_centers = replicas_of_centers(seed, &faults, choice);
+        if let [_, _, ..] = replicas_of_centers[..] {
+            // Some have more nodes than replicas: one of them may leave, and not all have all rows.
+            let centers = replicas_of_centers.len();
+            let most = replicas_of_centers.iter().max().copied().unwrap_or(0);
+            nodes = centers * most + random.below(centers as u64 + 1) as usize;
+        }
+        let replicas = match replicas_of_centers[..] {
+            [] => nodes.min(if loses_two { 5 } else { 3 }),
+            _ => replicas_of_centers.iter().sum(),
+        };
+        let replicas_of_centers =
+            if replicas_of_centers.is_empty() { vec![replicas] } else { replicas_of_centers };
         let mut spares = if faults.contains(&FaultKind::Join) { 1 + random.below(2) as usize } else { 0 };
         if faults.contains(&FaultKind::Replace) {
             spares += REPLACEMENTS_MAX;
@@ -218,6 +236,7 @@ impl Plan {
             planted_bug: choice.planted_bug,
             tokens: 1 + random.below(3) as usize,
             replicas,
+            replicas_of_centers,
             ends_with_repair: seed % 2 == 1,
         };
         if plan.faults.contains(&FaultKind::LongPartition) {
@@ -239,6 +258,16 @@ impl Plan {
             }
         }
         plan
+    }
+
+    /// The number of data centers.
+    pub fn centers(&self) -> usize {
+        self.replicas_of_centers.len()
+    }
+
+    /// The number of the data center of a node.
+    pub fn center_of(&self, node: usize) -> usize {
+        node % self.centers()
     }
 
     /// Whether nodes crash, even if they come back.
@@ -306,6 +335,43 @@ impl Plan {
     }
 }
 
+impl Choice {
+    /// What can be chosen where there are several data centers: changes of replication, and of who has died for good, are made for one.
+    fn within_centers(&self) -> Self {
+        let faults = self.faults.iter().copied().filter(|fault| suits_centers(*fault)).collect();
+        Self { faults, ..self.clone() }
+    }
+}
+
+fn suits_centers(fault: FaultKind) -> bool {
+    !matches!(
+        fault,
+        FaultKind::Remove
+            | FaultKind::RemoveTwo
+            | FaultKind::Replication
+            | FaultKind::LongPartition
+            | FaultKind::Replace
+    )
+}
+
+/// The number of replicas in each of several data centers; empty: there is one. Drawn apart: what a seed draws otherwise is as it was
+/// with one.
+fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<usize> {
+    let mut random = SplitMix64::new(seed ^ 0x000D_C000);
+    let drawn = match (random.below(8), choice.nodes) {
+        (0, None) => 3,
+        (1, None) => 2,
+        _ => 1,
+    };
+    let count = choice.centers.unwrap_or(drawn);
+    if count < 2 || !faults.iter().copied().all(suits_centers) {
+        return Vec::new();
+    }
+    // With three data centers one replica in each is a plan that people have.
+    let least = if count > 2 { 1 } else { 2 };
+    (0..count).map(|_| least + random.below(2) as usize).collect()
+}
+
 /// Chooses kinds of faults. Replacements are drawn apart: what a seed draws otherwise is as it was without them.
 fn choose_faults(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<FaultKind> {
     let others: Vec<FaultKind> =
@@ -334,7 +400,18 @@ fn choose<T: Copy>(random: &mut SplitMix64, from: &[T], numerator: u64, denomina
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            seed, nodes, spares, shards, tokens, load, clients, faults, duration, planted_bug, ..
+            seed,
+            nodes,
+            spares,
+            shards,
+            tokens,
+            load,
+            clients,
+            faults,
+            duration,
+            planted_bug,
+            replicas_of_centers,
+            ..
         } = self;
         write!(
             formatter,
@@ -342,6 +419,9 @@ impl fmt::Display for Plan {
              {faults:?} for {:.1} s",
             duration.as_secs_f64()
         )?;
+        if replicas_of_centers.len() > 1 {
+            write!(formatter, ", in data centers with {replicas_of_centers:?} replicas")?;
+        }
         match planted_bug {
             Some(bug) => write!(formatter, ", with {bug:?} planted"),
             None => Ok(()),

@@ -26,7 +26,7 @@ use crate::plan::{FaultKind, Plan};
 use crate::repairs;
 use crate::trace::{Echo, Trace};
 use crate::transitions;
-use crate::workload::{SCHEMA, deletions_table, keyspace, workload};
+use crate::workload::{SCHEMA, center_name, deletions_table, keyspace, workload};
 use crate::world::{World, pause_ms};
 
 /// Time limit for replicas to become equal after healing.
@@ -114,6 +114,9 @@ fn config(plan: &Plan, index: usize) -> Config {
         shards: plan.shards.get(index).copied(),
         http_enabled: false,
         cluster_name: "simulation".to_owned(),
+        data_center: center_name(plan.center_of(index)),
+        // As many racks as there are nodes of some data centers, or fewer.
+        rack: format!("rack{}", index / plan.centers() % 3),
         num_tokens: plan.tokens,
         internode: Some(address(index).into()),
         seeds: seeds(plan, index),
@@ -145,7 +148,7 @@ async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
     first.boot().await?;
     let statements = SCHEMA.iter().map(|statement| (*statement).to_owned());
     let repairs = world.plan.faults.contains(&FaultKind::Repair);
-    let made = [keyspace(world.plan.replicas), deletions_table(world.plan.gc_grace, repairs)];
+    let made = [keyspace(&world.plan.replicas_of_centers), deletions_table(world.plan.gc_grace, repairs)];
     for statement in made.into_iter().chain(statements) {
         let question = Question::new(statement, Consistency::One);
         ask(first, 0, question).await.map_err(|error| error.to_string())?;

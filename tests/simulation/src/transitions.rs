@@ -62,6 +62,11 @@ pub fn leave(world: &Rc<World>, random: &mut SplitMix64) {
         return;
     }
     let machine = members[random.below(members.len() as u64) as usize].clone();
+    let center = world.plan.center_of(machine.index);
+    let in_center = members.iter().filter(|member| world.plan.center_of(member.index) == center).count();
+    if in_center <= world.plan.replicas_of_centers[center] {
+        return;
+    }
     let Some(context) = machine.context(0).filter(|_| machine.is_serving()) else { return };
     world.trace.note(format!("n{} is to leave", machine.index));
     machine.is_leaving.set(true);

@@ -16,9 +16,23 @@ use std::time::Duration;
 use self::load::Workload;
 use crate::plan::LoadKind;
 
-/// The keyspace of the load.
-pub fn keyspace(replicas: usize) -> String {
-    format!("CREATE KEYSPACE sim WITH replication = {}", replication(replicas))
+/// The keyspace of the load, with that number of replicas in each data center.
+pub fn keyspace(replicas_of_centers: &[usize]) -> String {
+    let replication = match replicas_of_centers {
+        [replicas] => replication(*replicas),
+        _ => {
+            let of_center =
+                |(center, replicas): (usize, &usize)| format!(", '{}': {replicas}", center_name(center));
+            let of_centers: String = replicas_of_centers.iter().enumerate().map(of_center).collect();
+            format!("{{'class': 'NetworkTopologyStrategy'{of_centers}}}")
+        }
+    };
+    format!("CREATE KEYSPACE sim WITH replication = {replication}")
+}
+
+/// The name of a data center.
+pub fn center_name(center: usize) -> String {
+    format!("datacenter{}", center + 1)
 }
 
 /// Another number of replicas for the keyspace of the load.

@@ -5,6 +5,7 @@
 //! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (if no node crashes, joins
 //!   or leaves) nothing older than the data that an earlier QUORUM read has seen: read repair comes before the
 //!   answer;
+//! * a `LOCAL_QUORUM` read in any data center sees every write that was acknowledged at `EACH_QUORUM` or ALL before it began;
 //! * deleted rows do not come back;
 //! * only written values are read;
 //! * after healing, writes that were acknowledged at any level are there.
@@ -35,6 +36,8 @@ struct Register {
     deleted: BTreeSet<i64>,
     /// No QUORUM read may see a value older than this.
     floor: i64,
+    /// No `LOCAL_QUORUM` read may see a value older than this.
+    floor_of_centers: i64,
     /// The newest value that was acknowledged at any level.
     acknowledged: i64,
 }
@@ -77,9 +80,15 @@ impl Registers {
             1 => Consistency::Any,
             2 => Consistency::All,
             3 => Consistency::LocalQuorum,
+            4 | 5 if world.plan.centers() > 1 => Consistency::EachQuorum,
             _ => Consistency::Quorum,
         };
-        let is_strong = !matches!(level, Consistency::One | Consistency::Any);
+        let is_strong = match level {
+            Consistency::One | Consistency::Any => false,
+            Consistency::LocalQuorum => world.plan.centers() == 1,
+            _ => true,
+        };
+        let is_strong_in_centers = matches!(level, Consistency::All | Consistency::EachQuorum);
         let all: Vec<RegisterKey> = (0..ROWS as i64).map(|row| (k, row)).collect();
         let (text, keys, is_deletion) = match random.below(12) {
             0 => (format!("DELETE FROM sim.registers USING TIMESTAMP {timestamp} WHERE k = {k}"), all, true),
@@ -123,6 +132,9 @@ impl Registers {
                         if is_strong {
                             register.floor = register.floor.max(timestamp);
                         }
+                        if is_strong_in_centers {
+                            register.floor_of_centers = register.floor_of_centers.max(timestamp);
+                        }
                     });
                 }
                 world.trace.note(format!(
@@ -156,8 +168,21 @@ impl Registers {
             let all = (0..PARTITIONS as i64).flat_map(|k| (0..ROWS as i64).map(move |c| (k, c)));
             (String::new(), all.collect())
         };
-        let level = if random.chance(1, 8) { Consistency::One } else { Consistency::Quorum };
-        let floors: Vec<i64> = keys.iter().map(|key| self.with(*key, |register| register.floor)).collect();
+        let level = if random.chance(1, 8) {
+            Consistency::One
+        } else if world.plan.centers() > 1 && random.chance(1, 2) {
+            Consistency::LocalQuorum
+        } else {
+            Consistency::Quorum
+        };
+        let floor = |key: &RegisterKey| {
+            self.with(*key, |register| match level {
+                Consistency::One => 0,
+                Consistency::LocalQuorum => register.floor_of_centers,
+                _ => register.floor,
+            })
+        };
+        let floors: Vec<i64> = keys.iter().map(floor).collect();
         let question = Question::new(format!("SELECT k, c, v FROM sim.registers{condition}"), level);
         let answer = match world.ask_any(random, question).await {
             Ok(answer) => answer,
@@ -169,7 +194,6 @@ impl Registers {
         world.trace.note(format!("register{condition} read {level:?}: {seen:?}"));
         for (key, floor) in keys.iter().zip(floors) {
             let value = seen.get(key).copied();
-            let floor = if level == Consistency::One { 0 } else { floor };
             self.with(*key, |register| {
                 if let Some(reason) = register.refutes(value, floor) {
                     world.violation(format!(
@@ -178,7 +202,7 @@ impl Registers {
                 }
                 // The value may not have been durable yet; nodes that crash may lose it.
                 if let Some(value) = value
-                    && level != Consistency::One
+                    && level == Consistency::Quorum
                     && !world.plan.kills_nodes()
                     // The next replicas of the row need not have it either.
                     && !world.plan.changes_owners()

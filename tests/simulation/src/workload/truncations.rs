@@ -4,7 +4,8 @@
 //! Guarantees checked:
 //! * a row whose insert was acknowledged before a TRUNCATE that was acknowledged is never seen again, at any level, by whatever began
 //!   after the TRUNCATE; IF NOT EXISTS does not see it either;
-//! * a row whose insert began after the last TRUNCATE, and was acknowledged, is there.
+//! * a row whose insert began after the last TRUNCATE, and was acknowledged, is there; with several data centers, if both the insert and the
+//!   read were at SERIAL.
 //!
 //! Reads that repair are left out while the load runs: a read that is under way during a TRUNCATE may write what it has seen before.
 
@@ -36,6 +37,8 @@ type Moment = u64;
 struct Insert {
     key: i64,
     begun: Moment,
+    /// Whether the replicas of all data centers take part in its transaction.
+    is_global: bool,
     /// When it was answered that it was applied.
     applied: Option<Moment>,
 }
@@ -87,13 +90,17 @@ impl Truncations {
         let text = format!("INSERT INTO sim.truncations (k, v) VALUES ({key}, {value}) IF NOT EXISTS");
         let level = COMMIT_LEVELS[random.below(COMMIT_LEVELS.len() as u64) as usize];
         let mut question = Question::new(text.clone(), level);
-        question.serial_consistency = Some(SERIAL_LEVELS[random.below(2) as usize]);
+        let serial_level = SERIAL_LEVELS[random.below(2) as usize];
+        let is_global = is_global(world, serial_level);
+        question.serial_consistency = Some(serial_level);
         let begun = self.now();
-        self.inserts.borrow_mut().insert(value, Insert { key, begun, applied: None });
+        self.inserts.borrow_mut().insert(value, Insert { key, begun, is_global, applied: None });
         match world.ask_any(random, question).await {
             Ok(answer) if answer.applied() == Some(true) => {
                 world.trace.note(format!("{text}: applied"));
-                self.judge_absence(world, key, begun);
+                if is_global {
+                    self.judge_absence(world, key, begun);
+                }
                 if let Some(insert) = self.inserts.borrow_mut().get_mut(&value) {
                     insert.applied = Some(self.now());
                 }
@@ -123,7 +130,7 @@ impl Truncations {
     fn judge(&self, world: &World, key: i64, row: Option<&Row>, level: Consistency, begun: Moment) {
         match row {
             Some(row) => self.judge_presence(world, integer(row, row.len() - 1), begun),
-            None if level == Consistency::One => {}
+            None if level == Consistency::One || !is_global(world, level) => {}
             None => self.judge_absence(world, key, begun),
         }
     }
@@ -148,7 +155,9 @@ impl Truncations {
         let is_untouched = |insert: &Insert| {
             let is_before =
                 |truncation: &Truncation| truncation.ended.is_some_and(|ended| ended < insert.begun);
-            insert.applied.is_some_and(|applied| applied < begun) && truncations.iter().all(is_before)
+            insert.is_global
+                && insert.applied.is_some_and(|applied| applied < begun)
+                && truncations.iter().all(is_before)
         };
         let inserts = self.inserts.borrow();
         let missed = inserts.iter().find(|(_, insert)| insert.key == key && is_untouched(insert));
@@ -156,6 +165,11 @@ impl Truncations {
             world.violation(format!("value {value} of row {key} is gone without a TRUNCATE"));
         }
     }
+}
+
+/// Whether an operation at this level is ordered with all others: `LOCAL_SERIAL` orders those of one data center.
+fn is_global(world: &World, level: Consistency) -> bool {
+    level != Consistency::LocalSerial || world.plan.centers() == 1
 }
 
 impl Workload for Truncations {
