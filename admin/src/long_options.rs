@@ -29,10 +29,15 @@ pub fn with_long_options(arguments: impl Iterator<Item = OsString>) -> Vec<OsStr
         Some((index, *options))
     });
     let Some((command, options)) = found else { return arguments };
-    for word in arguments.iter_mut().skip(command) {
+    lengthen(&mut arguments[command..], options);
+    arguments
+}
+
+/// Replaces short options by long ones, up to `--`.
+pub(crate) fn lengthen(words: &mut [OsString], options: &[(&str, &str)]) {
+    for word in words.iter_mut().take_while(|word| *word != "--") {
         if let Some((_, long)) = options.iter().find(|(short, _)| word == short) {
             *word = long.into();
         }
     }
-    arguments
 }
