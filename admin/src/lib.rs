@@ -10,6 +10,7 @@ mod command;
 mod http;
 mod long_options;
 mod members;
+mod nodetool;
 mod repair;
 pub mod reports;
 mod request;
@@ -25,6 +26,7 @@ use self::ask::{Ask, AskError, Node};
 pub use self::command::AdminArguments;
 use self::http::CallError;
 pub use self::long_options::with_long_options;
+pub use self::nodetool::{NodetoolArguments, nodetool_main};
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
