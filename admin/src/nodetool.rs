@@ -74,7 +74,7 @@ enum Verb {
 }
 
 /// Options with one dash and several letters, and the long ones that they become.
-const LONG_OPTIONS: [(&str, &str); 17] = [
+const LONG_OPTIONS: [(&str, &str); 18] = [
     ("-pp", "--print-port"),
     ("-pw", "--password"),
     ("-pwf", "--password-file"),
@@ -92,6 +92,7 @@ const LONG_OPTIONS: [(&str, &str); 17] = [
     ("-full", "--full"),
     ("-force", "--force"),
     ("-iuk", "--ignore-unreplicated-keyspaces"),
+    ("-skip-paxos", "--skip-paxos"),
 ];
 
 /// The place of the verb: behind the options that are before it, and their values.
@@ -117,6 +118,10 @@ enum NoLine {
 
 fn read(words: &[OsString]) -> Result<Line, NoLine> {
     let mut words = words.to_vec();
+    let verb = words.get(verb_index(&words)).cloned();
+    if words.iter().take_while(|word| *word != "--").any(|word| word == "--help") {
+        words = std::iter::once("help".into()).chain(verb).collect();
+    }
     let index = verb_index(&words);
     if let Some(verb) = words.get(index) {
         let verb = verb.to_string_lossy().into_owned();

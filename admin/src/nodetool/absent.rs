@@ -65,7 +65,7 @@ const OPTIONS: [(&[&str], &[&str], &str); 26] = [
     (
         &["cleanup", "garbagecollect", "scrub", "upgradesstables", "compact"],
         &["-j", "--jobs"],
-        "the shards of a node work at the same time, each on one table",
+        "how much a node works on at a time cannot be chosen",
     ),
     (&["compact"], &["-s", "--split-output"], "all files of a table on a shard become one"),
     (
@@ -112,29 +112,10 @@ const OPTIONS: [(&[&str], &[&str], &str); 26] = [
     (&["repair"], &["-pl", "--pull"], "a repair makes all replicas equal"),
     (
         &["repair"],
-        &[
-            "-os",
-            "--optimise-streams",
-            "--include-gcgs-expired-tombstones",
-            "-permit-no-quorum",
-            "--permit-no-quorum",
-        ],
+        &["-os", "--optimise-streams", "--include-gcgs-expired-tombstones"],
         "there is one way to repair",
     ),
-    (
-        &["repair"],
-        &[
-            "-skip-paxos",
-            "--skip-paxos",
-            "-paxos-only",
-            "--paxos-only",
-            "-accord-only",
-            "--accord-only",
-            "-skip-accord",
-            "--skip-accord",
-        ],
-        "a repair is of rows",
-    ),
+    (&["repair"], &["-paxos-only", "--paxos-only"], "a repair is of rows, not of transactions"),
     (
         &["rebuild"],
         &["-ts", "--tokens", "-s", "--sources", "--exclude-local-dc"],

@@ -234,6 +234,9 @@ pub(super) struct Repair {
     /// Keyspaces with one replica have nothing to repair, as always. Also -iuk.
     #[arg(long = "ignore-unreplicated-keyspaces")]
     ignores_unreplicated: bool,
+    /// The state of transactions is no part of a repair, as always. Also -skip-paxos.
+    #[arg(long = "skip-paxos")]
+    skips_transactions: bool,
     /// One table is repaired at a time: 1. Also -j.
     #[arg(short = 'j', long, value_parser = clap::value_parser!(u32).range(1..=1))]
     job_threads: Option<u32>,

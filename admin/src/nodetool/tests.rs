@@ -151,7 +151,10 @@ fn a_repair_is_of_the_ranges_of_the_node() {
     });
     for (arguments, call) in [
         (&["repair"] as &[&str], "POST /admin/repair?ranges=node"),
-        (&["repair", "-full", "-j", "1", "-iuk", "ks"], "POST /admin/repair?keyspace=ks&ranges=node"),
+        (
+            &["repair", "-full", "-j", "1", "-iuk", "-skip-paxos", "ks"],
+            "POST /admin/repair?keyspace=ks&ranges=node",
+        ),
         (&["repair", "-pr", "ks", "t", "u"], "POST /admin/repair?keyspace=ks&tables=t%2Cu&ranges=primary"),
         (&["repair", "-st", "-5", "-et", "7"], "POST /admin/repair?start_token=%2D5&end_token=7"),
         (&["repair", "-dc", "a", "-dc", "b"], "POST /admin/repair?ranges=node&data_centers=a%2Cb"),
@@ -247,6 +250,7 @@ fn what_cannot_be_obeyed_is_refused() {
         &["-pwf", "/file", "status"],
         &["status", "-h", "10.0.0.1"],
         &["repair", "-seq"],
+        &["repair", "-paxos-only"],
         &["repair", "-j", "2"],
         &["repair", "-pr", "-dc", "a"],
         &["repair", "-st", "1"],
@@ -385,7 +389,9 @@ fn nodetools_options_reach_it_through_the_program() {
 
 #[test]
 fn help_is_no_failure() {
-    for arguments in [&["help"] as &[&str], &["help", "repair"], &[]] {
+    for arguments in
+        [&["help"] as &[&str], &["help", "repair"], &[], &["--help"], &["-h", "a", "repair", "--help"]]
+    {
         match read(&words(arguments)) {
             Err(NoLine::Words(error)) => assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{arguments:?}"),
             _ => panic!("{arguments:?}"),
