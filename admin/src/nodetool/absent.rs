@@ -5,9 +5,11 @@
 use std::ffi::OsString;
 
 use super::error::NodetoolError;
+use crate::ask::AskError;
+use crate::request::Absence;
 
 /// Verbs with what to say of them.
-const VERBS: [(&[&str], &str); 14] = [
+const VERBS: [(&[&str], &str); 11] = [
     (&["abortbootstrap"], "`helenus admin abortjoin HOST_ID` takes the join of a member back"),
     (&["compactionhistory"], "nothing is kept of past compactions; `/metrics` counts them"),
     (
@@ -28,11 +30,6 @@ const VERBS: [(&[&str], &str); 14] = [
         "a node joins by itself when it is started with seeds, and goes on when it is started again",
     ),
     (&["move"], "tokens never move"),
-    (&["rebuild_index"], "there are no secondary indexes yet"),
-    (
-        &["refresh"],
-        "a node does not take files into use that were put into its directories: `helenus admin import DIRECTORY` writes the rows of table files to their replicas",
-    ),
     (
         &["reloadlocalschema", "resetlocalschema"],
         "the members agree on one schema, which a node cannot lose alone",
@@ -42,7 +39,6 @@ const VERBS: [(&[&str], &str); 14] = [
         "there are no incremental repairs; `helenus admin repair --status` shows repairs and `--cancel` ends them",
     ),
     (&["stopdaemon"], "SIGTERM stops a node; `drain` flushes it before"),
-    (&["viewbuildstatus"], "there are no materialized views yet"),
 ];
 
 /// The other verbs of Cassandra's nodetool.
@@ -155,6 +151,12 @@ const OPTIONS: [(&[&str], &[&str], &str); 26] = [
 
 /// A verb that there is not.
 pub(super) fn verb(verb: &str) -> NodetoolError {
+    match verb {
+        "viewbuildstatus" => return AskError::from(Absence::Views).into(),
+        "rebuild_index" => return AskError::from(Absence::Indexes).into(),
+        "refresh" => return AskError::from(Absence::Refresh).into(),
+        _ => {}
+    }
     if let Some((_, instead)) = VERBS.iter().find(|(verbs, _)| verbs.contains(&verb)) {
         return NodetoolError::Usage(format!("Helenus has no {verb}: {instead}"));
     }
@@ -183,6 +185,7 @@ mod tests {
     #[test]
     fn verbs_that_are_not_there_end_with_a_sentence() {
         assert_eq!(verb("move").to_string(), "Helenus has no move: tokens never move");
+        assert_eq!(verb("viewbuildstatus").to_string(), "there are no materialized views yet");
         assert_eq!(verb("refresh").status(), 1);
         assert_eq!(verb("gcstats").to_string(), "Helenus has nothing that corresponds to gcstats");
         assert_eq!(verb("stauts").to_string(), "there is no verb stauts; `helenus nodetool help` lists them");

@@ -285,10 +285,11 @@ impl Act {
                 Ok(cluster::removals(&status, Addresses { have_ports, are_names: false }))
             }
             _ => {
+                let commands = self.commands()?;
                 if let Self::Stop { kind: Some(_) } = self {
                     refuse_other_compactions(node)?;
                 }
-                for command in self.commands()? {
+                for command in commands {
                     let answer = node.ask(&command)?;
                     if command.has_failed(&answer)? {
                         let mut files = checked(&answer)?;
