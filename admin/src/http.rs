@@ -68,8 +68,12 @@ pub enum CallError {
     #[error("the node at {authority} has not answered within {} seconds", timeout.as_secs_f64())]
     NoAnswer { authority: String, timeout: Duration },
     /// The node's reason.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{reason}")]
+    Refused {
+        reason: String,
+        /// The request names something that there is not, or says something that cannot be.
+        is_invalid: bool,
+    },
     /// The node answers, but serves no clients; with its reason.
     #[error("{reason}")]
     NotServing { reason: String, answer: Value },
@@ -155,7 +159,7 @@ fn read(status: StatusCode, body: &[u8]) -> Option<Result<Value, CallError>> {
     }
     let text = |name| body.get(name).and_then(Value::as_str).map(str::to_owned);
     if let Some(reason) = text("error") {
-        return Some(Err(CallError::Refused(reason)));
+        return Some(Err(CallError::Refused { reason, is_invalid: status == StatusCode::BAD_REQUEST }));
     }
     let reason = text("reason")?;
     Some(Err(CallError::NotServing { reason, answer: body }))
@@ -203,8 +207,18 @@ mod tests {
     async fn answers_are_read_and_refusals_say_why() {
         let ok = answered(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"a\": 1}\n").await;
         assert_eq!(ok.unwrap()["a"], 1);
-        let refused = answered(b"HTTP/1.1 400 Bad Request\r\n\r\n{\"error\":\"no such path\"}").await;
-        assert_eq!(refused.unwrap_err().to_string(), "no such path");
+        let refused = [
+            (&b"HTTP/1.1 400 x\r\n\r\n{\"error\":\"no such keyspace\"}"[..], "no such keyspace", true),
+            (b"HTTP/1.1 500 x\r\n\r\n{\"error\":\"no room\"}", "no room", false),
+        ];
+        for (bytes, expected, is_wrong) in refused {
+            match answered(bytes).await {
+                Err(CallError::Refused { reason, is_invalid }) => {
+                    assert_eq!((reason.as_str(), is_invalid), (expected, is_wrong));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
         let down = b"HTTP/1.1 503 x\r\n\r\n{\"status\":\"down\",\"reason\":\"the node is joining\"}";
         match answered(down).await {
             Err(CallError::NotServing { reason, answer }) => {

@@ -1,38 +1,194 @@
-//! Options as nodetool has them: one dash and several letters.
+//! `helenus nodetool`: the verbs, options and texts of Cassandra's nodetool, for scripts that use it.
+//!
+//! The requests are those of `helenus admin`; here are only other words for them and other texts of their answers. What cannot be
+//! obeyed is refused, nothing is ignored: see `absent`. Results go to standard output, reasons to standard error; the exit status
+//! is nodetool's: see `error`.
+
+mod absent;
+mod act;
+mod activity;
+mod cluster;
+mod error;
+mod format;
+mod show;
+mod storage;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
 
-/// The options of commands that have one dash and several letters, and the long ones that they become.
-const LONG_OPTIONS: [(&str, &[(&str, &str)]); 2] = [
-    ("snapshot", &[("-kt", "--kt-list"), ("-cf", "--table")]),
-    (
-        "repair",
-        &[
-            ("-pr", "--primary-range"),
-            ("-local", "--in-local-dc"),
-            ("-dc", "--in-dc"),
-            ("-st", "--start-token"),
-            ("-et", "--end-token"),
-            ("-full", "--full"),
-        ],
-    ),
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+use self::act::Act;
+use self::error::NodetoolError;
+use self::show::Show;
+use crate::ask::{Ask, Node};
+use crate::long_options::lengthen;
+
+/// The arguments of `helenus nodetool`. They are read by [`nodetool_main`]: nodetool has its own options, `-h` for a host among them.
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct NodetoolArguments {
+    /// `[-h HOST] [-p PORT] VERB …`; `help` lists the verbs, `help VERB` explains one.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// What the words say.
+#[derive(Debug, Parser)]
+#[command(name = "helenus nodetool", bin_name = "helenus nodetool", disable_help_flag = true)]
+#[command(about = "Administers a node with the verbs of Cassandra's nodetool")]
+struct Line {
+    /// The node's host or address. Default: that of `HELENUS_ADMIN_URL`, otherwise 127.0.0.1.
+    #[arg(short = 'h', long)]
+    host: Option<String>,
+    /// The node's HTTP port. Default: 9180.
+    #[arg(short = 'p', long)]
+    port: Option<u16>,
+    #[arg(long, env = "HELENUS_ADMIN_URL", hide = true)]
+    url: Option<String>,
+    /// Shows addresses with their ports. Also -pp.
+    #[arg(long)]
+    print_port: bool,
+    #[arg(short = 'u', long, hide = true)]
+    username: Option<String>,
+    #[arg(long, hide = true)]
+    password: Option<String>,
+    #[arg(long, hide = true)]
+    password_file: Option<String>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    #[command(flatten)]
+    Show(Show),
+    #[command(flatten)]
+    Act(Act),
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
+}
+
+/// Options with one dash and several letters, and the long ones that they become.
+const LONG_OPTIONS: [(&str, &str); 18] = [
+    ("-pp", "--print-port"),
+    ("-pw", "--password"),
+    ("-pwf", "--password-file"),
+    ("-cf", "--table"),
+    ("-kt", "--kt-list"),
+    ("-kc", "--kt-list"),
+    ("-nt", "--no-ttl"),
+    ("-ks", "--keyspace"),
+    ("-ns", "--no-snapshot"),
+    ("-pr", "--partitioner-range"),
+    ("-dc", "--in-dc"),
+    ("-local", "--in-local-dc"),
+    ("-st", "--start-token"),
+    ("-et", "--end-token"),
+    ("-full", "--full"),
+    ("-force", "--force"),
+    ("-iuk", "--ignore-unreplicated-keyspaces"),
+    ("-skip-paxos", "--skip-paxos"),
 ];
 
-/// The arguments of the program, with the options of commands of `nodetool` that have one dash and several letters as long ones.
-pub fn with_long_options(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments.get(1).is_none_or(|word| word != "admin") {
-        return arguments;
+/// The place of the verb: behind the options that are before it, and their values.
+fn verb_index(words: &[OsString]) -> usize {
+    const WITH_VALUE: [&str; 10] =
+        ["-h", "--host", "-p", "--port", "-u", "--username", "-pw", "--password", "-pwf", "--password-file"];
+    let mut index = 0;
+    while let Some(word) = words.get(index).map(|word| word.to_string_lossy()) {
+        if !word.starts_with('-') {
+            break;
+        }
+        index += if WITH_VALUE.contains(&&*word) { 2 } else { 1 };
     }
-    let found = arguments.iter().enumerate().skip(2).find_map(|(index, word)| {
-        let (_, options) = LONG_OPTIONS.iter().find(|(command, _)| word == command)?;
-        Some((index, *options))
-    });
-    let Some((command, options)) = found else { return arguments };
-    for word in arguments.iter_mut().skip(command) {
-        if let Some((_, long)) = options.iter().find(|(short, _)| word == short) {
-            *word = long.into();
+    index
+}
+
+/// Why there is nothing to carry out.
+enum NoLine {
+    /// The words are wrong, or ask for help.
+    Words(clap::Error),
+    Refused(NodetoolError),
+}
+
+fn read(words: &[OsString]) -> Result<Line, NoLine> {
+    let mut words = words.to_vec();
+    let verb = words.get(verb_index(&words)).cloned();
+    if words.iter().take_while(|word| *word != "--").any(|word| word == "--help") {
+        words = std::iter::once("help".into()).chain(verb).collect();
+    }
+    let index = verb_index(&words);
+    if let Some(verb) = words.get(index) {
+        let verb = verb.to_string_lossy().into_owned();
+        absent::options(&verb, &words[index + 1..]).map_err(NoLine::Refused)?;
+    } else {
+        words.push("help".into());
+    }
+    lengthen(&mut words, &LONG_OPTIONS);
+    // A `-h` behind the verb is for a host, in its wrong place, and no call for help.
+    let command = Line::command().mut_subcommands(|verb| verb.disable_help_flag(true));
+    let words = std::iter::once(OsString::from("helenus nodetool")).chain(words);
+    let matches = command.try_get_matches_from(words).map_err(NoLine::Words)?;
+    let line = Line::from_arg_matches(&matches).map_err(NoLine::Words)?;
+    if line.username.is_some() || line.password.is_some() || line.password_file.is_some() {
+        return Err(NoLine::Refused(NodetoolError::usage(
+            "-u, -pw and -pwf cannot be obeyed: there is no authentication for administration yet",
+        )));
+    }
+    Ok(line)
+}
+
+impl Line {
+    /// Where the node's HTTP port is.
+    fn url(&self) -> String {
+        if let (None, None, Some(url)) = (&self.host, self.port, &self.url) {
+            return url.clone();
+        }
+        let host = self.host.as_deref().unwrap_or("127.0.0.1");
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("http://{host}:{}", self.port.unwrap_or(9180))
+    }
+
+    /// Carries the verb out; returns what is printed.
+    fn execute(&self, node: &dyn Ask) -> Result<String, NodetoolError> {
+        match &self.verb {
+            Verb::Show(show) => show.text(node, self.print_port),
+            Verb::Act(act) => act.execute(node, self.print_port),
+            Verb::Other(words) => {
+                Err(absent::verb(&words.first().map(|word| word.to_string_lossy()).unwrap_or_default()))
+            }
         }
     }
-    arguments
+}
+
+/// Executes a verb and prints its result.
+pub fn nodetool_main(arguments: &NodetoolArguments) -> ExitCode {
+    let executed = match read(&arguments.words) {
+        Ok(line) => {
+            let node = Node { url: &line.url(), timeout: None };
+            line.execute(&node).and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?))
+        }
+        Err(NoLine::Words(error)) => {
+            // If it cannot be written, the exit status still shows the error.
+            let _ = error.print();
+            let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if is_help { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        Err(NoLine::Refused(error)) => Err(error),
+    };
+    match executed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = match error.status() {
+                1 => writeln!(std::io::stderr(), "nodetool: {error}"),
+                _ => writeln!(std::io::stderr(), "error: {error}"),
+            };
+            ExitCode::from(error.status())
+        }
+    }
 }

@@ -9,45 +9,45 @@ use crate::reports::{RepairReport, RepairsReport};
 use crate::tables::{bytes, columns, row};
 
 /// The arguments. Options that nodetool has with one dash and several letters are taken so too (-pr, -local, -dc, -st, -et, -full).
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(group = ArgGroup::new("other").args(["status", "cancel"]))]
-pub struct RepairArguments {
+pub(crate) struct RepairArguments {
     /// Only ranges of which the node is the first replica. Also -pr.
     #[arg(long, conflicts_with_all = ["this_node", "start_token", "other"])]
-    primary_range: bool,
+    pub(crate) primary_range: bool,
     /// Only ranges of which the node is a replica.
     #[arg(long, conflicts_with_all = ["start_token", "other"])]
-    this_node: bool,
+    pub(crate) this_node: bool,
     /// Only the range behind this token, up to --end-token. Also -st.
     #[arg(long, requires = "end_token", allow_negative_numbers = true, conflicts_with = "other")]
-    start_token: Option<i64>,
+    pub(crate) start_token: Option<i64>,
     /// Also -et.
     #[arg(long, requires = "start_token", allow_negative_numbers = true, conflicts_with = "other")]
-    end_token: Option<i64>,
+    pub(crate) end_token: Option<i64>,
     /// Only replicas of this data center take part; several times for several. Such a repair does not count for the schedule. Also -dc.
     #[arg(long = "in-dc", value_name = "DATA_CENTER", conflicts_with = "other")]
-    data_centers: Vec<String>,
+    pub(crate) data_centers: Vec<String>,
     /// Only replicas of the node's own data center take part. Also -local.
     #[arg(long, conflicts_with_all = ["data_centers", "other"])]
-    in_local_dc: bool,
+    pub(crate) in_local_dc: bool,
     /// Ranges with a replica that is down are repaired among the others. Such a repair does not count for the schedule.
     #[arg(long, conflicts_with = "other")]
-    force: bool,
+    pub(crate) force: bool,
     /// All rows are compared, as always. Also -full.
     #[arg(long, conflicts_with = "other")]
-    full: bool,
+    pub(crate) full: bool,
     /// Shows the repairs under way on the node and the last ones, and how old the repair of each table is.
     #[arg(long, conflicts_with_all = ["keyspace"])]
-    status: bool,
+    pub(crate) status: bool,
     /// Cancels the repair with this id, as the status shows it; or all that are under way on the node.
     #[arg(long, value_name = "ID", num_args = 0..=1, conflicts_with_all = ["keyspace"])]
     #[allow(clippy::option_option, reason = "the option may stand without its value")]
-    cancel: Option<Option<u64>>,
+    pub(crate) cancel: Option<Option<u64>>,
     /// A keyspace; all without one.
-    keyspace: Option<String>,
+    pub(crate) keyspace: Option<String>,
     /// Tables of it; all without any.
-    tables: Vec<String>,
+    pub(crate) tables: Vec<String>,
 }
 
 impl RepairArguments {

@@ -1,6 +1,5 @@
 //! Reports as tables for people.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -8,9 +7,9 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 
 use crate::reports::{
-    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
-    CompactionsReport, MemberReport, MemberSnapshots, NodeReport, ReplayReport, RestoredTable, RingReport,
-    SnapshotReport, StreamingReport, TableReport, TransferProgress, UnknownTableReport,
+    CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, CompactionsReport,
+    MemberSnapshots, NodeReport, ReplayReport, RestoredTable, SnapshotReport, StreamingReport, TableReport,
+    TransferProgress, UnknownTableReport,
 };
 
 /// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
@@ -278,67 +277,6 @@ pub fn streams(report: &StreamingReport) -> String {
     text
 }
 
-/// `UN`: up, normal; as in `nodetool`.
-fn code(is_up: bool, state: &str) -> String {
-    let state = match state {
-        "joining" => 'J',
-        "leaving" => 'L',
-        "starting" => '?',
-        _ => 'N',
-    };
-    format!("{}{state}", if is_up { 'U' } else { 'D' })
-}
-
-/// Members by data center.
-pub fn status(status: &ClusterStatus) -> String {
-    let mut by_data_center: BTreeMap<&str, Vec<&MemberReport>> = BTreeMap::new();
-    for member in &status.members {
-        by_data_center.entry(&member.data_center).or_default().push(member);
-    }
-    let mut text = String::new();
-    for (data_center, members) in by_data_center {
-        let heading = format!("Datacenter: {data_center}");
-        let line = "=".repeat(heading.chars().count());
-        let _ = writeln!(text, "{heading}\n{line}\nStatus=Up/Down\n|/ State=Normal/Leaving/Joining");
-        let owns = if status.keyspace.is_some() { "Owns (effective)" } else { "Owns" };
-        let mut rows = vec![row(&["--", "Address", "Load", "Tokens", owns, "Host ID", "Rack"])];
-        for member in members {
-            rows.push(vec![
-                code(member.is_up, &member.state),
-                member.address.clone(),
-                member.data_bytes.map_or_else(|| "?".to_owned(), bytes),
-                member.token_count.to_string(),
-                format!("{:.1}%", member.owns * 100.0),
-                member.host_id.clone(),
-                member.rack.clone(),
-            ]);
-        }
-        text.push_str(&columns(&rows));
-        text.push('\n');
-    }
-    text
-}
-
-/// Tokens in order.
-pub fn ring(ring: &RingReport) -> String {
-    let mut heading = row(&["Token", "Address", "Status", "State", "Datacenter", "Rack"]);
-    heading.extend(ring.keyspace.as_ref().map(|keyspace| format!("Replicas of {keyspace}")));
-    let mut rows = vec![heading];
-    for token in &ring.tokens {
-        let mut cells = vec![
-            token.token.clone(),
-            token.address.clone(),
-            if token.is_up { "up" } else { "down" }.to_owned(),
-            token.state.clone(),
-            token.data_center.clone(),
-            token.rack.clone(),
-        ];
-        cells.extend(ring.keyspace.as_ref().map(|_| token.replicas.join(", ")));
-        rows.push(cells);
-    }
-    columns(&rows)
-}
-
 /// Names and values, one pair on each line.
 fn pairs(pairs: &[(&str, String)]) -> String {
     let rows: Vec<Vec<String>> =
@@ -466,6 +404,8 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::reports::PeerProgress;
 
@@ -476,56 +416,6 @@ mod tests {
         assert_eq!(bytes(1_536), "1.50 KiB");
         assert_eq!(bytes(5 << 30), "5.00 GiB");
         assert_eq!(bytes(u64::MAX), "16384.00 PiB");
-    }
-
-    fn member(number: u32, data_center: &str, is_up: bool, state: &str) -> MemberReport {
-        MemberReport {
-            host_id: format!("host-{number}"),
-            address: format!("10.0.0.{number}:7000"),
-            native_address: format!("10.0.0.{number}:9042"),
-            data_center: data_center.to_owned(),
-            rack: "r1".to_owned(),
-            is_up,
-            state: state.to_owned(),
-            serving: None,
-            token_count: 16,
-            owns: 0.3333,
-            data_bytes: is_up.then_some(2_048),
-            schema_version: None,
-            release_version: "1".to_owned(),
-        }
-    }
-
-    #[test]
-    fn status_is_a_table_for_each_data_center() {
-        let report = ClusterStatus {
-            cluster_name: "c".to_owned(),
-            keyspace: None,
-            members: vec![
-                member(1, "dc1", true, "normal"),
-                member(20, "dc1", false, "leaving"),
-                member(3, "dc2", true, "joining"),
-            ],
-        };
-        let text = status(&report);
-        let expected = "\
-Datacenter: dc1
-===============
-Status=Up/Down
-|/ State=Normal/Leaving/Joining
---  Address         Load      Tokens  Owns   Host ID  Rack
-UN  10.0.0.1:7000   2.00 KiB  16      33.3%  host-1   r1
-DL  10.0.0.20:7000  ?         16      33.3%  host-20  r1
-
-Datacenter: dc2
-===============
-Status=Up/Down
-|/ State=Normal/Leaving/Joining
---  Address        Load      Tokens  Owns   Host ID  Rack
-UJ  10.0.0.3:7000  2.00 KiB  16      33.3%  host-3   r1
-
-";
-        assert_eq!(text, expected);
     }
 
     #[test]

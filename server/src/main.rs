@@ -1,5 +1,5 @@
-//! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` administers one, `helenus check`
-//! looks at the data of one that is stopped.
+//! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` and `helenus nodetool` administer one,
+//! `helenus check` looks at the data of one that is stopped.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use helenus::node::Node;
 use helenus::node::error::StartError;
 use helenus::node::offline;
-use helenus_admin::AdminArguments;
+use helenus_admin::{AdminArguments, NodetoolArguments};
 use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
 use helenus_internode::endpoint::Endpoint;
 use helenus_ring::HostId;
@@ -40,6 +40,8 @@ enum Command {
     Check(CheckArguments),
     /// Executes an operator's command on a running node.
     Admin(AdminArguments),
+    /// Executes a verb of Cassandra's nodetool on a running node.
+    Nodetool(NodetoolArguments),
     /// Opens an interactive CQL shell.
     Shell(helenus_shell::Args),
 }
@@ -141,6 +143,7 @@ fn main() -> ExitCode {
         Command::Node(arguments) => run_node(arguments),
         Command::Check(arguments) => run_check(arguments),
         Command::Admin(arguments) => helenus_admin::main_with_args(&arguments),
+        Command::Nodetool(arguments) => helenus_admin::nodetool_main(&arguments),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
 }

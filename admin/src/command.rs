@@ -1,0 +1,368 @@
+//! The commands of `helenus admin`, as the command line has them.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use uuid::Uuid;
+
+use crate::repair::RepairArguments;
+
+/// The arguments of `helenus admin`.
+#[derive(Debug, clap::Args)]
+pub struct AdminArguments {
+    /// Where the node's HTTP port is.
+    #[arg(long, env = "HELENUS_ADMIN_URL", default_value = "http://127.0.0.1:9180", global = true)]
+    pub(crate) url: String,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Seconds to wait for the answer. Default: 30 for commands that only report, no limit for those that change
+    /// something.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), global = true)]
+    pub(crate) timeout: Option<u64>,
+    #[command(subcommand)]
+    pub(crate) command: AdminCommand,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminCommand {
+    /// Whether the node serves clients: exit status 0, or 1 and the reason.
+    Health,
+    /// The members of the cluster: which are up, what they own, and the size of their data.
+    Status {
+        /// Shows the ownership of this keyspace.
+        keyspace: Option<String>,
+    },
+    /// The tokens of the ring in order, with their owners.
+    Ring {
+        /// Shows the replicas of this keyspace too.
+        keyspace: Option<String>,
+    },
+    /// The node itself.
+    Info,
+    /// The agreed state of the cluster: schema, data centers, replication.
+    Describecluster,
+    /// Writes memtables to files.
+    Flush(TableScope),
+    /// Merges all files of each table.
+    Compact(TableScope),
+    /// The compactions under way, and what is due.
+    Compactionstats,
+    /// Stops the compactions under way. Their inputs stay; the strategy chooses anew after ten minutes.
+    Stop(TableScope),
+    /// Changes what compactions may write, in MiB a second, until the next start; 0 is no limit.
+    Setcompactionthroughput { mebibytes_per_second: u64 },
+    /// Lets the strategies choose compactions again.
+    Enableautocompaction(TableScope),
+    /// Keeps the strategies from choosing compactions until the next start.
+    Disableautocompaction(TableScope),
+    /// Rewrites the files that a former version has written.
+    Upgradesstables {
+        /// All files, also those of the present format.
+        #[arg(short = 'a', long)]
+        all: bool,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// Rewrites each file of the tables without what deletions in other files shadow.
+    Garbagecollect {
+        /// ROW: what deletions of partitions, ranges and rows shadow; CELL: also deleted elements and cells, and those that were overwritten.
+        #[arg(short = 'g', long, default_value = "ROW", value_parser = ["ROW", "CELL"], ignore_case = true)]
+        granularity: String,
+        /// A keyspace; all without one.
+        keyspace: Option<String>,
+        /// Tables of it; all without one.
+        tables: Vec<String>,
+    },
+    /// Stops accepting requests and flushes everything, before a stop.
+    Drain,
+    /// Keeps the present files under a name.
+    Snapshot {
+        /// The name; the time in milliseconds without one.
+        #[arg(short = 't', long = "name", visible_alias = "tag")]
+        name: Option<String>,
+        /// Tables of several keyspaces: KEYSPACE.TABLE, separated by commas. Also -kt.
+        #[arg(long = "kt-list", value_delimiter = ',', value_name = "KEYSPACE.TABLE", conflicts_with_all = ["table", "keyspaces"])]
+        tables: Vec<String>,
+        /// The table of the one keyspace that is named. Also -cf.
+        #[arg(long, requires = "keyspaces")]
+        table: Option<String>,
+        /// On all members of the cluster.
+        #[arg(long)]
+        cluster: bool,
+        /// Keyspaces, or a keyspace and a table of it; all without one.
+        keyspaces: Vec<String>,
+    },
+    /// Brings the rows of a snapshot of this node back, and the table if it is missing.
+    Restore {
+        /// On all members of the cluster, each from its own snapshot.
+        #[arg(long)]
+        cluster: bool,
+        /// The name of the snapshot.
+        #[arg(short = 't', long = "name")]
+        name: String,
+        /// The table of the same keyspace that gets the rows; it is created if it is missing.
+        #[arg(long)]
+        into: Option<String>,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// Writes the rows of table files, copies of snapshots or backups of any node, to the replicas that have them now.
+    Import {
+        /// The directory at or below which the files lie, on the machine of the node.
+        directory: PathBuf,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Writes what archived commit logs have of tables that exist, up to a time, to the replicas that have the rows now.
+    Replay {
+        /// The directory at or below which the archived segments lie, on the machine of the node. A schema.json of a snapshot there names a
+        /// table that was dropped.
+        directory: PathBuf,
+        /// Only writes up to this time: microseconds, or a text as 2026-01-31T12:00:00.123456Z.
+        #[arg(long)]
+        until: Option<String>,
+        /// Only writes after this time.
+        #[arg(long)]
+        since: Option<String>,
+        /// A snapshot of this node, taken of a table that was dropped since: its writes go to the table that has its name now.
+        #[arg(long)]
+        snapshot: Option<String>,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Ends the present segments of the commit log and waits for their copies in the archive.
+    Archivelog,
+    /// Removes the snapshots of a name.
+    Clearsnapshot {
+        /// On all members of the cluster.
+        #[arg(long)]
+        cluster: bool,
+        /// The name.
+        name: String,
+    },
+    /// The snapshots of this node, with their sizes and when they expire.
+    Listsnapshots {
+        /// Those of all members of the cluster.
+        #[arg(long)]
+        cluster: bool,
+    },
+    /// Tables that the schema does not name: they are kept and not served.
+    Unknowntables,
+    /// Reads the files of tables as a whole and reports which are damaged: exit status 1 if one is.
+    Verify(TableScope),
+    /// As verify, and takes files into use that could not be read before and can be now.
+    Scrub {
+        /// Gives up what cannot be read: damaged files are replaced by what can be read of them, and go to the quarantine. Rows are
+        /// lost on this node.
+        #[arg(long)]
+        skip_corrupted: bool,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// How far verify and scrub are, and what they have found.
+    Checks,
+    /// Leaves the cluster: the node's data goes to the members that own it then.
+    Decommission {
+        /// Also if fewer members remain than a keyspace has replicas.
+        #[arg(long)]
+        force: bool,
+        /// Also while others have old data of ranges that they gain: rows that were deleted since may come back.
+        #[arg(long)]
+        accept_old_data: bool,
+    },
+    /// Removes dead members, in one transition: the others stream their ranges from each other.
+    Removenode {
+        /// The members, as `status` shows them.
+        #[arg(required = true, num_args = 1..)]
+        host_ids: Vec<Uuid>,
+        /// Also while others have old data of ranges that they gain: rows that were deleted since may come back.
+        #[arg(long)]
+        accept_old_data: bool,
+        /// Also if they have the only copy of some ranges, whose rows are lost then.
+        #[arg(long)]
+        accept_loss: bool,
+    },
+    /// Cancels the join of a member.
+    Abortjoin {
+        /// The member, as `status` shows it.
+        host_id: Uuid,
+    },
+    /// Removes the data of ranges that the node does not own any more.
+    Cleanup {
+        /// Of this keyspace only.
+        keyspace: Option<String>,
+    },
+    /// Makes the replicas of ranges equal, whatever they have missed; returns when that is done.
+    Repair(RepairArguments),
+    /// Brings all that the replicas in a data center have of the node's ranges to the node; returns when that is done.
+    Rebuild {
+        data_center: String,
+        /// Of this keyspace only.
+        keyspace: Option<String>,
+    },
+    /// The streams of data between replicas.
+    Netstats,
+    /// Files, sizes and counts of tables.
+    Tablestats {
+        /// Of this keyspace only.
+        keyspace: Option<String>,
+    },
+    /// The replicas of a partition.
+    Getendpoints {
+        keyspace: String,
+        table: String,
+        /// The partition key; the parts of a composite one are separated by `:`.
+        key: String,
+    },
+    /// The ranges of the ring with the replicas of a keyspace.
+    Describering { keyspace: String },
+    /// What each member has announced, as this node knows it.
+    Gossipinfo,
+    /// What the node does, and what it has given up since its start.
+    Tpstats,
+    /// How long the requests took that the node has coordinated since its start.
+    Proxyhistograms,
+    /// How long the requests to each table took since the start of the node.
+    Tablehistograms(TableScope),
+    /// What streams of data may send.
+    Getstreamthroughput,
+    /// Changes what streams of data may send, in MiB a second, until the next start; 0 is no limit.
+    Setstreamthroughput {
+        #[arg(value_name = "MEBIBYTES_PER_SECOND", value_parser = mebibytes)]
+        bytes_per_second: u64,
+    },
+    /// What compactions may write.
+    Getcompactionthroughput,
+    /// What deliveries of hints may send.
+    Gethintedhandoffthrottlekb,
+    /// Changes what deliveries of hints may send, in KiB a second, until the next start; 0 is no limit.
+    Sethintedhandoffthrottlekb {
+        #[arg(value_name = "KIBIBYTES_PER_SECOND", value_parser = kibibytes)]
+        bytes_per_second: u64,
+    },
+    /// The part of requests that are traced.
+    Gettraceprobability,
+    /// Changes the part of requests that are traced, from 0 to 1, until the next start.
+    Settraceprobability {
+        #[arg(value_parser = probability)]
+        probability: f64,
+    },
+    /// Which lines are logged.
+    Getlogginglevels,
+    /// Changes which lines are logged, until the next start; without words to what is configured.
+    Setlogginglevel {
+        /// A module of the program, as lines of the log name it; ROOT: all that are not named.
+        #[arg(requires = "level")]
+        target: Option<String>,
+        /// What is logged of it: error, warn, info, debug, trace or off.
+        #[arg(value_parser = ["error", "warn", "info", "debug", "trace", "off"], ignore_case = true)]
+        level: Option<String>,
+    },
+    /// Accepts clients again.
+    Enablebinary,
+    /// Accepts no more clients, and closes the connections of those that are there.
+    Disablebinary,
+    /// Whether clients are accepted.
+    Statusbinary,
+    /// Keeps hints for replicas that miss writes, again.
+    Enablehandoff,
+    /// Keeps no more hints for replicas that miss writes, until the next start.
+    Disablehandoff,
+    /// Whether hints are kept, and delivered.
+    Statushandoff,
+    /// Delivers no hints until the next start; they are still kept.
+    Pausehandoff,
+    /// Delivers hints again.
+    Resumehandoff,
+    /// Removes the hints that the node keeps: the writes reach their replicas by a repair only.
+    Truncatehints {
+        /// Those for this member only: its host id or address.
+        member: Option<String>,
+    },
+    /// Removes a dead member without giving its ranges' rows to others: only where removenode cannot.
+    Assassinate {
+        /// Its host id or address, with or without port.
+        member: String,
+    },
+    /// The version of the node's program.
+    Version,
+    /// Not there yet: there are no materialized views.
+    Viewbuildstatus(Absent),
+    /// Not there yet: there are no secondary indexes.
+    #[command(name = "rebuild_index")]
+    RebuildIndex(Absent),
+    /// Not there: see import.
+    Refresh(Absent),
+}
+
+/// The words of a command of nodetool whose feature is not there.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Absent {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// Everything, a keyspace, or a table.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct TableScope {
+    /// A keyspace; all without one.
+    pub(crate) keyspace: Option<String>,
+    /// A table of it; all without one.
+    pub(crate) table: Option<String>,
+}
+
+/// Where rows from elsewhere are written to.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Writes {
+    /// The table of the same keyspace that gets the rows; it is created if it is missing.
+    #[arg(long)]
+    pub(crate) into: Option<String>,
+    /// The consistency level of the writes. ALL without one.
+    #[arg(long)]
+    pub(crate) consistency: Option<String>,
+    #[command(flatten)]
+    pub(crate) scope: TableScope,
+}
+
+/// Mebibytes as bytes.
+fn mebibytes(text: &str) -> Result<u64, String> {
+    scaled(text, 1 << 20)
+}
+
+/// Kibibytes as bytes.
+fn kibibytes(text: &str) -> Result<u64, String> {
+    scaled(text, 1 << 10)
+}
+
+fn scaled(text: &str, unit: u64) -> Result<u64, String> {
+    let count: u64 = text.parse().map_err(|error: std::num::ParseIntError| error.to_string())?;
+    count.checked_mul(unit).ok_or_else(|| "the number is too large".to_owned())
+}
+
+/// A part of 1.
+pub(crate) fn probability(text: &str) -> Result<f64, String> {
+    let probability: f64 = text.parse().map_err(|error: std::num::ParseFloatError| error.to_string())?;
+    if (0.0..=1.0).contains(&probability) {
+        Ok(probability)
+    } else {
+        Err("a number from 0 to 1 is expected".to_owned())
+    }
+}
+
+/// The arguments as a command of the program.
+#[cfg(test)]
+pub(crate) fn parse(arguments: &[&str]) -> Result<AdminCommand, clap::Error> {
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: AdminArguments,
+    }
+
+    let words = ["helenus", "admin"].iter().chain(arguments).map(Into::into);
+    let words = crate::long_options::with_long_options(words).into_iter().skip(1);
+    Program::try_parse_from(words).map(|program| program.arguments.command)
+}
