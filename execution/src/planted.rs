@@ -23,11 +23,13 @@ pub enum PlantedBug {
     DropRepair,
     /// TRUNCATE does not bind transactions: what was agreed on before it is applied again.
     UnboundTransactions,
+    /// A write at `EACH_QUORUM` is acknowledged by a quorum wherever its replicas are.
+    QuorumAnywhere,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -37,5 +39,6 @@ impl PlantedBug {
         Self::ReadBeforeStreaming,
         Self::DropRepair,
         Self::UnboundTransactions,
+        Self::QuorumAnywhere,
     ];
 }

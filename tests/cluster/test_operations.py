@@ -1,6 +1,7 @@
 """What an operator sees and turns on running nodes: traces, slow requests, latencies, the settings that can be changed."""
 
 import socket
+import subprocess
 
 import pytest
 from cassandra import ConsistencyLevel
@@ -191,3 +192,40 @@ def test_the_last_repair_of_each_range_can_be_read(three_nodes, connect):
     rows = list(session.execute("SELECT * FROM system_distributed.repair_history WHERE keyspace_name = 'shop' AND columnfamily_name = 'items'"))
     assert rows and all(row.status == "SUCCESS" and len(row.participants) == 3 for row in rows)
     assert three_nodes.nodes[0].metric("helenus_tables_with_late_repair") == 0
+
+
+def nodetool(node, *words):
+    """The exit status and the output of `helenus nodetool`."""
+    host, port = node.http_address.rsplit(":", 1)
+    command = [node.program, "nodetool", "-h", host, "-p", port, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_scripts_that_call_nodetool_find_what_they_look_for(three_nodes, connect):
+    node = three_nodes.nodes[0]
+    session = connect(three_nodes, only=node)
+    write(session, make_table(session), range(30))
+    status, shown = nodetool(node, "status", "shop")
+    lines = [line.split() for line in shown.splitlines() if line.startswith("UN ")]
+    assert status == 0 and [line[1] for line in lines] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"], shown
+    assert "Datacenter: datacenter1" in shown and "100.0%" in shown
+    assert sorted(nodetool(node, "getendpoints", "shop", "items", "7")[1].split()) == three_nodes.hosts()
+    assert nodetool(node, "flush", "shop") == (0, "")
+    assert "SSTable count: 1" in nodetool(node, "tablestats", "shop.items")[1]
+    status, shown = nodetool(node, "tablehistograms", "shop", "items")
+    assert status == 0 and "99%" in shown
+    assert nodetool(node, "repair", "-pr", "shop")[0] == 0
+    assert nodetool(node, "settraceprobability", "0.5") == (0, "")
+    assert nodetool(node, "gettraceprobability")[1] == "Current trace probability: 0.5\n"
+    assert nodetool(node, "disablehandoff")[0] == 0
+    assert nodetool(node, "statushandoff")[1].startswith("Hinted handoff is not running")
+    for words, expected, reason in [
+        (("frobnicate",), 1, "there is no verb frobnicate"),
+        (("-u", "admin", "status"), 1, ""),
+        (("status", "nowhere"), 1, "nowhere"),
+        (("move", "17"), 1, "tokens never move"),
+        (("repair", "-seq"), 1, ""),
+    ]:
+        status, shown = nodetool(node, *words)
+        assert status == expected and reason in shown, (words, status, shown)

@@ -144,14 +144,11 @@ fn seeds(plan: &Plan, index: usize) -> Vec<Endpoint> {
 
 /// Starts all nodes as one cluster with the schema of the load.
 async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
-    let first = &world.machines[0];
-    first.boot().await?;
-    let statements = SCHEMA.iter().map(|statement| (*statement).to_owned());
-    let repairs = world.plan.faults.contains(&FaultKind::Repair);
-    let made = [keyspace(&world.plan.replicas_of_centers), deletions_table(world.plan.gc_grace, repairs)];
-    for statement in made.into_iter().chain(statements) {
-        let question = Question::new(statement, Consistency::One);
-        ask(first, 0, question).await.map_err(|error| error.to_string())?;
+    world.machines[0].boot().await?;
+    // A keyspace can name only data centers that have members.
+    let is_made_later = world.plan.centers() > 1;
+    if !is_made_later {
+        make_schema(world).await?;
     }
     for machine in &world.members()[1..] {
         machine.boot().await?;
@@ -162,6 +159,21 @@ async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
             return Err("the nodes do not see each other".to_owned());
         }
         pause_ms(50).await;
+    }
+    if is_made_later {
+        make_schema(world).await?;
+    }
+    Ok(())
+}
+
+/// Makes the keyspace and the tables of the load.
+async fn make_schema(world: &World) -> Result<(), String> {
+    let statements = SCHEMA.iter().map(|statement| (*statement).to_owned());
+    let repairs = world.plan.faults.contains(&FaultKind::Repair);
+    let made = [keyspace(&world.plan.replicas_of_centers), deletions_table(world.plan.gc_grace, repairs)];
+    for statement in made.into_iter().chain(statements) {
+        let question = Question::new(statement, Consistency::One);
+        ask(&world.machines[0], 0, question).await.map_err(|error| error.to_string())?;
     }
     Ok(())
 }

@@ -42,6 +42,7 @@ use crate::coordinator::replica::admission::{InFlight, check_room};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::planted::PlantedBug;
 use crate::shard::trace;
 
 /// Pause before a replica that does not know the table yet is asked again.
@@ -88,6 +89,10 @@ pub fn demand(
         .placement(keyspace)
         .ok_or_else(|| RequestError::invalid(format!("keyspace {keyspace} does not exist")))?;
     let (data_center, this_node) = (&context.node.config.data_center, context.node.host_id);
+    let level = match level {
+        Consistency::EachQuorum if context.has_bug(PlantedBug::QuorumAnywhere) => Consistency::Quorum,
+        level => level,
+    };
     let demand = consistency::required(level, placement.replication(), data_center, this_node);
     Ok(demand.of_write(replicas, data_center, this_node))
 }
