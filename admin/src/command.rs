@@ -189,6 +189,9 @@ pub(crate) enum AdminCommand {
         /// The member, as `status` shows it.
         host_id: Uuid,
     },
+    /// Lets the metadata log go on when the majority of its voters is lost for good. Run it on a member that is left; those that are lost must
+    /// never be started again with their data.
+    RecoverMetadata,
     /// Removes the data of ranges that the node does not own any more.
     Cleanup {
         /// Of this keyspace only.

@@ -172,6 +172,17 @@ pub(crate) fn gossip(status: &ClusterStatus, heading: impl Fn(&str) -> String) -
 }
 
 /// Members and rings for tests.
+/// A metadata log that goes on, with the host ids of the members that are down.
+pub(crate) fn recovered(down: &[String]) -> String {
+    if down.is_empty() {
+        return "the metadata log goes on; no member is down\n".to_owned();
+    }
+    format!(
+        "the metadata log goes on. These members are down. They are to be removed, and must not come back with their data:\n{}\n",
+        down.join("\n")
+    )
+}
+
 #[cfg(test)]
 pub(crate) mod samples {
     use super::*;

@@ -166,6 +166,7 @@ impl AdminCommand {
             Self::Abortjoin { host_id } => {
                 (Method::POST, "/admin/abortjoin", vec![("host_id", host_id.to_string())])
             }
+            Self::RecoverMetadata => (Method::POST, "/admin/recovermetadata", Vec::new()),
             Self::Getendpoints { keyspace, table, key } => {
                 let names = [("keyspace", keyspace), ("table", table), ("key", key)];
                 let parameters = names.map(|(name, value)| (name, value.clone()));
@@ -435,6 +436,7 @@ mod tests {
         assert_eq!(call(&["getcompactionthroughput"]), "GET /admin/compactionstats");
         assert_eq!(call(&["truncatehints"]), "POST /admin/truncatehints");
         assert_eq!(call(&["truncatehints", "10.0.0.2"]), "POST /admin/truncatehints?member=10%2E0%2E0%2E2");
+        assert_eq!(call(&["recover-metadata"]), "POST /admin/recovermetadata");
         assert_eq!(
             call(&["assassinate", "10.0.0.2:7000"]),
             "POST /admin/assassinate?member=10%2E0%2E0%2E2%3A7000"

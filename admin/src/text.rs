@@ -106,6 +106,10 @@ impl AdminCommand {
                 let version = answer.get("version").and_then(Value::as_str).unwrap_or_default();
                 format!("{version}\n")
             }
+            Self::RecoverMetadata => {
+                let down = answer.get("down").cloned().unwrap_or_default();
+                members::recovered(&read::<Vec<String>>(down)?)
+            }
             Self::Flush(_)
             | Self::Compact(_)
             | Self::Repair(_)

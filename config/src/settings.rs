@@ -481,7 +481,7 @@ settings! {
     /// Most requests of one connection that are carried out at a time; meanwhile no more are read from it.
     max_requests_per_connection: usize = 256,
         range Range::at_least(1);
-    /// A request that takes longer is logged with its statement, but not with its values (a few a second on each shard), and counted. 0: none.
+    /// A request that takes longer is counted, and logged (a few a second on each shard) with its statement without values. 0: none.
     slow_query_log_timeout_ms: u64 = 500,
         unit Milliseconds,
         cassandra Alias::Same("slow_query_log_timeout_in_ms");

@@ -57,6 +57,9 @@ pub trait Controls: Send + Sync {
     /// Gives up the hints that the node keeps for a member (its host id, or an address of it), or all.
     fn truncate_hints(&self, member: Option<String>) -> BoxFuture<'_, Result<(), AdminError>>;
 
+    /// Makes this node the only voter of the metadata log, whose majority is lost for good. Returns the host ids of the members that are down.
+    fn recover_metadata(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>>;
+
     /// Removes a dead member (its host id, or an address of it) also if it has the only copy of some data, and if others may bring old data
     /// back.
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>>;

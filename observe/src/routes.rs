@@ -76,6 +76,7 @@ enum Route {
     Settings,
     TruncateHints,
     Assassinate,
+    RecoverMetadata,
 }
 
 impl Route {
@@ -126,6 +127,7 @@ impl Route {
             "/admin/settings" => Self::Settings,
             "/admin/truncatehints" => Self::TruncateHints,
             "/admin/assassinate" => Self::Assassinate,
+            "/admin/recovermetadata" => Self::RecoverMetadata,
             _ => return None,
         })
     }
@@ -168,6 +170,7 @@ impl Route {
             | Self::Repairs
             | Self::Activity
             | Self::Latencies
+            | Self::RecoverMetadata
             | Self::ArchiveLog
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
@@ -428,6 +431,10 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             report(&admin.settings().await?)?
         }
         Route::TruncateHints => operate(uri, admin.truncate_hints(parameters.take("member"))).await?,
+        Route::RecoverMetadata => {
+            let down = logged(uri, admin.recover_metadata()).await?;
+            json_answer(StatusCode::OK, &json!({ "down": down }))
+        }
         Route::Assassinate => operate(uri, admin.assassinate(parameters.needed("member")?)).await?,
     })
 }

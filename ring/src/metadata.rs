@@ -20,6 +20,7 @@ mod replacement;
 mod replication;
 mod state;
 mod uncleaned;
+mod voters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,11 +30,12 @@ use helenus_query::schema::document::CatalogDocument;
 
 pub use self::command::{Command, CommandOutcome, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
-    AGREED_CLEANUP, DISK_STATUS, FEATURE_VERSION, MEMBER_SNAPSHOTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS,
-    REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
+    AGREED_CLEANUP, DISK_STATUS, FEATURE_VERSION, LOG_ENDS, MEMBER_SNAPSHOTS, REMOVALS, REMOVALS_TOGETHER,
+    REPAIRS, REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
-pub use self::state::{ClusterState, StateDocument, VOTERS_MAX, dropped_keyspaces};
+pub use self::state::{ClusterState, StateDocument, dropped_keyspaces};
 pub use self::uncleaned::{Uncleaned, by_replication_of};
+pub use self::voters::SeenMembers;
 
 use self::members::OldData;
 use self::outcome::{Changed, malformed, refuse};

@@ -20,6 +20,7 @@ mod only_copy;
 pub(crate) mod own_member;
 pub(crate) mod propose;
 pub(crate) mod raft;
+pub mod recovery;
 pub(crate) mod replay;
 pub(crate) mod restore;
 pub(crate) mod schema;
@@ -109,6 +110,12 @@ async fn serve(
         ClusterRequest::Disk(announcement) => {
             LivenessMonitor::of(context).receive_disk(context, from, announcement);
             Ok(ClusterResponse::Received)
+        }
+        ClusterRequest::LogEnd => {
+            let end = MetadataLog::of(context).map_err(failed)?.end().await;
+            let end = end.map_err(|error| Failure::Internal(error.to_string()))?;
+            let end = serde_json::to_string(&end).map_err(|error| Failure::Internal(error.to_string()))?;
+            Ok(ClusterResponse::LogEnd { end })
         }
         ClusterRequest::Snapshots { order } => member_snapshots::handle(context, &order).await,
         ClusterRequest::YouWereRemoved => {

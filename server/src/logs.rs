@@ -98,7 +98,7 @@ fn with_level(filter: &str, target: Option<&str>, level: &str) -> Result<String,
         return Err(LogError::Target(target.to_owned()));
     }
     let is_other = |directive: &&str| match (target, directive.split_once('=')) {
-        (None, None) => false,
+        (None, None) => !LEVELS.contains(&directive.to_lowercase().as_str()),
         (Some(target), Some((known, _))) => known != target,
         _ => true,
     };
@@ -116,6 +116,7 @@ mod tests {
         let changed = |target, level| with_level("info,openraft=warn", target, level).unwrap();
         assert_eq!(changed(None, "DEBUG"), "openraft=warn,debug");
         assert_eq!(changed(Some("ROOT"), "error"), "openraft=warn,error");
+        assert_eq!(with_level("helenus,info", None, "warn").unwrap(), "helenus,warn");
         assert_eq!(changed(Some("openraft"), "info"), "info,openraft=info");
         assert_eq!(changed(Some("helenus::session"), "trace"), "info,openraft=warn,helenus::session=trace");
     }

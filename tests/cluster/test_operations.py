@@ -229,3 +229,27 @@ def test_scripts_that_call_nodetool_find_what_they_look_for(three_nodes, connect
     ]:
         status, shown = nodetool(node, *words)
         assert status == expected and reason in shown, (words, status, shown)
+
+
+def test_a_cluster_that_has_lost_its_majority_goes_on_with_one_command(three_nodes, connect):
+    first, *dead = three_nodes.nodes
+    session = connect(three_nodes, only=first, consistency=ConsistencyLevel.ONE)
+    write(session, make_table(session), range(100))
+    status, shown = first.admin("recover-metadata")
+    assert status == 1 and "a majority of the voters answers" in shown
+    ids = [member["host_id"] for member in Cluster.status(first)["members"] if first.host not in member["address"]]
+    for node in dead:
+        Cluster.kill(node)
+    until("their death is known", lambda: sum(m["is_up"] for m in Cluster.status(first)["members"]) == 1)
+    with pytest.raises(Exception, match="no leader|timed out|Timeout"):
+        session.execute("CREATE TABLE shop.more (id int PRIMARY KEY)", timeout=40)
+    status, shown = first.admin("recover-metadata")
+    assert status == 0 and all(host_id in shown for host_id in ids), shown
+    session.execute("CREATE TABLE IF NOT EXISTS shop.more (id int PRIMARY KEY)", timeout=60)
+    assert first.admin("removenode", "--accept-loss", *ids) == (0, "done\n")
+    assert len(Cluster.status(first)["members"]) == 1
+    # Rows of before are there, and others can join.
+    three_nodes.add()
+    rows = {row.id for row in session.execute("SELECT id FROM shop.items")}
+    assert rows == set(range(100))
+    session.execute("INSERT INTO shop.more (id) VALUES (1)")

@@ -22,6 +22,7 @@ use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
 use crate::shard::context::ShardContext;
+use crate::shard::trace;
 
 /// Attempts to answer in one turn before the answer is given over several.
 const COLD_ATTEMPTS_MAX: usize = 16;
@@ -50,6 +51,7 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
     }
     match single_owner(context, &prepared.ranges) {
         Some(owner) if owner == context.index => {
+            trace::note(context, || "Reading rows of this shard".to_owned());
             match context.shard.attempt(|| select_in_turn(context, request, &prepared)) {
                 Ok(Attempt::Done(Some(page))) => Execution::Ready(Ok(Outcome::Rows(page))),
                 Ok(Attempt::Done(None)) => Execution::Pending(Box::pin(later(prepared))),

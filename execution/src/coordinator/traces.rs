@@ -8,6 +8,7 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use cql_lite::types::codec;
+use futures::future::LocalBoxFuture;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::Result;
 use helenus_query::plan::term::{BindValue, Bindings};
@@ -25,8 +26,8 @@ const SESSION: &str = "INSERT INTO system_traces.sessions (session_id, client, c
     duration, parameters, request, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL 86400";
 const EVENT: &str = "INSERT INTO system_traces.events (session_id, event_id, activity, source, source_port, \
     source_elapsed, thread) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL 86400";
-/// How long the answer of a replica waits until the steps of its trace are stored.
-const REPLICA_PATIENCE: Duration = Duration::from_millis(200);
+/// How long an answer waits until the steps of its trace are stored.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A traced request, as its coordinator knows it.
 #[derive(Debug)]
@@ -39,71 +40,102 @@ pub struct TracedRequest {
     pub started_micros: i64,
 }
 
-/// Stores the row of a trace, and the steps of this node.
-pub async fn store(context: &Rc<ShardContext>, log: &TraceLog, traced: &TracedRequest) -> Result<()> {
-    let duration = micros(log.elapsed(context));
+/// Stores the row of a trace, and the steps of this node. Resolves when that is done, or has taken long; it goes on then.
+pub async fn store(context: &Rc<ShardContext>, log: &TraceLog, traced: TracedRequest) {
+    let (session, duration, events) = (log.session, micros(log.elapsed(context)), log.take_events());
+    in_background(context, move |context| {
+        Box::pin(async move {
+            store_events(&context, session, &events).await?;
+            // Last: clients that see it read the steps.
+            store_session(&context, session, duration, &traced).await
+        })
+    })
+    .await;
+}
+
+/// Stores the steps of this node as a replica. As [`store`].
+pub async fn store_of_replica(context: &Rc<ShardContext>, log: &TraceLog) {
+    let (session, events) = (log.session, log.take_events());
+    in_background(context, move |context| {
+        Box::pin(async move { store_events(&context, session, &events).await })
+    })
+    .await;
+}
+
+async fn in_background(
+    context: &Rc<ShardContext>,
+    work: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, Result<()>>,
+) {
+    let (done, is_done) = oneshot::channel::<()>();
+    let work = work(context.clone());
+    tokio::task::spawn_local(async move {
+        if let Err(error) = work.await {
+            // It has its own end: the request has its own outcome.
+            tracing::debug!(%error, "a trace could not be stored");
+        }
+        drop(done);
+    });
+    tokio::select! {
+        _ = is_done => {}
+        () = context.clock.sleep(PATIENCE) => {}
+    }
+}
+
+async fn store_session(
+    context: &Rc<ShardContext>,
+    session: Uuid,
+    duration: [u8; 4],
+    traced: &TracedRequest,
+) -> Result<()> {
     let (source, port) = source(context);
     let parameters = codec::encode_entries(
         traced.parameters.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())),
     );
-    let session: [&[u8]; 9] = [
-        log.session.as_bytes(),
-        &address_bytes(traced.client),
+    let started_millis = (traced.started_micros / 1_000).to_be_bytes();
+    let client = address_bytes(traced.client);
+    let values: [&[u8]; 9] = [
+        session.as_bytes(),
+        &client,
         traced.command.as_bytes(),
         &source,
         &port,
         &duration,
         &parameters,
         traced.request.as_bytes(),
-        &(traced.started_micros / 1_000).to_be_bytes(),
+        &started_millis,
     ];
-    store_events(context, log.session, &log.take_events()).await?;
-    // Last: clients that see it read the steps.
-    insert(context, SESSION, &session).await
-}
-
-/// Stores the steps of this node as a replica. Resolves when that is done, or has taken long; it goes on then.
-pub async fn store_of_replica(context: &Rc<ShardContext>, log: Rc<TraceLog>) {
-    let (done, is_done) = oneshot::channel::<()>();
-    let storing = context.clone();
-    tokio::task::spawn_local(async move {
-        if let Err(error) = store_events(&storing, log.session, &log.take_events()).await {
-            tracing::warn!(%error, "the steps of a traced request could not be stored");
-        }
-        drop(done);
-    });
-    tokio::select! {
-        _ = is_done => {}
-        () = context.clock.sleep(REPLICA_PATIENCE) => {}
-    }
+    insert(context, SESSION, &[&values]).await
 }
 
 async fn store_events(context: &Rc<ShardContext>, session: Uuid, events: &[TraceEvent]) -> Result<()> {
     let (source, port) = source(context);
-    let thread = format!("shard-{}", context.index);
-    for event in events {
-        let values: [&[u8]; 7] = [
-            session.as_bytes(),
-            event.id.as_bytes(),
-            event.activity.as_bytes(),
-            &source,
-            &port,
-            &micros(event.elapsed),
-            thread.as_bytes(),
-        ];
-        insert(context, EVENT, &values).await?;
-    }
-    Ok(())
+    let threads: Vec<String> = events.iter().map(|event| format!("shard-{}", event.shard)).collect();
+    let elapsed: Vec<[u8; 4]> = events.iter().map(|event| micros(event.elapsed)).collect();
+    let rows: Vec<[&[u8]; 7]> = events
+        .iter()
+        .zip(threads.iter().zip(&elapsed))
+        .map(|(event, (thread, elapsed))| -> [&[u8]; 7] {
+            [
+                session.as_bytes(),
+                event.id.as_bytes(),
+                event.activity.as_bytes(),
+                &source,
+                &port,
+                elapsed,
+                thread.as_bytes(),
+            ]
+        })
+        .collect();
+    let rows: Vec<&[&[u8]]> = rows.iter().map(|row| &row[..]).collect();
+    insert(context, EVENT, &rows).await
 }
 
-async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Result<()> {
+/// Inserts rows of one partition with one mutation.
+async fn insert(context: &Rc<ShardContext>, text: &str, rows: &[&[&[u8]]]) -> Result<()> {
     let mutations = {
         let statement = Statement::new(text, None, &context.catalog_view())?;
-        let values: Vec<BindValue<'_>> = values.iter().map(|bytes| BindValue::Bytes(bytes)).collect();
-        let owned = OwnedBindings::new(&values);
-        let values = owned.borrow();
-        let call = context.call_context();
-        let bindings = Bindings { values: &values, call: &call };
+        let Statement::Modify(statement) = statement else { unreachable!("{text} is an INSERT") };
+        let (plan, call) = (&statement.plan, context.call_context());
         let write = WriteContext {
             timestamp: context.next_timestamp(),
             now_seconds: context.now_seconds(),
@@ -113,12 +145,16 @@ async fn insert(context: &Rc<ShardContext>, text: &str, values: &[&[u8]]) -> Res
             mutation_bytes_max: context.node.config.mutation_bytes_max(),
         };
         let mut set = MutationSet::default();
-        let Statement::Modify(statement) = statement else { unreachable!("{text} is an INSERT") };
-        let plan = &statement.plan;
-        set.add(plan, partition_keys(&plan.partition, &plan.table, &bindings)?, &bindings, &write, None)?;
+        for row in rows {
+            let values: Vec<BindValue<'_>> = row.iter().map(|bytes| BindValue::Bytes(bytes)).collect();
+            let owned = OwnedBindings::new(&values);
+            let bindings = Bindings { values: &owned.borrow(), call: &call };
+            let keys = partition_keys(&plan.partition, &plan.table, &bindings)?;
+            set.add(plan, keys, &bindings, &write, None)?;
+        }
         set.finish(&write, None)?
     };
-    // A trace is not worth waiting for: it is enough that one node has it.
+    // It is enough that one node has it.
     write_all(context, mutations, Consistency::Any, WriteType::Simple).await
 }
 

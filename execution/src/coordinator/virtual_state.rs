@@ -76,7 +76,7 @@ fn peer(member: &Member, schema_version: Uuid) -> Peer {
 pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeState> {
     let mut state = at_hand(context);
     if table.keyspace == SYSTEM_DISTRIBUTED {
-        state.repaired_ranges = ages::repaired_ranges(context);
+        state.repaired_ranges = ages::repaired_ranges(context).await;
     } else if table.keyspace == SYSTEM_VIEWS {
         let ClientSource(clients) = *context.layers.get();
         for shard in 0..context.node.shard_count() {

@@ -12,8 +12,8 @@ use helenus_ring::member::Member;
 use helenus_ring::metadata::TRACES;
 use tokio::sync::oneshot;
 
-use super::context::{Message, ShardContext};
-use super::trace;
+use super::context::{Message, ShardContext, run_on};
+use super::trace::{self, TraceEvent};
 
 /// A request that a shard of this node can execute. Implemented by the layer that owns the service.
 pub trait Serve: ServiceRequest + Clone + Send + 'static {
@@ -74,6 +74,25 @@ impl ShardContext {
         answer
     }
 
+    /// Runs a job on a shard's thread and waits for its result. Fails when the node is shutting down.
+    pub async fn run_on<T: Send + 'static>(
+        self: &Rc<Self>,
+        shard: usize,
+        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
+    ) -> helenus_query::error::Result<T> {
+        if shard == self.index {
+            return Ok(job(self.clone()).await);
+        }
+        let passed = trace::passed();
+        trace::note(self, || format!("Shard {shard} is asked"));
+        let job = move |context| -> LocalBoxFuture<'static, (T, Vec<TraceEvent>)> {
+            Box::pin(trace::on_other_shard(passed, job(context)))
+        };
+        let (value, events) = run_on(&self.node.links[shard], job).await?;
+        trace::take_back(events);
+        Ok(value)
+    }
+
     async fn exchange<R: ServiceRequest>(
         self: &Rc<Self>,
         member: &Member,
@@ -109,14 +128,15 @@ impl ShardContext {
         let shard = usize::from(shard) % self.node.shard_count();
         let from = self.node.host_id;
         let (sender, receiver) = oneshot::channel();
+        let passed = trace::passed();
         let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
             Box::pin(async move {
                 // The caller may have stopped waiting.
-                let _ = sender.send(request.serve(context, from).await);
+                let _ = sender.send(trace::on_other_shard(passed, request.serve(context, from)).await);
             })
         };
         if shard == self.index {
-            tokio::task::spawn_local(trace::carry(job(self.clone())));
+            tokio::task::spawn_local(job(self.clone()));
         } else if self.node.links[shard].try_send(Message::Job(Box::new(job))).is_err() {
             return Err(CallError::Overloaded { address }.into());
         }
@@ -124,7 +144,10 @@ impl ShardContext {
             biased;
             response = receiver => {
                 let reason = || "this node is shutting down".to_owned();
-                Ok(response.map_err(|_| CallError::Unreachable { address, reason: reason() })??)
+                let (response, events) =
+                    response.map_err(|_| CallError::Unreachable { address, reason: reason() })?;
+                trace::take_back(events);
+                Ok(response?)
             }
             () = self.clock.sleep(deadline) => {
                 let after_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);

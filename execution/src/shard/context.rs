@@ -358,18 +358,6 @@ impl ShardContext {
             }
         });
     }
-
-    /// Runs a job on a shard's thread and waits for its result. Fails when the node is shutting down.
-    pub async fn run_on<T: Send + 'static>(
-        self: &Rc<Self>,
-        shard: usize,
-        job: impl FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, T> + Send + 'static,
-    ) -> Result<T> {
-        if shard == self.index {
-            return Ok(job(self.clone()).await);
-        }
-        run_on(&self.node.links[shard], job).await
-    }
 }
 
 /// Runs a job on the thread behind a shard's queue and waits for its result. Fails when the node is shutting down.

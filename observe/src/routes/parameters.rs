@@ -16,6 +16,8 @@ use crate::controls::SettingChange;
 /// Longest name of a snapshot.
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
 
+/// The lowest rate of hints, as in the configuration.
+const HINT_RATE_MIN: u64 = 64 << 10;
 /// The parameters of a change of a setting.
 pub(super) const SETTINGS: &[&str] = &[
     "stream_throughput_bytes_per_second",
@@ -136,7 +138,13 @@ impl Parameters {
         Ok(match name {
             "stream_throughput_bytes_per_second" => SettingChange::StreamThroughput(self.number(name)?),
             "hinted_handoff_throttle_bytes_per_second" => {
-                SettingChange::HintedHandoffThrottle(self.number(name)?)
+                let rate: u64 = self.number(name)?;
+                if (1..HINT_RATE_MIN).contains(&rate) {
+                    return Err(ParameterError(format!(
+                        "parameter '{name}' must be 0 or at least {HINT_RATE_MIN}"
+                    )));
+                }
+                SettingChange::HintedHandoffThrottle(rate)
             }
             "trace_probability" => {
                 let probability: f64 = self.number(name)?;

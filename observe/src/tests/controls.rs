@@ -48,6 +48,10 @@ impl Controls for Node {
         ready(self.note_call(&format!("truncate hints of {member:?} in"), None, None)).boxed()
     }
 
+    fn recover_metadata(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>> {
+        ready(self.note_call("recover metadata of", None, None).map(|()| vec!["7".to_owned()])).boxed()
+    }
+
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(self.note_call(&format!("assassinate {member} in"), None, None)).boxed()
     }
@@ -60,7 +64,7 @@ async fn settings_are_shown_and_changed_one_at_a_time() {
     assert_eq!(shown.json()["trace_probability"], json!(0.0));
     for query in [
         "stream_throughput_bytes_per_second=0",
-        "hinted_handoff_throttle_bytes_per_second=1024",
+        "hinted_handoff_throttle_bytes_per_second=65536",
         "trace_probability=0.25",
         "native_transport=false",
         "hinted_handoff=true",
@@ -74,7 +78,7 @@ async fn settings_are_shown_and_changed_one_at_a_time() {
         *node.calls.lock().unwrap(),
         [
             "StreamThroughput(0)",
-            "HintedHandoffThrottle(1024)",
+            "HintedHandoffThrottle(65536)",
             "TraceProbability(0.25)",
             "NativeTransport(false)",
             "HintedHandoff(true)",
@@ -94,6 +98,7 @@ async fn settings_that_make_no_sense_are_refused() {
         ("trace_probability=1.5", "parameter 'trace_probability' must be from 0 to 1"),
         ("trace_probability=NaN", "parameter 'trace_probability' must be from 0 to 1"),
         ("stream_throughput_bytes_per_second=-1", "'-1' is no number that fits"),
+        ("hinted_handoff_throttle_bytes_per_second=1024", "must be 0 or at least 65536"),
         ("native_transport=off", "parameter 'native_transport' is 'off', not true or false"),
         ("hint_delivery=true&log_target=x", "parameter 'log_target' needs parameter 'log_level'"),
     ] {
@@ -121,6 +126,8 @@ async fn instruments_are_read_and_hints_given_up() {
         assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 200);
     }
     assert_eq!(ask(&server, "POST", "/admin/assassinate").await.status, 400);
+    let recovered = ask(&server, "POST", "/admin/recovermetadata").await;
+    assert_eq!(recovered.json(), json!({ "down": ["7"] }));
     assert_eq!(
         *node.calls.lock().unwrap(),
         [
@@ -129,6 +136,7 @@ async fn instruments_are_read_and_hints_given_up() {
             "truncate hints of None in *.*",
             "truncate hints of Some(\"127.0.0.2\") in *.*",
             "assassinate 127.0.0.2 in *.*",
+            "recover metadata of *.*",
         ]
     );
 }

@@ -16,9 +16,6 @@ use crate::member::{HostId, Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
-/// Number of members that vote in the metadata log.
-pub const VOTERS_MAX: usize = 5;
-
 /// The applied state. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ClusterState {
@@ -111,12 +108,9 @@ impl ClusterState {
         self.uncleaned.members().filter(|noted| gaining.contains(noted)).copied().collect()
     }
 
-    /// The members that should vote: the first five `Normal` ones in the order of their joining.
-    pub fn voters(&self) -> BTreeSet<HostId> {
-        let is_normal = |host_id: &&HostId| {
-            self.topology.member(host_id).is_some_and(|member| member.state == MemberState::Normal)
-        };
-        self.seniority.iter().filter(is_normal).take(VOTERS_MAX).copied().collect()
+    /// The members in the order of their joining.
+    pub(super) fn seniority(&self) -> &[HostId] {
+        &self.seniority
     }
 
     pub fn document(&self) -> StateDocument {

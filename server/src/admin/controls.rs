@@ -3,22 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, EndpointReport, EndpointsReport, LatencyReport, RuntimeSettings,
     StageReport, TableLatencies,
 };
 use helenus_engine::TableId;
 use helenus_execution::coordinator::replica::hints;
-use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::context::{ShardContext, run_on};
 use helenus_observe::metrics::{HistogramSnapshot, Operation, ShardMetrics};
 use helenus_observe::{AdminError, Controls, SettingChange};
 use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use helenus_ring::topology::Topology;
 
-use super::{NodeAdmin, partition_key};
+use super::{NodeAdmin, failed, partition_key};
 use crate::cluster::membership::{self, Consent};
+use crate::cluster::recovery::{self, RecoveryError};
 use crate::logs;
 use crate::session::connection;
 use crate::session::latencies::Latencies;
@@ -91,7 +92,7 @@ impl NodeAdmin {
     ) -> Result<Vec<TableLatencies>, AdminError> {
         let targets = self.targets(keyspace, table).await?;
         let mut known = self.latencies_by_table().await?;
-        let report = |target: &Table| {
+        let mut report = |target: &Table| {
             let of_operations = known.remove(&target.engine_id());
             (of_operations.is_some() || table.is_some()).then(|| TableLatencies {
                 keyspace: target.keyspace.clone(),
@@ -99,7 +100,6 @@ impl NodeAdmin {
                 latencies: latencies(&of_operations.unwrap_or_default()),
             })
         };
-        let mut report = report;
         let mut reports: Vec<TableLatencies> = targets.iter().filter_map(|target| report(target)).collect();
         reports.sort_by(|a, b| (&a.keyspace, &a.table).cmp(&(&b.keyspace, &b.table)));
         Ok(reports)
@@ -208,14 +208,14 @@ struct OfShard {
 
 /// The replicas of a partition of a table.
 fn endpoints(context: &ShardContext, table: &Table, key: &str) -> Result<EndpointsReport, AdminError> {
-    let token = partition_key::token_of(context, table, key)?;
     let view = context.cluster_view();
-    let members = match view.placement(&table.keyspace) {
-        Some(placement) => placement.replicas(token).read.to_vec(),
-        // Tables of the node itself.
-        None => view.topology.member(&context.node.host_id).cloned().into_iter().collect(),
-    };
-    let endpoints = members
+    let placement = view
+        .placement(&table.keyspace)
+        .ok_or_else(|| AdminError::Unknown(format!("keyspace '{}' is local to each node", table.keyspace)))?;
+    let token = partition_key::token_of(context, table, key)?;
+    let endpoints = placement
+        .replicas(token)
+        .read
         .iter()
         .map(|member| EndpointReport {
             host_id: member.host_id.to_string(),
@@ -284,6 +284,18 @@ impl Controls for NodeAdmin {
             })
             .await
             .map(drop)
+        }
+        .boxed()
+    }
+
+    fn recover_metadata(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>> {
+        async move {
+            let job = |context| -> LocalBoxFuture<'static, Result<Vec<HostId>, RecoveryError>> {
+                Box::pin(async move { recovery::recover(&context).await })
+            };
+            let recovered = run_on(&self.node.links[0], job).await.map_err(|error| failed(&error))?;
+            let down = recovered.map_err(|error| AdminError::Failed(error.to_string()))?;
+            Ok(down.iter().map(ToString::to_string).collect())
         }
         .boxed()
     }

@@ -42,9 +42,9 @@ fn condition(column: &Column, value: &str) -> Result<String, AdminError> {
         column.column_type,
         CqlType::Ascii | CqlType::Text | CqlType::Inet | CqlType::Timestamp | CqlType::Date | CqlType::Time
     );
-    // Anything else could be more than a value.
-    let is_plain = !value.is_empty()
-        && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte));
+    // Anything else could be more than a value; two dashes begin a comment.
+    let is_of_value = |byte: u8| byte.is_ascii_alphanumeric() || b"+-._".contains(&byte);
+    let is_plain = !value.is_empty() && value.bytes().all(is_of_value) && !value.contains("--");
     let literal = if is_text {
         format!("'{}'", value.replace('\'', "''"))
     } else if is_plain {

@@ -47,6 +47,10 @@ pub enum ClusterRequest {
     ///
     /// [`REPLACEMENTS`]: helenus_ring::metadata::REPLACEMENTS
     Replace(Box<JoinRequest>, Place),
+    /// Report how far the metadata log of the receiver goes. From the feature level [`LOG_ENDS`] on.
+    ///
+    /// [`LOG_ENDS`]: helenus_ring::metadata::LOG_ENDS
+    LogEnd,
 }
 
 /// The kinds of messages of the metadata log.
@@ -99,6 +103,10 @@ pub enum ClusterResponse {
     /// What was done with snapshots (JSON).
     Snapshots {
         answer: String,
+    },
+    /// How far a metadata log goes (JSON).
+    LogEnd {
+        end: String,
     },
 }
 

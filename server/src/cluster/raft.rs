@@ -20,13 +20,18 @@ use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use helenus_ring::metadata::{ClusterState, Command};
 use openraft::async_runtime::WatchReceiver;
+use openraft::entry::RaftEntry;
 use openraft::errors::{ClientWriteError, InitializeError, RaftError};
-use openraft::{ChangeMembers, Config, EmptyNode, SnapshotPolicy};
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
+use openraft::vote::{RaftLeaderId, RaftVote};
+use openraft::{ChangeMembers, Config, EmptyNode, EntryPayload, Membership, SnapshotPolicy};
+use serde::{Deserialize, Serialize};
 
 use self::log_store::{LogExtent, LogStore};
 use self::network::Network;
 use self::state_machine::{AppliedState, NodeStateMachine, Raft};
-use self::types::{Applied, LogId, MetricsReceiver};
+use self::types::{Applied, Entry, LogId, MetricsReceiver, Vote};
 use super::drops::{PendingDrop, PendingDrops};
 use super::message::RaftCall;
 use super::stored::{CATALOG_FILE, Stored};
@@ -65,6 +70,15 @@ impl LogError {
     fn new(error: impl fmt::Display) -> Self {
         Self(error.to_string())
     }
+}
+
+/// How far the log of a node goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEnd {
+    /// The last entry.
+    pub last: Option<LogId>,
+    /// The latest term of which the node knows.
+    pub term: u64,
 }
 
 /// Follows the leader of the metadata log.
@@ -216,6 +230,46 @@ impl MetadataLog {
         self.raft.change_membership(change, true).await.map(|_| ()).map_err(LogError::new)
     }
 
+    /// How far the log of this node goes.
+    pub async fn end(&self) -> Result<LogEnd, LogError> {
+        let last = self.raft.with_raft_state(|state| state.log_ids.last().copied()).await;
+        let term = self.raft.metrics().borrow_watched().current_term;
+        Ok(LogEnd { last: last.map_err(LogError::new)?, term })
+    }
+
+    /// Appends that this node alone votes from now on, and the other participants listen, as a leader of that term would. See
+    /// [`super::recovery`].
+    pub async fn force_only_voter(
+        &self,
+        host_id: HostId,
+        participants: BTreeSet<HostId>,
+        term: u64,
+    ) -> Result<(), LogError> {
+        // Nobody's: no member has led in that term.
+        let leader = LeaderId { term, voted_for: HostId::nil() };
+        let last = self.end().await?.last;
+        let next = last.map_or(0, |last| last.index() + 1);
+        let membership = Membership::new_with_defaults(vec![BTreeSet::from([host_id])], participants);
+        let request = AppendEntriesRequest {
+            vote: Vote::from_leader_id(leader, true),
+            prev_log_id: last,
+            entries: vec![Entry::new(
+                LogId::new(leader.to_committed(), next),
+                EntryPayload::Membership(membership),
+            )],
+            leader_commit: None,
+        };
+        match self.raft.append_entries(request).await.map_err(LogError::new)? {
+            AppendEntriesResponse::Success => Ok(()),
+            other => Err(LogError::new(other)),
+        }
+    }
+
+    /// The sets of voters of which each needs a majority: two while they change.
+    pub fn voter_sets(&self) -> Vec<BTreeSet<HostId>> {
+        self.raft.metrics().borrow_watched().membership_config.get_joint_config().clone()
+    }
+
     /// Whether this node leads.
     pub fn is_leader(&self) -> bool {
         self.raft.metrics().borrow_watched().state.is_leader()
@@ -272,8 +326,6 @@ impl MetadataLog {
 
 #[cfg(test)]
 mod tests {
-    use openraft::impls::leader_id_std::LeaderId;
-    use openraft::vote::RaftLeaderId;
     use uuid::Uuid;
 
     use super::*;

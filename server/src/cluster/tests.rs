@@ -4,6 +4,7 @@ mod cleanup;
 mod drops;
 mod harness;
 mod membership;
+mod recovery;
 mod removals;
 mod replacement;
 mod replication;

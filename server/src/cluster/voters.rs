@@ -1,15 +1,18 @@
 //! The participants of the metadata log and its voters: the leader keeps them in step with the members.
 //!
-//! The first five `Normal` members in the order of their joining vote, every other member is a learner. A node that
+//! Who votes is said by [`ClusterState::voters`](helenus_ring::metadata::ClusterState::voters); every other member is a learner. A node that
 //! is not a member any more stays a participant for a short time, so that it learns of its removal, and is then taken
 //! out.
+//!
+//! Invariant: voters are changed only to such a set of which a majority answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_query::error::Result;
 use helenus_ring::HostId;
+use helenus_ring::metadata::SeenMembers;
 
 use super::propose::within;
 use super::raft::{LogError, MetadataLog};
@@ -22,16 +25,26 @@ const VOTER_CHECK_PERIOD: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(30);
 /// Time limit for one change of the participants.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
+/// A voter that has not answered for that time is replaced, if another member can vote in its place.
+const LOST_AFTER: Duration = Duration::from_mins(1);
+
+/// What a leader has seen of the members.
+#[derive(Default)]
+struct Watched {
+    /// The time since which nodes participate that are not members.
+    strangers: BTreeMap<HostId, Duration>,
+    /// The time since which members do not answer.
+    down: BTreeMap<HostId, Duration>,
+}
 
 /// Keeps the participants in step with the members as long as the node runs.
 pub async fn keep(context: Rc<ShardContext>) {
     let mut stopping = context.node.stopping.subscribe();
     let mut applied = context.node.applied.subscribe();
-    // The time since which nodes participate that are not members.
-    let mut strangers: BTreeMap<HostId, Duration> = BTreeMap::new();
+    let mut watched = Watched::default();
     loop {
         let Ok(log) = MetadataLog::of(&context) else { return };
-        if let Err(error) = adjust(&context, &log, &mut strangers).await {
+        if let Err(error) = adjust(&context, &log, &mut watched).await {
             tracing::debug!(%error, "the participants of the metadata log could not be changed");
         }
         drop(log);
@@ -44,13 +57,25 @@ pub async fn keep(context: Rc<ShardContext>) {
     }
 }
 
-async fn adjust(
-    context: &ShardContext,
-    log: &MetadataLog,
-    strangers: &mut BTreeMap<HostId, Duration>,
-) -> Result<(), String> {
+impl Watched {
+    fn see(&mut self, context: &ShardContext, voters: BTreeSet<HostId>, now: Duration) -> SeenMembers {
+        let view = context.cluster_view();
+        let is_alive = |host_id: &HostId| *host_id == context.node.host_id || view.is_alive(host_id);
+        let (alive, down): (BTreeSet<HostId>, BTreeSet<HostId>) =
+            view.topology.members.keys().copied().partition(|host_id| is_alive(host_id));
+        self.down.retain(|host_id, _| down.contains(host_id));
+        for host_id in down {
+            self.down.entry(host_id).or_insert(now);
+        }
+        let is_lost = |(_, since): &(&HostId, &Duration)| now.saturating_sub(**since) >= LOST_AFTER;
+        let lost = self.down.iter().filter(is_lost).map(|(host_id, _)| *host_id).collect();
+        SeenMembers { voters, alive, lost }
+    }
+}
+
+async fn adjust(context: &ShardContext, log: &MetadataLog, watched: &mut Watched) -> Result<(), String> {
     if log.leader() != Some(context.node.host_id) || !log.is_leader() {
-        strangers.clear();
+        *watched = Watched::default();
         return Ok(());
     }
     let state = log.state();
@@ -62,11 +87,14 @@ async fn adjust(
     for host_id in state.topology.members.keys().filter(|host_id| !takes_part(host_id)) {
         done(within(context, CHANGE_DEADLINE, log.add_learner(*host_id)).await)?;
     }
-    let wanted = state.voters();
-    if !wanted.is_empty() && (wanted != voters || log.is_changing_voters()) {
+    let now = context.clock.monotonic();
+    let seen = watched.see(context, voters, now);
+    let wanted = state.voters(&seen);
+    let answering = wanted.intersection(&seen.alive).count();
+    if 2 * answering > wanted.len() && (wanted != seen.voters || log.is_changing_voters()) {
         done(within(context, CHANGE_DEADLINE, log.set_voters(wanted)).await)?;
     }
-    let now = context.clock.monotonic();
+    let strangers = &mut watched.strangers;
     strangers.retain(|host_id, _| !state.topology.members.contains_key(host_id));
     for host_id in &learners {
         if !state.topology.members.contains_key(host_id) {
@@ -74,7 +102,7 @@ async fn adjust(
         }
     }
     let gone = strangers.iter().filter(|(_, since)| now.saturating_sub(**since) >= GRACE);
-    let gone: std::collections::BTreeSet<HostId> = gone.map(|(host_id, _)| *host_id).collect();
+    let gone: BTreeSet<HostId> = gone.map(|(host_id, _)| *host_id).collect();
     if !gone.is_empty() {
         done(within(context, CHANGE_DEADLINE, log.remove_learners(gone.clone())).await)?;
         for host_id in gone {

@@ -26,7 +26,10 @@ const _: () = assert!(
         && RepairRequest::ID != ReplicaRequest::ID
         && RepairRequest::ID != ClusterRequest::ID
         && RepairRequest::ID != StreamRequest::ID
-        && RepairRequest::ID != service::TRACED_ID,
+        && RepairRequest::ID != service::TRACED_ID
+        && ReplicaRequest::ID != service::TRACED_ID
+        && ClusterRequest::ID != service::TRACED_ID
+        && StreamRequest::ID != service::TRACED_ID,
     "services are distinguished by their ids"
 );
 
@@ -78,7 +81,10 @@ async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> 
     log.note(context, format!("Message received from {sender}"));
     let response = log.scope(carry_out_one(context, from, id, request)).await;
     log.note(context, format!("Sending the response to {sender}"));
-    traces::store_of_replica(context, log).await;
+    // A node that serves no more writes nothing either.
+    if context.node.status.state() <= ServingState::Leaving {
+        traces::store_of_replica(context, &log).await;
+    }
     response
 }
 

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use helenus_config::Config;
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
@@ -116,37 +115,16 @@ pub async fn accept_clients(
     address: SocketAddr,
     by_source_port: Option<usize>,
 ) {
-    let mut accepts = context.node.settings.accepts_clients();
     let mut stopping = context.node.stopping.subscribe();
-    let mut listener = Some(listener);
     let serves = async {
+        let mut listener = Some(listener);
         loop {
-            // The sender lives as long as the node.
-            let is_changed = accepts.wait_for(|accepts| *accepts != listener.is_some()).map(drop);
-            match &listener {
+            match listener.take() {
                 Some(open) => {
-                    tokio::select! {
-                        biased;
-                        () = is_changed => {}
-                        () = pass_on_clients(&context, open, by_source_port) => {}
-                    }
-                    listener = None;
+                    pass_on_clients(&context, &open, by_source_port).await;
                     tracing::info!(%address, "clients are not accepted any more");
                 }
-                None => {
-                    is_changed.await;
-                    match listen(address).map(tokio::net::TcpListener::from_std) {
-                        Ok(Ok(open)) => {
-                            listener = Some(open);
-                            tracing::info!(%address, "clients are accepted again");
-                        }
-                        Ok(Err(error)) => tracing::warn!(%address, %error, "cannot listen for clients"),
-                        Err(error) => tracing::warn!(%address, %error, "cannot listen for clients"),
-                    }
-                    if listener.is_none() {
-                        context.clock.sleep(LISTEN_PAUSE).await;
-                    }
-                }
+                None => listener = Some(listen_again(&context, address).await),
             }
         }
     };
@@ -158,15 +136,47 @@ pub async fn accept_clients(
     }
 }
 
-/// Accepts clients and passes them to the shards. Never resolves.
+/// Waits until clients are to be accepted, and opens their port.
+async fn listen_again(context: &ShardContext, address: SocketAddr) -> tokio::net::TcpListener {
+    let mut accepts = context.node.settings.accepts_clients();
+    // The sender lives as long as the node.
+    let _ = accepts.wait_for(|accepts| *accepts).await;
+    let mut is_told = false;
+    loop {
+        let opened = listen(address).and_then(|listener| {
+            tokio::net::TcpListener::from_std(listener)
+                .map_err(|source| StartError::Listen { address, source })
+        });
+        match opened {
+            Ok(listener) => {
+                tracing::info!(%address, "clients are accepted again");
+                return listener;
+            }
+            Err(error) if !is_told => {
+                tracing::warn!(%address, %error, "the port for clients cannot be opened; it is tried again");
+                is_told = true;
+            }
+            Err(_) => {}
+        }
+        context.clock.sleep(LISTEN_PAUSE).await;
+    }
+}
+
+/// Accepts clients and passes them to the shards, until they are not to be accepted.
 async fn pass_on_clients(
     context: &ShardContext,
     listener: &tokio::net::TcpListener,
     by_source_port: Option<usize>,
 ) {
+    let mut accepts = context.node.settings.accepts_clients();
     let mut next = 0;
     loop {
-        let accepted = listener.accept().await;
+        // Only here: a client that was accepted is passed on.
+        let accepted = tokio::select! {
+            biased;
+            _ = accepts.wait_for(|accepts| !*accepts) => return,
+            accepted = listener.accept() => accepted,
+        };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {

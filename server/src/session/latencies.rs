@@ -65,6 +65,9 @@ impl Latencies {
         context.metrics.operations[measured.operation as usize].record(duration_us);
         if let Some(table) = measured.table {
             let mut tables = context.layers.get::<Self>().0.borrow_mut();
+            if !tables.contains_key(&table) {
+                forget_dropped(context, &mut tables);
+            }
             let of_table = tables.entry(table).or_default();
             of_table[measured.operation as usize].get_or_insert_default().record(duration_us);
         }
@@ -72,14 +75,19 @@ impl Latencies {
 
     /// What this shard has recorded of each table, in the order of [`Operation::ALL`]. Forgets tables that do not exist any more.
     pub fn of_tables(context: &ShardContext) -> Vec<(TableId, [HistogramSnapshot; Operation::ALL.len()])> {
-        let view = context.catalog_view();
         let mut tables = context.layers.get::<Self>().0.borrow_mut();
-        tables.retain(|id, _| view.table(*id).is_some());
+        forget_dropped(context, &mut tables);
         let snapshot = |histogram: &Option<Box<Histogram>>| {
             histogram.as_ref().map_or_else(HistogramSnapshot::default, |histogram| histogram.snapshot())
         };
         tables.iter().map(|(id, of_table)| (*id, of_table.each_ref().map(snapshot))).collect()
     }
+}
+
+#[cold]
+fn forget_dropped(context: &ShardContext, tables: &mut HashMap<TableId, OfTable>) {
+    let view = context.catalog_view();
+    tables.retain(|id, _| view.table(*id).is_some());
 }
 
 /// In whole microseconds.

@@ -40,7 +40,7 @@ pub fn carry_out(
 ) {
     let mut responder = Responder::new(version, stream);
     if tracing || trace::is_chosen(&connection.context) {
-        let begun = Trace::begin(connection, request);
+        let begun = Trace::begin(connection, request, tracing);
         responder.tracing_id = tracing.then(|| begun.id());
         let log = begun.log.clone();
         log.in_turn(|| begin(connection, responder, started, request, Some(begun)));
@@ -62,9 +62,10 @@ fn begin(
         Request::Query(query) => run_query(connection, query, &mut responder),
         Request::Execute(execute) => run_prepared(connection, execute, &mut responder),
         Request::Batch(batch) => {
+            measured = Some(Measured::of_batch(false));
             run_batch(connection, batch, &mut responder.warnings).map(|(is_conditional, execution)| {
                 measured = Some(Measured::of_batch(is_conditional));
-                (None, execution)
+                (None, Ok(execution))
             })
         }
         Request::Prepare(prepare) => {
@@ -94,10 +95,14 @@ fn begin(
         }
     };
     let (statement, execution) = match begun_execution {
-        Ok((statement, execution)) => (statement, execution),
+        Ok((statement, Ok(execution))) => (statement, execution),
+        Ok((statement, Err(error))) => (statement, Execution::Ready(Err(error))),
         Err(error) => (None, Execution::Ready(Err(error))),
     };
     measured = measured.or_else(|| statement.as_ref().and_then(Measured::of));
+    if let (Some(begun), Execution::Ready(_)) = (&begun, &execution) {
+        begun.log.note(&connection.context, "Carried out at once".to_owned());
+    }
     if let (Some(begun), Some(statement)) = (&mut begun, &statement) {
         begun.note_query(&statement.text);
     }
@@ -118,12 +123,13 @@ fn begin(
                         None => future.await,
                     },
                 };
+                // Before the trace is stored, which is no part of the request.
+                connection.record_duration(started, measured, statement.as_deref());
                 if let Some(begun) = begun {
                     begun.finish(&connection).await;
                 }
                 note(&connection, &outcome);
                 connection.end_request(|out| responder.respond(out, statement.as_deref(), &outcome));
-                connection.record_duration(started, measured, statement.as_deref());
                 drop(coordinating);
             });
         }
@@ -176,16 +182,15 @@ fn check_length(connection: &Connection, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn run_query(
-    connection: &Rc<Connection>,
-    query: &Query<'_>,
-    responder: &mut Responder,
-) -> Result<(Option<Statement>, Execution)> {
+/// The statement of a request, and its execution, or why it was refused.
+type Begun = (Option<Statement>, Result<Execution>);
+
+fn run_query(connection: &Rc<Connection>, query: &Query<'_>, responder: &mut Responder) -> Result<Begun> {
     check_length(connection, query.statement)?;
     let keyspace = query.parameters.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
     let view = connection.context.catalog_view();
     let statement = Statement::new(query.statement, keyspace.as_deref(), &view)?;
-    let execution = run(connection, &statement, &query.parameters, responder)?;
+    let execution = run(connection, &statement, &query.parameters, responder);
     Ok((Some(statement), execution))
 }
 
@@ -193,7 +198,7 @@ fn run_prepared(
     connection: &Rc<Connection>,
     execute: &Execute<'_>,
     responder: &mut Responder,
-) -> Result<(Option<Statement>, Execution)> {
+) -> Result<Begun> {
     let context = &connection.context;
     let statement = context.statements.get(&context.node.registry, execute.id, &context.catalog_view())?;
     if responder.version != ProtocolVersion::V5 && context.statements.has_changed_metadata(&statement) {
@@ -205,7 +210,7 @@ fn run_prepared(
     {
         responder.known_metadata_id = Some(known.to_vec());
     }
-    let execution = run(connection, &statement, &execute.parameters, responder)?;
+    let execution = run(connection, &statement, &execute.parameters, responder);
     Ok((Some(statement), execution))
 }
 

@@ -1,7 +1,7 @@
 //! Requests that took long are logged with their statement, so that an operator sees which.
 //!
 //! Invariants:
-//! * Values that were bound are not logged.
+//! * Values are not logged: neither those that were bound nor those that are written in the statement.
 //! * A shard logs a bounded number of lines a second. It counts the others, and says with the next line how many they were.
 
 use std::cell::Cell;
@@ -39,7 +39,7 @@ impl SlowRequests {
     }
 }
 
-/// Notes a request if it took long. `statement`: `None` for a batch.
+/// Notes a request if it took long. `statement`: `None` for a batch, and for a request whose statement is not known.
 #[inline]
 pub fn note(context: &ShardContext, client: SocketAddr, statement: Option<&Description>, duration: Duration) {
     let limit_ms = context.node.config.slow_query_log_timeout_ms;
@@ -59,8 +59,10 @@ fn note_slow(
     let requests: &SlowRequests = context.layers.get();
     let Some(untold) = requests.admit(context.clock.monotonic()) else { return };
     let (text, keyspace) = match statement {
-        Some(statement) => (shortened(&statement.text), statement.keyspace.as_deref().unwrap_or_default()),
-        None => ("a batch", ""),
+        Some(statement) => {
+            (without_values(shortened(&statement.text)), statement.keyspace.as_deref().unwrap_or_default())
+        }
+        None => ("(a batch, or a statement that was refused)".to_owned(), ""),
     };
     tracing::warn!(target: "helenus::slow_requests", statement = text, keyspace, %client, ?duration, untold, "a request was slow");
 }
@@ -69,9 +71,74 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
+/// The statement with `?` in the place of texts, numbers, UUIDs and blobs.
+fn without_values(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    // Whether the character before is a part of a name.
+    let mut is_in_name = false;
+    while let Some(character) = rest.next() {
+        match character {
+            '\'' => {
+                // A quote within is written twice.
+                while let Some(inside) = rest.next() {
+                    if inside == '\'' && rest.next_if_eq(&'\'').is_none() {
+                        break;
+                    }
+                }
+                shown.push('?');
+            }
+            '$' if rest.next_if_eq(&'$').is_some() => {
+                let mut before = ' ';
+                for inside in rest.by_ref() {
+                    if inside == '$' && before == '$' {
+                        break;
+                    }
+                    before = inside;
+                }
+                shown.push('?');
+            }
+            '"' => {
+                shown.push(character);
+                for inside in rest.by_ref() {
+                    shown.push(inside);
+                    if inside == '"' {
+                        break;
+                    }
+                }
+            }
+            '0'..='9' if !is_in_name => {
+                let is_of_value = |next: &char| next.is_alphanumeric() || matches!(next, '-' | '.');
+                while rest.next_if(is_of_value).is_some() {}
+                shown.push('?');
+            }
+            _ => shown.push(character),
+        }
+        is_in_name = character.is_alphanumeric() || character == '_';
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_that_are_written_in_a_statement_are_left_out() {
+        for (text, shown) in [
+            ("SELECT * FROM t1 WHERE k = 'it''s' AND c >= 17", "SELECT * FROM t1 WHERE k = ? AND c >= ?"),
+            ("INSERT INTO t (a, b) VALUES (-1.5e7, 0xCAFE)", "INSERT INTO t (a, b) VALUES (-?, ?)"),
+            (
+                "UPDATE \"T 2\" SET v_3 = $$a$b$$ WHERE id = 9bbfe6f2-7752-4d75-aeb2-8510df869194",
+                "UPDATE \"T 2\" SET v_3 = ? WHERE id = ?",
+            ),
+            ("SELECT 'no end", "SELECT ?"),
+        ] {
+            assert_eq!(without_values(text), shown);
+        }
+        let uuid = "SELECT * FROM t WHERE id = cafe0000-7752-4d75-aeb2-8510df869194";
+        assert!(!without_values(uuid).contains("7752"), "{}", without_values(uuid));
+    }
 
     #[test]
     fn lines_are_bounded_and_the_others_are_counted() {

@@ -15,10 +15,12 @@ use crate::session::connection_state::Connection;
 pub struct Trace {
     pub log: Rc<TraceLog>,
     request: TracedRequest,
+    /// Whether the client has asked for it.
+    is_wanted: bool,
 }
 
 impl Trace {
-    pub fn begin(connection: &Connection, request: &Request<'_>) -> Self {
+    pub fn begin(connection: &Connection, request: &Request<'_>, is_wanted: bool) -> Self {
         let context = &connection.context;
         let mut parameters = BTreeMap::new();
         let (command, name) = match request {
@@ -54,6 +56,7 @@ impl Trace {
                 parameters,
                 started_micros: context.clock.now_micros(),
             },
+            is_wanted,
         }
     }
 
@@ -67,19 +70,26 @@ impl Trace {
         self.request.parameters.entry("query".to_owned()).or_insert_with(|| text.to_owned());
     }
 
-    /// Writes the trace. A failure is logged but not reported to the client, whose request has its own outcome.
-    pub async fn finish(self, connection: &Connection) {
+    /// Stores the trace. A client that has asked for it gets its answer when that is done, or has taken long; others do not wait.
+    pub async fn finish(self, connection: &Rc<Connection>) {
         let context = &connection.context;
         self.log.note(context, "Answer is ready".to_owned());
-        if let Err(error) = traces::store(context, &self.log, &self.request).await {
-            tracing::warn!(%error, "a trace could not be written");
+        if self.is_wanted {
+            traces::store(context, &self.log, self.request).await;
+        } else {
+            self.store_detached(connection);
         }
     }
 
-    /// Like [`Trace::finish`], in the background.
+    /// Like [`Trace::finish`], without waiting.
     pub fn finish_detached(self, connection: &Rc<Connection>) {
-        let connection = connection.clone();
-        tokio::task::spawn_local(async move { self.finish(&connection).await });
+        self.log.note(&connection.context, "Answer is ready".to_owned());
+        self.store_detached(connection);
+    }
+
+    fn store_detached(self, connection: &Rc<Connection>) {
+        let context = connection.context.clone();
+        tokio::task::spawn_local(async move { traces::store(&context, &self.log, self.request).await });
     }
 }
 

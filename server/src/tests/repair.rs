@@ -482,7 +482,7 @@ fn the_last_repair_of_each_range_is_shown_and_one_that_is_late_is_told() {
         };
         let repaired = age().await;
         assert!(repaired.repaired_micros.is_some() && !repaired.is_late(), "{repaired:?}");
-        let shown = ages::repaired_ranges(&cluster.nodes[0][0]);
+        let shown = ages::repaired_ranges(&cluster.nodes[0][0]).await;
         let ranges = cluster.nodes[0][0].cluster().placement("three").unwrap().ranges().count();
         assert_eq!(shown.iter().filter(|range| range.table == "graced").count(), ranges);
         assert!(shown.iter().all(|range| range.participants.len() == 3));

@@ -2,6 +2,7 @@
 //!
 //! Invariant: ranges with one replica are left out. There is nothing to repair.
 
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,13 +12,11 @@ use helenus_ring::intervals::intervals;
 use helenus_ring::placement::{Placement, Replicas, TokenRange};
 
 use super::history::RepairHistory;
-use super::schedule;
+use super::schedule::{self, TABLES_OF_TURN};
 use crate::shard::context::ShardContext;
 
 /// How often the node looks for tables whose repair is late.
 pub const LOOK_AGAIN: Duration = Duration::from_mins(10);
-/// Tables that are looked at in one turn.
-const TABLES_OF_TURN: usize = 64;
 
 /// How long ago the ranges of a table were repaired of which the node is a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub struct RepairAge {
     pub table: String,
     /// When the oldest of the last repairs of these ranges began, in microseconds; `None`: some were never repaired.
     pub repaired_micros: Option<i64>,
-    /// How long what some range has waits for a repair: since then, or since the node first saw the table.
+    /// How long what some range has waits for a repair: since its last one, or since the node first saw the table, or the present ring.
     pub unrepaired: Duration,
     /// After how long the schedule repairs a range again.
     pub interval: Duration,
@@ -65,24 +64,25 @@ pub async fn ages(context: &ShardContext) -> Vec<RepairAge> {
             if ages.len() % TABLES_OF_TURN == TABLES_OF_TURN - 1 {
                 tokio::task::yield_now().await;
             }
-            let oldest =
-                RepairHistory::of(&context.node).with(table.engine_id(), |segments| segments.oldest(&held));
-            ages.push(age(context, table, oldest));
+            ages.push(age(context, table, &held));
         }
     }
     ages
 }
 
-fn age(context: &ShardContext, table: &Table, repaired_micros: Option<i64>) -> RepairAge {
-    let (interval, now_micros) = (schedule::interval(table), context.clock.now_micros());
-    let since_micros =
-        repaired_micros.unwrap_or_else(|| schedule::watched_since(context, table).min(now_micros));
+fn age(context: &ShardContext, table: &Table, held: &[RangeInclusive<i64>]) -> RepairAge {
+    let (repaired_micros, known) = RepairHistory::of(&context.node)
+        .with(table.engine_id(), |segments| (segments.oldest(held), segments.oldest_known(held)));
+    let now_micros = context.clock.now_micros();
+    // Of ranges that the node has gained nobody has told it whether they were repaired.
+    let of_others = repaired_micros.is_none().then(|| schedule::unrepaired_since(context, table));
+    let since_micros = known.into_iter().chain(of_others).min().unwrap_or(now_micros).min(now_micros);
     RepairAge {
         keyspace: table.keyspace.clone(),
         table: table.name.clone(),
         repaired_micros,
         unrepaired: Duration::from_micros(now_micros.saturating_sub(since_micros).max(0) as u64),
-        interval,
+        interval: schedule::interval(table),
         grace: schedule::grace(table),
     }
 }
@@ -100,14 +100,18 @@ pub async fn look_for_late(context: &Rc<ShardContext>) {
 
 /// The last repair of each range of which this node is a replica, for `system_distributed.repair_history`; ranges of which a part was never
 /// repaired are left out.
-pub fn repaired_ranges(context: &ShardContext) -> Vec<RepairedRange> {
+pub async fn repaired_ranges(context: &ShardContext) -> Vec<RepairedRange> {
     let (catalog, view) = (context.catalog(), context.cluster());
     let history = RepairHistory::of(&context.node);
     let mut repaired = Vec::new();
     for (name, keyspace) in &catalog.keyspaces {
         let Some(placement) = view.placement(name) else { continue };
         let held: Vec<_> = shared_ranges(context, placement).collect();
-        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+        let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
+        for (count, table) in stored.enumerate() {
+            if count % TABLES_OF_TURN == TABLES_OF_TURN - 1 {
+                tokio::task::yield_now().await;
+            }
             history.with(table.engine_id(), |segments| {
                 repaired.extend(held.iter().filter_map(|(range, replicas)| {
                     Some(RepairedRange {

@@ -97,6 +97,11 @@ impl Segments {
         if !difference(tokens, &known).is_empty() {
             return None;
         }
+        self.oldest_known(tokens)
+    }
+
+    /// As [`Self::oldest`], of those that were repaired; `None`: there are none.
+    pub fn oldest_known(&self, tokens: &[RangeInclusive<i64>]) -> Option<i64> {
         let meets = |segment: &&Segment| {
             let begun = tokens.partition_point(|interval| *interval.start() <= segment.last);
             begun > 0 && *tokens[begun - 1].end() >= segment.first
@@ -267,6 +272,10 @@ mod tests {
         assert_eq!(segments.oldest(&[0..=99]), Some(10));
         assert_eq!(segments.oldest(&[20..=29, 210..=220]), Some(20));
         assert_eq!(segments.oldest(&[90..=100]), None);
+        assert_eq!(
+            (segments.oldest_known(&[90..=100]), segments.oldest_known(&[100..=199])),
+            (Some(10), None)
+        );
         assert_eq!(segments.due(&[0..=299], 20), [0..=19, 30..=199]);
         assert_eq!(segments.due(&[0..=299], 10), [100..=199]);
         assert_eq!(Segments::decode(&segments.encode()), Some(segments));

@@ -47,7 +47,7 @@ const GRACE_OF_NONE_SECONDS: u64 = 864_000;
 /// A table is not repaired more often.
 const INTERVAL_MIN: Duration = Duration::from_secs(30);
 /// Tables that are looked at in one turn.
-const TABLES_OF_TURN: usize = 64;
+pub const TABLES_OF_TURN: usize = 64;
 
 /// A member that was away and has missed writes.
 #[derive(Debug, Clone, Copy)]
@@ -283,9 +283,15 @@ fn due(context: &ShardContext, ranges: &PrimaryRanges, table: &Table) -> Vec<Ran
 }
 
 /// Since when the node has watched a table, in microseconds; a table that it has not seen yet is new.
-pub fn watched_since(context: &ShardContext, table: &Table) -> i64 {
+fn watched_since(context: &ShardContext, table: &Table) -> i64 {
     let watched = context.repair().schedule.watched.borrow();
     watched.since(table.engine_id(), interval(table).as_micros() as i64)
+}
+
+/// Since when ranges that were never repaired can have waited for it, in microseconds: since the node has watched their table, or since the ring
+/// has changed.
+pub fn unrepaired_since(context: &ShardContext, table: &Table) -> i64 {
+    watched_since(context, table).max(context.repair().schedule.watched.borrow().ring_since())
 }
 
 /// The members that are down: the ranges that they share with this node are not repaired.

@@ -1,6 +1,6 @@
-//! Since when this node has watched each table, and until when it was up, kept for the schedule over restarts.
+//! Since when this node has watched each table and the present ring, and until when it was up, kept for the schedule over restarts.
 //!
-//! Both are rows ([`super::kept`]) with a time in microseconds as their value. Those of tables are named by their ids.
+//! They are rows ([`super::kept`]) with a time in microseconds as their value. Those of tables are named by their ids.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,10 @@ use crate::shard::context::ShardContext;
 const PARTITION: &[u8] = b"watched";
 /// Name of the row with the time until which the node was up …
 const UP_UNTIL: &[u8] = b"";
-/// … and of that with the time at which it began to watch.
+/// … of that with the time at which it began to watch …
 const BEGAN: &[u8] = &[0];
+/// … and of that with the epoch of the ring, and the time at which the node first saw it.
+const EPOCH: &[u8] = &[1];
 /// How often the time is noted until which the node was up.
 const NOTE_PERIOD_MICROS: i64 = 60_000_000;
 
@@ -33,6 +35,8 @@ pub struct Watched {
     up_until_micros: Option<i64>,
     /// How long the node was away before this start, once.
     away: Option<Duration>,
+    /// The epoch of the ring, and when the node first saw it.
+    epoch: (u64, i64),
 }
 
 impl Watched {
@@ -49,6 +53,11 @@ impl Watched {
             }
             Some(since) => *since,
         }
+    }
+
+    /// Since when the node may have ranges that nobody has repaired among their present replicas: the last change of the ring, in microseconds.
+    pub fn ring_since(&self) -> i64 {
+        self.epoch.1
     }
 
     /// How long the node was away before this start. Returned once.
@@ -87,6 +96,11 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
         for table in watched.since.keys().filter(|table| !tables.contains(table)) {
             changes.set(&table.0, None);
         }
+        let epoch = context.cluster_view().topology.epoch;
+        if watched.epoch.0 != epoch {
+            watched.epoch = (epoch, now_micros);
+            changes.set(EPOCH, Some(&[epoch.to_be_bytes(), now_micros.to_be_bytes()].concat()));
+        }
         let noted = watched.up_until_micros.unwrap_or(i64::MIN);
         if now_micros >= noted.saturating_add(NOTE_PERIOD_MICROS) {
             changes.set(UP_UNTIL, Some(&now_micros.to_be_bytes()));
@@ -104,6 +118,13 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
 async fn load(context: &Rc<ShardContext>) -> Result<Watched, EngineError> {
     let mut loaded = Watched { up_until_micros: Some(i64::MIN), ..Watched::default() };
     for (name, value) in kept::load(context, PARTITION).await? {
+        if name == EPOCH
+            && let (halves, []) = value.as_chunks::<8>()
+            && let [epoch, micros] = halves
+        {
+            loaded.epoch = (u64::from_be_bytes(*epoch), i64::from_be_bytes(*micros));
+            continue;
+        }
         let Ok(micros) = <[u8; 8]>::try_from(value.as_slice()).map(i64::from_be_bytes) else {
             tracing::warn!("a row of the schedule of repairs cannot be read; it is noted again");
             continue;

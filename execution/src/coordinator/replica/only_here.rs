@@ -19,6 +19,7 @@ use helenus_ring::view::ClusterView;
 
 use crate::coordinator::local_write::apply_here;
 use crate::shard::context::ShardContext;
+use crate::shard::trace;
 
 /// Whether a keyspace has no replicas but those on this node.
 #[inline]
@@ -37,6 +38,7 @@ pub fn apply_at_once(context: &ShardContext, changes: &[PartitionMutation]) -> O
         return None;
     }
     let admitted = context.shard.admit().now_or_never()?;
+    trace::note(context, || "Applying the mutation: no other node has the partition".to_owned());
     Some(admitted.map_err(RequestError::from).and_then(|()| apply_here(context, &change.mutation)))
 }
 

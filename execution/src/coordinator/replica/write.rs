@@ -41,8 +41,8 @@ use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::admission::{InFlight, check_room};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::failures::failure_reason;
-use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::planted::PlantedBug;
+use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::trace;
 
 /// Pause before a replica that does not know the table yet is asked again.

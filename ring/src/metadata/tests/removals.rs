@@ -30,7 +30,7 @@ fn dead_members_are_removed_together_in_one_transition() {
     log.done(&advance(4, LEFT));
     assert_eq!([2, 4].map(|number| log.state_of(number)), [None; 2]);
     assert_eq!(log.state.topology.removed, BTreeSet::from([id(2), id(4)]));
-    assert_eq!(log.state.voters(), [1, 3, 5].map(id).into());
+    assert_eq!(log.voters(), [1, 3, 5].map(id).into());
     log.again(&remove(&[2, 4]));
     log.again(&advance(2, LEFT));
 }

@@ -34,7 +34,7 @@ fn both_take_each_step_together_and_the_new_member_has_the_tokens() {
     let replacement = Replacement { old: id(2), new: id(9), accepts_loss: false };
     assert_eq!(log.state.topology.replacement, Some(replacement));
     assert_eq!(*log.state.removals(), [id(2)].into());
-    assert_eq!(log.state.voters(), [1, 3, 4].map(id).into());
+    assert_eq!(log.voters(), [1, 3, 4].map(id).into());
     let tokens = |log: &Log, number| log.state.topology.member(&id(number)).unwrap().tokens.clone();
     assert_eq!(tokens(&log, 9), tokens(&log, 2));
     assert_ne!(tokens(&log, 9), new_member(9).tokens);
@@ -49,7 +49,7 @@ fn both_take_each_step_together_and_the_new_member_has_the_tokens() {
     let topology = &log.state.topology;
     assert_eq!((&topology.removed, topology.replacement), (&[id(2)].into(), None));
     assert!(log.state.removals().is_empty() && topology.is_settled());
-    assert_eq!(log.state.voters(), [1, 3, 4, 9].map(id).into());
+    assert_eq!(log.voters(), [1, 3, 4, 9].map(id).into());
     log.refused(&Command::Join { member: new_member(2) }, Refusal::Removed { host_id: id(2) });
 }
 

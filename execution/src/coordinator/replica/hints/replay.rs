@@ -9,7 +9,7 @@ use helenus_engine::Mutation;
 use helenus_engine::key::{REGULAR_START, behind};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
@@ -23,6 +23,11 @@ use crate::coordinator::replica::write;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::private_table::PrivateRange;
 use crate::shard::status_table::ServingState;
+
+/// Pause between two looks whether a delivery has ended.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause without a look at the rate.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Removes the hints from this shard, because this node leaves for good: hints for members that answer are delivered,
 /// the others are handed over to a member that stays. False: the caller must try again.
@@ -92,29 +97,45 @@ async fn hand_over_to(
     }
 }
 
-/// Gives up the hints of this shard for a target, or all: an operator does not want them any more. What is being delivered may still arrive.
+/// Gives up the hints of this shard for a target, or all: an operator does not want them any more. Waits for a delivery to end its chunk. Hints
+/// that are written meanwhile are not meant.
 pub async fn give_up(context: &Rc<ShardContext>, target: Option<HostId>) -> Result<()> {
+    if !context.replication().hints.is_loaded() {
+        let reason = "the hints of the last run are not known yet: try again later";
+        return Err(RequestError::Server(reason.to_owned()));
+    }
     let given_up: Vec<(HostId, Rc<HintTarget>)> = {
         let targets = context.replication().hints.targets.borrow();
         let chosen = targets.iter().filter(|(host_id, _)| target.is_none_or(|target| target == **host_id));
         chosen.map(|(host_id, target)| (*host_id, target.clone())).collect()
     };
     for (host_id, target) in given_up {
-        // Hints that are written meanwhile are not meant.
-        let mut left = target.bytes.get();
-        target.cursor.borrow_mut().clear();
-        while left > 0 {
-            let chunk = read_chunk(context, host_id, &target).await?;
-            if chunk.is_empty() {
-                break;
-            }
-            for hint in &chunk {
-                left = left.saturating_sub(hint.mutation.len() as u64);
-                context.shard.admit_essential().await?;
-                remove(context, host_id, &target, hint)?;
-                context.metrics.hints_dropped.increment();
-            }
+        target.is_unwanted.set(true);
+        while target.is_delivering.get() {
+            context.clock.sleep(LOOK_PAUSE).await;
         }
+        target.is_delivering.set(true);
+        target.is_unwanted.set(false);
+        let outcome = give_up_for(context, host_id, &target).await;
+        target.is_delivering.set(false);
+        outcome?;
+    }
+    Ok(())
+}
+
+async fn give_up_for(context: &Rc<ShardContext>, host_id: HostId, target: &HintTarget) -> Result<()> {
+    let mut left = target.bytes.get();
+    target.cursor.borrow_mut().clear();
+    while left > 0 {
+        let chunk = read_chunk(context, host_id, target).await?;
+        let Some(last) = chunk.last() else { break };
+        for hint in &chunk {
+            left = left.saturating_sub(hint.mutation.len() as u64);
+            context.shard.admit_essential().await?;
+            remove(context, host_id, target, hint)?;
+            context.metrics.hints_dropped.increment();
+        }
+        target.move_cursor(behind(&last.position));
     }
     Ok(())
 }
@@ -131,7 +152,7 @@ pub fn spawn_replay(context: &Rc<ShardContext>) {
 
 /// Whether hints are delivered now. A node that leaves delivers them even where an operator has paused that.
 fn may_deliver(context: &ShardContext) -> bool {
-    context.node.settings.delivers_hints() || context.node.status.state() >= ServingState::Leaving
+    context.node.settings.delivers_hints() || context.node.status.state() == ServingState::Leaving
 }
 
 fn note_who_is_down(context: &ShardContext) {
@@ -178,7 +199,7 @@ fn begin_deliveries(context: &Rc<ShardContext>) {
 /// Delivers a target's hints until none are left or one is refused.
 async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &HintTarget) -> Result<()> {
     loop {
-        if *context.node.stopping.borrow() || !may_deliver(context) {
+        if *context.node.stopping.borrow() || !may_deliver(context) || target.is_unwanted.get() {
             return Ok(());
         }
         let chunk = read_chunk(context, host_id, target).await?;
@@ -212,12 +233,24 @@ async fn deliver_all(context: &Rc<ShardContext>, host_id: HostId, target: &HintT
             return Ok(());
         }
         target.move_cursor(behind(&last.position));
+        keep_pace(context, target, bytes).await;
+    }
+}
+
+/// Waits as long as these bytes may take at the present rate. A change of the rate is seen within a second, and so is an end of the delivery.
+async fn keep_pace(context: &ShardContext, target: &HintTarget, bytes: u64) {
+    let mut left = bytes as f64;
+    while left > 0.0 && !*context.node.stopping.borrow() && may_deliver(context) && !target.is_unwanted.get()
+    {
         let rate = match context.node.settings.hint_bytes_per_second() {
-            0 => 0,
-            rate => (rate / context.node.shard_count() as u64).max(1),
+            0 => return,
+            rate => (rate / context.node.shard_count() as u64).max(1) as f64,
         };
-        if let Some(pause_micros) = (bytes * 1_000_000).checked_div(rate) {
-            context.clock.sleep(Duration::from_micros(pause_micros)).await;
+        let pause = Duration::from_secs_f64(left / rate).min(LONGEST_PAUSE);
+        context.clock.sleep(pause).await;
+        left -= rate * pause.as_secs_f64();
+        if pause < LONGEST_PAUSE {
+            return;
         }
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct HintTarget {
     /// the start counts is counted twice, and a hint whose write was abandoned may be counted without being stored.
     pub(super) bytes: Flag<u64>,
     pub(super) is_delivering: Flag<bool>,
+    /// Whether an operator waits to give them up: a delivery ends after its chunk.
+    pub(super) is_unwanted: Flag<bool>,
     /// There are no hints before this position.
     pub(super) cursor: RefCell<Vec<u8>>,
     /// The lowest position written since the last chunk was read.

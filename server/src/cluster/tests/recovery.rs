@@ -1,0 +1,115 @@
+//! A metadata log that has lost the majority of its voters.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_ring::HostId;
+use helenus_testing::virtual_time::wait_until;
+
+use super::KEYSPACE;
+use super::harness::{World, simulate};
+use super::membership::LOSING;
+use crate::cluster::membership;
+use crate::cluster::raft::MetadataLog;
+use crate::cluster::recovery::{RecoveryError, recover};
+
+async fn recovered(world: &Rc<World>, by: usize) -> Result<Vec<HostId>, RecoveryError> {
+    world.on(by, |context| async move { recover(&context).await }).await.unwrap()
+}
+
+async fn create(world: &World, by: usize, table: &str) {
+    world.node(by).ddl(&format!("CREATE TABLE ks.{table} (k int PRIMARY KEY)")).await.unwrap();
+}
+
+fn voters(world: &World, of: usize) -> BTreeSet<HostId> {
+    MetadataLog::of(&world.node(of)).unwrap().participants().0
+}
+
+fn ids(world: &World, indexes: &[usize]) -> BTreeSet<HostId> {
+    indexes.iter().map(|index| world.host_id(*index)).collect()
+}
+
+#[test]
+fn the_last_member_goes_on_alone_and_removes_the_dead() {
+    simulate(91, |world| async move {
+        for index in 0..3 {
+            world.enter(index).await.unwrap().unwrap();
+        }
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+        create(&world, 1, "before").await;
+        world.settle().await;
+        world.crash(1);
+        world.crash(2);
+        assert!(world.node(0).ddl("CREATE TABLE ks.t (k int PRIMARY KEY)").await.is_err());
+        let down = recovered(&world, 0).await.unwrap();
+        assert_eq!(down.into_iter().collect::<BTreeSet<_>>(), ids(&world, &[1, 2]));
+        create(&world, 0, "after").await;
+        assert!(world.catalog(0).table("ks", "before").is_some());
+        // Those that do not answer do not vote again.
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert_eq!(voters(&world, 0), ids(&world, &[0]));
+        let dead = ids(&world, &[1, 2]);
+        let removed =
+            world.on(0, |context| async move { membership::removenode(&context, &dead, LOSING).await }).await;
+        removed.unwrap().unwrap();
+        assert_eq!(world.node(0).cluster().topology.members.len(), 1);
+        create(&world, 0, "alone").await;
+    });
+}
+
+#[test]
+fn members_that_answer_vote_again_and_those_that_come_back_follow() {
+    simulate(92, |world| async move {
+        world.grow_to(5).await;
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+        world.settle().await;
+        for dead in [2, 3, 4] {
+            world.crash(dead);
+        }
+        recovered(&world, 1).await.unwrap();
+        wait_until(|| voters(&world, 1) == ids(&world, &[0, 1])).await;
+        create(&world, 0, "after").await;
+        for back in [2, 3, 4] {
+            world.boot(back, &[]).await;
+        }
+        wait_until(|| voters(&world, 1).len() == 5).await;
+        world.settle().await;
+        world.assert_same_catalogs();
+        create(&world, 4, "again").await;
+        world.assert_same_catalogs();
+    });
+}
+
+#[test]
+fn nothing_is_forced_while_a_majority_answers() {
+    simulate(93, |world| async move {
+        world.grow_to(3).await;
+        world.crash(2);
+        let refused = recovered(&world, 0).await.unwrap_err();
+        assert!(matches!(refused, RecoveryError::HasMajority { alive: 2, voters: 3 }), "{refused}");
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_member_that_knows_less_than_another_does_not_recover_the_log() {
+    simulate(94, |world| async move {
+        world.grow_to(5).await;
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+        world.settle().await;
+        // One misses a change, and is back when the majority is gone.
+        world.crash(1);
+        create(&world, 0, "missed").await;
+        for dead in [2, 3, 4] {
+            world.crash(dead);
+        }
+        world.boot(1, &[]).await;
+        let refused = recovered(&world, 1).await.unwrap_err();
+        let newer = world.host_id(0);
+        assert!(matches!(refused, RecoveryError::Behind { host_id, .. } if host_id == newer), "{refused}");
+        recovered(&world, 0).await.unwrap();
+        wait_until(|| world.catalog(1).table("ks", "missed").is_some()).await;
+        create(&world, 1, "after").await;
+    });
+}
