@@ -185,7 +185,8 @@ impl Route {
             | Self::Verify
             | Self::StopCompactions
             | Self::EnableAutoCompaction
-            | Self::DisableAutoCompaction => &["keyspace", "table"],
+            | Self::DisableAutoCompaction
+            | Self::TableLatencies => &["keyspace", "table"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::Snapshot => &["keyspace", "table", "tables", "name", "cluster"],
             Self::Restore => &["keyspace", "table", "name", "into", "cluster"],
@@ -208,7 +209,6 @@ impl Route {
             Self::Rebuild => &["data_center", "keyspace"],
             Self::CancelRepair => &["id"],
             Self::Endpoints => &["keyspace", "table", "key"],
-            Self::TableLatencies => &["keyspace", "table"],
             Self::Settings => SETTINGS,
             Self::TruncateHints | Self::Assassinate => &["member"],
         }

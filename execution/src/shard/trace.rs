@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(log.take_events(), [event(1)]);
         assert!(passed().is_none() && current().is_none());
         take_back(vec![event(2)]);
-        let (_, events) = on_other_shard(None, async { take_back(vec![event(3)]) }).await;
+        let ((), events) = on_other_shard(None, async { take_back(vec![event(3)]) }).await;
         assert!(events.is_empty());
     }
 }

@@ -145,8 +145,8 @@ mod tests {
         let requests = SlowRequests::default();
         let told = (0..8).filter_map(|_| requests.admit(Duration::from_millis(7_100))).count();
         assert_eq!(told, 5);
-        assert_eq!(requests.admit(Duration::from_millis(8_000)), Some(3));
-        assert_eq!(requests.admit(Duration::from_millis(8_000)), Some(0));
+        assert_eq!(requests.admit(Duration::from_secs(8)), Some(3));
+        assert_eq!(requests.admit(Duration::from_secs(8)), Some(0));
     }
 
     #[test]

@@ -104,9 +104,12 @@ fn begin(
                 (0..world.machines.len()).filter(|other| *other != node && random.chance(1, 3)).collect();
             let (plan, center) = (&world.plan, world.plan.center_of(node));
             let cuts_center = plan.centers() > 1 && random.chance(1, 2);
-            let is_inside = |index: usize| match cuts_center {
-                true => plan.center_of(index) == center,
-                false => index == node || others.contains(&index),
+            let is_inside = |index: usize| {
+                if cuts_center {
+                    plan.center_of(index) == center
+                } else {
+                    index == node || others.contains(&index)
+                }
             };
             let pairs: Vec<(usize, usize)> =
                 pairs(world.machines.len()).filter(|(from, to)| is_inside(*from) != is_inside(*to)).collect();

@@ -18,14 +18,13 @@ use crate::plan::LoadKind;
 
 /// The keyspace of the load, with that number of replicas in each data center.
 pub fn keyspace(replicas_of_centers: &[usize]) -> String {
-    let replication = match replicas_of_centers {
-        [replicas] => replication(*replicas),
-        _ => {
-            let of_center =
-                |(center, replicas): (usize, &usize)| format!(", '{}': {replicas}", center_name(center));
-            let of_centers: String = replicas_of_centers.iter().enumerate().map(of_center).collect();
-            format!("{{'class': 'NetworkTopologyStrategy'{of_centers}}}")
-        }
+    let replication = if let [replicas] = replicas_of_centers {
+        replication(*replicas)
+    } else {
+        let of_center =
+            |(center, replicas): (usize, &usize)| format!(", '{}': {replicas}", center_name(center));
+        let of_centers: String = replicas_of_centers.iter().enumerate().map(of_center).collect();
+        format!("{{'class': 'NetworkTopologyStrategy'{of_centers}}}")
     };
     format!("CREATE KEYSPACE sim WITH replication = {replication}")
 }
