@@ -115,8 +115,8 @@ fn config(plan: &Plan, index: usize) -> Config {
         http_enabled: false,
         cluster_name: "simulation".to_owned(),
         data_center: center_name(plan.center_of(index)),
-        // As many racks as there are nodes of some data centers, or fewer.
-        rack: format!("rack{}", index / plan.centers() % 3),
+        // With one data center there is one rack: a spare machine may take the place of any other.
+        rack: format!("rack{}", if plan.centers() > 1 { index / plan.centers() % 3 + 1 } else { 1 }),
         num_tokens: plan.tokens,
         internode: Some(address(index).into()),
         seeds: seeds(plan, index),
