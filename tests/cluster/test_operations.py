@@ -27,15 +27,27 @@ def traced(session, text, level):
     return trace.events
 
 
-def test_a_trace_has_the_steps_of_the_coordinator_and_of_the_replicas(three_nodes, connect):
+@pytest.fixture
+def nodes_of_two_shards():
+    with Cluster(3, PROGRAM, shards=2) as cluster:
+        yield cluster
+
+
+def test_a_trace_has_the_steps_of_the_coordinator_and_of_the_replicas(nodes_of_two_shards, connect):
+    three_nodes = nodes_of_two_shards
     session = connect(three_nodes, only=three_nodes.nodes[0])
     make_table(session)
     others = {node.host for node in three_nodes.nodes[1:]}
     for text, sent, done in [
         ("INSERT INTO shop.items (id, value) VALUES (1, 'a')", "Sending MUTATION message", "Applied to the memtable"),
-        ("SELECT * FROM shop.items WHERE id = 1", "Sending READ message", "Reading a partition on shard 0"),
-        ("SELECT * FROM shop.items", "Sending READ message", "Read 1 partitions"),
-        ("UPDATE shop.items SET value = 'b' WHERE id = 1 IF EXISTS", "Sending PAXOS_PREPARE message", "Message received"),
+        ("SELECT * FROM shop.items WHERE id = 1", "Sending READ message", "Reading a partition on shard"),
+        ("SELECT * FROM shop.items WHERE id = 2", "Sending READ message", "Reading a partition on shard"),
+        ("SELECT * FROM shop.items", "Sending READ message", "Reading a range on all shards"),
+        # Whichever shard has their partitions.
+        *(
+            (f"UPDATE shop.items SET value = 'b' WHERE id = {key} IF EXISTS", "Sending PAXOS_PREPARE message", "Message received")
+            for key in range(1, 5)
+        ),
     ]:
         events = traced(session, text, ConsistencyLevel.ALL)
         here = [event.description for event in events if event.source == three_nodes.nodes[0].host]
