@@ -171,7 +171,6 @@ pub(crate) fn gossip(status: &ClusterStatus, heading: impl Fn(&str) -> String) -
     text
 }
 
-/// Members and rings for tests.
 /// A metadata log that goes on, with the host ids of the members that are down.
 pub(crate) fn recovered(down: &[String]) -> String {
     if down.is_empty() {
@@ -183,6 +182,7 @@ pub(crate) fn recovered(down: &[String]) -> String {
     )
 }
 
+/// Members and rings for tests.
 #[cfg(test)]
 pub(crate) mod samples {
     use super::*;

@@ -128,15 +128,16 @@ impl ShardContext {
         let shard = usize::from(shard) % self.node.shard_count();
         let from = self.node.host_id;
         let (sender, receiver) = oneshot::channel();
-        let passed = trace::passed();
+        let is_here = shard == self.index;
+        let passed = trace::passed().filter(|_| !is_here);
         let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
             Box::pin(async move {
                 // The caller may have stopped waiting.
                 let _ = sender.send(trace::on_other_shard(passed, request.serve(context, from)).await);
             })
         };
-        if shard == self.index {
-            tokio::task::spawn_local(job(self.clone()));
+        if is_here {
+            tokio::task::spawn_local(trace::carry(job(self.clone())));
         } else if self.node.links[shard].try_send(Message::Job(Box::new(job))).is_err() {
             return Err(CallError::Overloaded { address }.into());
         }

@@ -38,14 +38,14 @@ pub struct TraceEvent {
 pub struct TraceLog {
     /// The id of the trace, a timeuuid.
     pub session: Uuid,
-    /// Monotonic time at which the node began.
-    started: Duration,
+    /// Wall clock at which the node began, in microseconds: all shards have the same one.
+    started_micros: i64,
     events: RefCell<Vec<TraceEvent>>,
 }
 
 impl TraceLog {
     pub fn begin(context: &ShardContext, session: Uuid) -> Rc<Self> {
-        Rc::new(Self { session, started: context.clock.monotonic(), events: RefCell::default() })
+        Rc::new(Self { session, started_micros: context.clock.now_micros(), events: RefCell::default() })
     }
 
     /// Notes a step.
@@ -66,7 +66,8 @@ impl TraceLog {
 
     /// The time since the node began with the request.
     pub fn elapsed(&self, context: &ShardContext) -> Duration {
-        context.clock.monotonic().saturating_sub(self.started)
+        let elapsed = context.clock.now_micros().saturating_sub(self.started_micros);
+        Duration::from_micros(u64::try_from(elapsed).unwrap_or(0))
     }
 
     /// Takes the steps so far.
@@ -101,12 +102,12 @@ pub fn note(context: &ShardContext, activity: impl FnOnce() -> String) {
 #[derive(Debug, Clone, Copy)]
 pub struct Passed {
     session: Uuid,
-    started: Duration,
+    started_micros: i64,
 }
 
 /// The present trace, for another shard.
 pub fn passed() -> Option<Passed> {
-    TRACE.try_with(|log| Passed { session: log.session, started: log.started }).ok()
+    TRACE.try_with(|log| Passed { session: log.session, started_micros: log.started_micros }).ok()
 }
 
 /// Runs a future on another shard as a part of the traced request. Returns its steps besides, for [`take_back`].
@@ -114,8 +115,8 @@ pub async fn on_other_shard<T>(
     passed: Option<Passed>,
     future: impl Future<Output = T>,
 ) -> (T, Vec<TraceEvent>) {
-    let Some(Passed { session, started }) = passed else { return (future.await, Vec::new()) };
-    let log = Rc::new(TraceLog { session, started, events: RefCell::default() });
+    let Some(Passed { session, started_micros }) = passed else { return (future.await, Vec::new()) };
+    let log = Rc::new(TraceLog { session, started_micros, events: RefCell::default() });
     let value = log.scope(future).await;
     (value, log.take_events())
 }
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_trace_has_a_bounded_number_of_steps_and_the_last_one_says_so() {
-        let log = TraceLog { session: Uuid::nil(), started: Duration::ZERO, events: RefCell::default() };
+        let log = TraceLog { session: Uuid::nil(), started_micros: 0, events: RefCell::default() };
         (0..EVENTS_MAX + 5).for_each(|number| log.add(event(number)));
         let events = log.take_events();
         assert_eq!(events.len(), EVENTS_MAX);
@@ -160,11 +161,8 @@ mod tests {
 
     #[tokio::test]
     async fn steps_of_another_shard_come_back_to_the_trace_and_only_there() {
-        let log = Rc::new(TraceLog {
-            session: Uuid::from_u128(7),
-            started: Duration::ZERO,
-            events: RefCell::default(),
-        });
+        let log =
+            Rc::new(TraceLog { session: Uuid::from_u128(7), started_micros: 0, events: RefCell::default() });
         log.scope(async {
             let passed = passed();
             let (session, events) = on_other_shard(passed, async {

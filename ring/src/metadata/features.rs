@@ -19,8 +19,7 @@
 /// * 10: members send digests of ranges to each other, and note which are repaired.
 /// * 11: a new member takes the place of a dead one ([`super::Command::StartReplacement`]).
 /// * 12: a request says that it belongs to a traced request.
-/// * 13: members tell each other where their metadata logs end, for a log without a majority.
-pub const FEATURE_VERSION: u16 = LOG_ENDS;
+pub const FEATURE_VERSION: u16 = TRACES;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -45,5 +44,3 @@ pub const REPAIRS: u16 = 10;
 pub const REPLACEMENTS: u16 = 11;
 /// The feature level from which replicas take part in traces.
 pub const TRACES: u16 = 12;
-/// The feature level from which members tell each other where their metadata logs end.
-pub const LOG_ENDS: u16 = 13;

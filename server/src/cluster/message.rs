@@ -47,9 +47,7 @@ pub enum ClusterRequest {
     ///
     /// [`REPLACEMENTS`]: helenus_ring::metadata::REPLACEMENTS
     Replace(Box<JoinRequest>, Place),
-    /// Report how far the metadata log of the receiver goes. From the feature level [`LOG_ENDS`] on.
-    ///
-    /// [`LOG_ENDS`]: helenus_ring::metadata::LOG_ENDS
+    /// Report how far the metadata log of the receiver goes. An older member answers that it does not know the request.
     LogEnd,
 }
 

@@ -237,17 +237,21 @@ impl MetadataLog {
         Ok(LogEnd { last: last.map_err(LogError::new)?, term })
     }
 
-    /// Appends that this node alone votes from now on, and the other participants listen, as a leader of that term would. See
-    /// [`super::recovery`].
+    /// Appends that this node alone votes from now on, and the other participants listen, as a leader of that term would. An error if the log
+    /// does not end there any more. See [`super::recovery`].
     pub async fn force_only_voter(
         &self,
         host_id: HostId,
         participants: BTreeSet<HostId>,
+        end: LogEnd,
         term: u64,
     ) -> Result<(), LogError> {
         // Nobody's: no member has led in that term.
         let leader = LeaderId { term, voted_for: HostId::nil() };
         let last = self.end().await?.last;
+        if last != end.last {
+            return Err(LogError::new("the metadata log has changed meanwhile"));
+        }
         let next = last.map_or(0, |last| last.index() + 1);
         let membership = Membership::new_with_defaults(vec![BTreeSet::from([host_id])], participants);
         let request = AppendEntriesRequest {

@@ -71,6 +71,18 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
+/// Characters of a UUID.
+const UUID_LENGTH: usize = 36;
+
+fn begins_uuid(first: char, rest: impl Iterator<Item = char>) -> bool {
+    let characters: Vec<char> = std::iter::once(first).chain(rest).take(UUID_LENGTH).collect();
+    let fits = |(index, character): (usize, &char)| match index {
+        8 | 13 | 18 | 23 => *character == '-',
+        _ => character.is_ascii_hexdigit(),
+    };
+    characters.len() == UUID_LENGTH && characters.iter().enumerate().all(fits)
+}
+
 /// The statement with `?` in the place of texts, numbers, UUIDs and blobs.
 fn without_values(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -79,6 +91,18 @@ fn without_values(text: &str) -> String {
     let mut is_in_name = false;
     while let Some(character) = rest.next() {
         match character {
+            '-' | '/' if rest.peek() == Some(&character) => {
+                while rest.next_if(|next| *next != '\n').is_some() {}
+            }
+            '/' if rest.next_if_eq(&'*').is_some() => {
+                let mut before = ' ';
+                for inside in rest.by_ref() {
+                    if inside == '/' && before == '*' {
+                        break;
+                    }
+                    before = inside;
+                }
+            }
             '\'' => {
                 // A quote within is written twice.
                 while let Some(inside) = rest.next() {
@@ -106,6 +130,10 @@ fn without_values(text: &str) -> String {
                         break;
                     }
                 }
+            }
+            _ if !is_in_name && begins_uuid(character, rest.clone()) => {
+                rest.nth(UUID_LENGTH - 2);
+                shown.push('?');
             }
             '0'..='9' if !is_in_name => {
                 let is_of_value = |next: &char| next.is_alphanumeric() || matches!(next, '-' | '.');
@@ -136,8 +164,10 @@ mod tests {
         ] {
             assert_eq!(without_values(text), shown);
         }
-        let uuid = "SELECT * FROM t WHERE id = cafe0000-7752-4d75-aeb2-8510df869194";
-        assert!(!without_values(uuid).contains("7752"), "{}", without_values(uuid));
+        let uuid = "SELECT * FROM t WHERE id = cafe0000-7752-4d75-aeb2-8510df869194 AND cafe = 7";
+        assert_eq!(without_values(uuid), "SELECT * FROM t WHERE id = ? AND cafe = ?");
+        let comments = "SELECT a -- it's\n FROM t /* it's */ WHERE k = 'x' // 'y'";
+        assert_eq!(without_values(comments), "SELECT a \n FROM t  WHERE k = ? ");
     }
 
     #[test]

@@ -103,13 +103,13 @@ pub async fn look_for_late(context: &Rc<ShardContext>) {
 pub async fn repaired_ranges(context: &ShardContext) -> Vec<RepairedRange> {
     let (catalog, view) = (context.catalog(), context.cluster());
     let history = RepairHistory::of(&context.node);
-    let mut repaired = Vec::new();
+    let (mut repaired, mut count) = (Vec::new(), 0_usize);
     for (name, keyspace) in &catalog.keyspaces {
         let Some(placement) = view.placement(name) else { continue };
         let held: Vec<_> = shared_ranges(context, placement).collect();
-        let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
-        for (count, table) in stored.enumerate() {
-            if count % TABLES_OF_TURN == TABLES_OF_TURN - 1 {
+        for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+            count += 1;
+            if count % TABLES_OF_TURN == 0 {
                 tokio::task::yield_now().await;
             }
             history.with(table.engine_id(), |segments| {

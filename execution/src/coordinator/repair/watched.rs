@@ -4,12 +4,14 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::{EngineError, TableId};
 use helenus_internode::service::Failure;
 use helenus_query::schema::catalog::TableKind;
+use helenus_ring::intervals::{difference, intervals};
 
 use super::kept::{self, Changes};
 use crate::shard::context::ShardContext;
@@ -19,7 +21,7 @@ const PARTITION: &[u8] = b"watched";
 const UP_UNTIL: &[u8] = b"";
 /// … of that with the time at which it began to watch …
 const BEGAN: &[u8] = &[0];
-/// … and of that with the epoch of the ring, and the time at which the node first saw it.
+/// … and of that with the epoch of the ring, and the time at which the node last gained ranges.
 const EPOCH: &[u8] = &[1];
 /// How often the time is noted until which the node was up.
 const NOTE_PERIOD_MICROS: i64 = 60_000_000;
@@ -35,8 +37,10 @@ pub struct Watched {
     up_until_micros: Option<i64>,
     /// How long the node was away before this start, once.
     away: Option<Duration>,
-    /// The epoch of the ring, and when the node first saw it.
+    /// The epoch of the ring, and when the node last gained ranges.
     epoch: (u64, i64),
+    /// The ranges of the node in each keyspace, as of that epoch; `None`: not known since the start.
+    held: Option<BTreeMap<String, Vec<RangeInclusive<i64>>>>,
 }
 
 impl Watched {
@@ -55,9 +59,41 @@ impl Watched {
         }
     }
 
-    /// Since when the node may have ranges that nobody has repaired among their present replicas: the last change of the ring, in microseconds.
+    /// Since when the node may have ranges of which it does not know when they were repaired: since it gained some, in microseconds.
     pub fn ring_since(&self) -> i64 {
         self.epoch.1
+    }
+
+    /// Notes the time if the node has gained ranges since the last look.
+    fn note_ring(&mut self, context: &ShardContext, changes: &mut Changes, now_micros: i64) {
+        let view = context.cluster();
+        let epoch = view.topology.epoch;
+        if self.epoch.0 == epoch && self.held.is_some() {
+            return;
+        }
+        let own = context.node.host_id;
+        let catalog = context.catalog();
+        let of_keyspace = |name: &String| {
+            let placement = view.placement(name)?;
+            let held = placement.ranges().filter(|(_, replicas)| replicas.contains(&own));
+            Some((name.clone(), intervals(&held.map(|(range, _)| range).collect::<Vec<_>>())))
+        };
+        let held: BTreeMap<_, _> = catalog.keyspaces.keys().filter_map(of_keyspace).collect();
+        if self.epoch.0 != epoch {
+            // A keyspace that is new has no rows of before.
+            let gains = |(name, tokens): (&String, &Vec<RangeInclusive<i64>>)| {
+                let before = self.held.as_ref().map(|before| before.get(name));
+                match before {
+                    None => true,
+                    Some(before) => before.is_some_and(|before| !difference(tokens, before).is_empty()),
+                }
+            };
+            let is_first = self.epoch.0 == 0;
+            let since_micros = if !is_first && held.iter().any(gains) { now_micros } else { self.epoch.1 };
+            self.epoch = (epoch, since_micros);
+            changes.set(EPOCH, Some(&[epoch.to_be_bytes(), since_micros.to_be_bytes()].concat()));
+        }
+        self.held = Some(held);
     }
 
     /// How long the node was away before this start. Returned once.
@@ -96,11 +132,7 @@ pub async fn update(context: &Rc<ShardContext>, watched: &RefCell<Watched>) -> R
         for table in watched.since.keys().filter(|table| !tables.contains(table)) {
             changes.set(&table.0, None);
         }
-        let epoch = context.cluster_view().topology.epoch;
-        if watched.epoch.0 != epoch {
-            watched.epoch = (epoch, now_micros);
-            changes.set(EPOCH, Some(&[epoch.to_be_bytes(), now_micros.to_be_bytes()].concat()));
-        }
+        watched.note_ring(context, &mut changes, now_micros);
         let noted = watched.up_until_micros.unwrap_or(i64::MIN);
         if now_micros >= noted.saturating_add(NOTE_PERIOD_MICROS) {
             changes.set(UP_UNTIL, Some(&now_micros.to_be_bytes()));

@@ -10,18 +10,20 @@ use std::time::Duration;
 use helenus_internode::service::{self, Failure};
 use helenus_internode::transport::{CallError, Destination};
 use helenus_ring::HostId;
-use openraft::EmptyNode;
+use openraft::async_runtime::WatchReceiver;
+use openraft::entry::RaftEntry;
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
+use openraft::{EmptyNode, RaftState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::state_machine::Raft;
-use super::types::{MetadataTypes, Snapshot, SnapshotMeta, Vote};
+use super::types::{LogId, MetadataTypes, Snapshot, SnapshotMeta, Vote};
 use crate::cluster::address_book::AddressBook;
 use crate::cluster::message::{ClusterRequest, ClusterResponse, RaftCall};
 use helenus_execution::shard::context::ShardContext;
@@ -158,15 +160,46 @@ impl RaftNetworkV2<Types> for Peer {
 /// Executes the request of another member's log on the log of this node.
 pub async fn handle(raft: &Raft, call: RaftCall, payload: &[u8]) -> Result<Vec<u8>, Failure> {
     match call {
-        RaftCall::Append => answer(raft.append_entries(request(payload)?).await),
+        RaftCall::Append => {
+            let request: AppendEntriesRequest<Types> = request(payload)?;
+            let entries = request.entries.iter().map(RaftEntry::log_id);
+            check_applied(raft, request.prev_log_id.into_iter().chain(entries).collect()).await?;
+            answer(raft.append_entries(request).await)
+        }
         RaftCall::Vote => answer(raft.vote(request(payload)?).await),
         RaftCall::PreVote => answer(raft.pre_vote(request(payload)?).await),
         RaftCall::Snapshot => {
             let SnapshotRequest { vote, meta, state } = request(payload)?;
+            check_applied(raft, meta.last_log_id.into_iter().collect()).await?;
             let snapshot = Snapshot { meta, snapshot: state.into_bytes() };
             answer(raft.install_full_snapshot(vote, snapshot).await)
         }
         RaftCall::TransferLeader => answer(raft.handle_transfer_leader(request(payload)?).await),
+    }
+}
+
+/// Refuses entries that differ from those that this node has applied. The library takes for granted that there are none; after a recovery of the
+/// log ([`crate::cluster::recovery`]) a former voter may have applied what no member that was left knew.
+async fn check_applied(raft: &Raft, log_ids: Vec<LogId>) -> Result<(), Failure> {
+    let Some(applied) = raft.metrics().borrow_watched().last_applied else { return Ok(()) };
+    let differing = move |state: &RaftState<Types>| {
+        log_ids.into_iter().filter(|log_id| log_id.index() <= applied.index()).find_map(|log_id| {
+            let is_last = log_id.index() == applied.index();
+            let known = if is_last { Some(applied) } else { state.log_ids.get(log_id.index()) };
+            known.filter(|known| *known != log_id)
+        })
+    };
+    let differing = raft.with_raft_state(differing).await;
+    match differing.map_err(|error| Failure::Internal(error.to_string()))? {
+        None => Ok(()),
+        Some(known) => {
+            tracing::error!(
+                entry = %known,
+                "this node has applied an entry of the metadata log in whose place the cluster has agreed on another one: \
+                 remove this node, and let it join anew with an empty data directory"
+            );
+            Err(Failure::Internal(format!("another entry than {known} was agreed on")))
+        }
     }
 }
 

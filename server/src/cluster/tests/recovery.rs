@@ -18,6 +18,20 @@ async fn recovered(world: &Rc<World>, by: usize) -> Result<Vec<HostId>, Recovery
     world.on(by, |context| async move { recover(&context).await }).await.unwrap()
 }
 
+/// The member among these that is to recover the log does it.
+async fn recovered_by_one(world: &Rc<World>, left: &[usize]) -> usize {
+    for by in left {
+        match recovered(world, *by).await {
+            Ok(_) => return *by,
+            Err(RecoveryError::Behind { host_id, .. }) => {
+                assert!(left.iter().any(|index| world.host_id(*index) == host_id));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("each refers to another one");
+}
+
 async fn create(world: &World, by: usize, table: &str) {
     world.node(by).ddl(&format!("CREATE TABLE ks.{table} (k int PRIMARY KEY)")).await.unwrap();
 }
@@ -67,13 +81,13 @@ fn members_that_answer_vote_again_and_those_that_come_back_follow() {
         for dead in [2, 3, 4] {
             world.crash(dead);
         }
-        recovered(&world, 1).await.unwrap();
-        wait_until(|| voters(&world, 1) == ids(&world, &[0, 1])).await;
-        create(&world, 0, "after").await;
+        let by = recovered_by_one(&world, &[0, 1]).await;
+        wait_until(|| voters(&world, by) == ids(&world, &[0, 1])).await;
+        create(&world, 1 - by, "after").await;
         for back in [2, 3, 4] {
             world.boot(back, &[]).await;
         }
-        wait_until(|| voters(&world, 1).len() == 5).await;
+        wait_until(|| voters(&world, by).len() == 5).await;
         world.settle().await;
         world.assert_same_catalogs();
         create(&world, 4, "again").await;
@@ -111,5 +125,64 @@ fn a_member_that_knows_less_than_another_does_not_recover_the_log() {
         recovered(&world, 0).await.unwrap();
         wait_until(|| world.catalog(1).table("ks", "missed").is_some()).await;
         create(&world, 1, "after").await;
+    });
+}
+
+#[test]
+fn of_two_that_recover_at_once_one_does_it() {
+    simulate(95, |world| async move {
+        world.grow_to(5).await;
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+        world.settle().await;
+        for dead in [2, 3, 4] {
+            world.crash(dead);
+        }
+        let (first, second) = futures::future::join(recovered(&world, 0), recovered(&world, 1)).await;
+        assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+        create(&world, 0, "after").await;
+        world.settle().await;
+        world.assert_same_catalogs();
+    });
+}
+
+#[test]
+fn a_node_that_has_just_started_is_not_misled_by_what_it_sees() {
+    simulate(96, |world| async move {
+        world.grow_to(3).await;
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+        // It takes the others for dead, and they answer.
+        let node = world.node(2);
+        let alone = node.cluster().with_alive(std::sync::Arc::new(ids(&world, &[2])));
+        node.install_cluster(std::sync::Arc::new(alone));
+        let refused = recovered(&world, 2).await.unwrap_err();
+        assert!(matches!(refused, RecoveryError::HasMajority { alive: 3, .. }), "{refused}");
+    });
+}
+
+#[test]
+fn a_voter_that_has_applied_what_was_lost_does_not_follow_silently() {
+    simulate(97, |world| async move {
+        world.grow_to(5).await;
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+        world.settle().await;
+        // A majority agrees on a table while two are away, and is lost then.
+        world.crash(0);
+        world.crash(1);
+        create(&world, 2, "lost").await;
+        world.settle().await;
+        for dead in [2, 3, 4] {
+            world.crash(dead);
+        }
+        world.boot(0, &[]).await;
+        world.boot(1, &[]).await;
+        let by = recovered_by_one(&world, &[0, 1]).await;
+        create(&world, by, "kept").await;
+        world.boot(2, &[]).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        create(&world, by, "more").await;
+        // It keeps what it knows, and nothing of the others.
+        let (there, left) = (world.catalog(2), world.catalog(by));
+        assert!(there.table("ks", "lost").is_some() && there.table("ks", "kept").is_none());
+        assert!(left.table("ks", "lost").is_none() && left.table("ks", "more").is_some());
     });
 }

@@ -110,8 +110,9 @@ pub async fn give_up(context: &Rc<ShardContext>, target: Option<HostId>) -> Resu
         chosen.map(|(host_id, target)| (*host_id, target.clone())).collect()
     };
     for (host_id, target) in given_up {
-        target.is_unwanted.set(true);
         while target.is_delivering.get() {
+            // Each time: another one who waits may have had its turn.
+            target.is_unwanted.set(true);
             context.clock.sleep(LOOK_PAUSE).await;
         }
         target.is_delivering.set(true);
