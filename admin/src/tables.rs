@@ -402,6 +402,35 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
     )
 }
 
+/// Reports for tests.
+#[cfg(test)]
+pub(crate) mod samples {
+    use super::NodeReport;
+
+    pub(crate) fn node() -> NodeReport {
+        NodeReport {
+            host_id: "host-1".to_owned(),
+            cluster_name: "c".to_owned(),
+            data_center: "dc1".to_owned(),
+            rack: "r1".to_owned(),
+            address: "10.0.0.1:7000".to_owned(),
+            native_address: "10.0.0.1:9042".to_owned(),
+            state: "normal".to_owned(),
+            serving: "normal".to_owned(),
+            version: "1".to_owned(),
+            shard_count: 1,
+            token_count: 2,
+            started_at_seconds: 0,
+            uptime_seconds: 0,
+            connections: 0,
+            data_bytes: 0,
+            memtable_bytes: 0,
+            commit_log_bytes: 0,
+            schema_version: "v".to_owned(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -420,26 +449,7 @@ mod tests {
 
     #[test]
     fn info_shows_equal_states_once() {
-        let node = |serving: &str| NodeReport {
-            host_id: "host-1".to_owned(),
-            cluster_name: "c".to_owned(),
-            data_center: "dc1".to_owned(),
-            rack: "r1".to_owned(),
-            address: "10.0.0.1:7000".to_owned(),
-            native_address: "10.0.0.1:9042".to_owned(),
-            state: "normal".to_owned(),
-            serving: serving.to_owned(),
-            version: "1".to_owned(),
-            shard_count: 1,
-            token_count: 16,
-            started_at_seconds: 0,
-            uptime_seconds: 0,
-            connections: 0,
-            data_bytes: 0,
-            memtable_bytes: 0,
-            commit_log_bytes: 0,
-            schema_version: "v".to_owned(),
-        };
+        let node = |serving: &str| NodeReport { serving: serving.to_owned(), ..samples::node() };
         assert!(info(&node("normal")).contains(": normal\n"));
         assert!(info(&node("draining")).contains(": normal, draining\n"));
     }

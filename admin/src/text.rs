@@ -39,26 +39,21 @@ impl AdminCommand {
             Self::Info => tables::info(&read::<NodeReport>(answer)?),
             Self::Describecluster => tables::description(&read::<ClusterDescription>(answer)?),
             Self::Tablestats { .. } => {
-                let reports = answer.get("tables").cloned().unwrap_or_default();
-                tables::table_statistics(&read::<Vec<TableReport>>(reports)?)
+                tables::table_statistics(&part::<Vec<TableReport>>(&answer, "tables")?)
             }
             Self::Listsnapshots { .. } => {
-                let reports = answer.get("snapshots").cloned().unwrap_or_default();
-                tables::snapshots(&read::<Vec<SnapshotReport>>(reports)?)
+                tables::snapshots(&part::<Vec<SnapshotReport>>(&answer, "snapshots")?)
             }
             Self::Restore { .. } | Self::Import { .. } => {
-                let tables = answer.get("tables").cloned().unwrap_or_default();
-                tables::restored(&read::<Vec<RestoredTable>>(tables)?)
+                tables::restored(&part::<Vec<RestoredTable>>(&answer, "tables")?)
             }
             Self::Replay { .. } => tables::replayed(&read::<ReplayReport>(answer)?),
             Self::Unknowntables => {
-                let reports = answer.get("tables").cloned().unwrap_or_default();
-                tables::unknown_tables(&read::<Vec<UnknownTableReport>>(reports)?)
+                tables::unknown_tables(&part::<Vec<UnknownTableReport>>(&answer, "tables")?)
             }
             Self::Verify(_) | Self::Scrub { .. } => tables::checked_files(&checked(&answer)?),
             Self::Checks => {
-                let shards = answer.get("shards").cloned().unwrap_or_default();
-                tables::checks(&read::<Vec<CheckProgress>>(shards)?)
+                tables::checks(&part::<Vec<CheckProgress>>(&answer, "shards")?)
             }
             Self::Compactionstats => tables::compactions(&read::<CompactionsReport>(answer)?),
             Self::Drain => "drained\n".to_owned(),
@@ -73,8 +68,7 @@ impl AdminCommand {
             Self::Tpstats => activity::stages(&read(answer)?),
             Self::Proxyhistograms => activity::coordinator(&read(answer)?),
             Self::Tablehistograms(_) => {
-                let reports = answer.get("tables").cloned().unwrap_or_default();
-                activity::tables(&read::<Vec<TableLatencies>>(reports)?)
+                activity::tables(&part::<Vec<TableLatencies>>(&answer, "tables")?)
             }
             Self::Getcompactionthroughput => {
                 let rate = read::<CompactionsReport>(answer)?.bytes_per_second;
@@ -103,12 +97,10 @@ impl AdminCommand {
             | Self::Pausehandoff
             | Self::Resumehandoff => settings::hints(&read::<RuntimeSettings>(answer)?),
             Self::Version => {
-                let version = answer.get("version").and_then(Value::as_str).unwrap_or_default();
-                format!("{version}\n")
+                format!("{}\n", part::<String>(&answer, "version")?)
             }
             Self::RecoverMetadata => {
-                let down = answer.get("down").cloned().unwrap_or_default();
-                members::recovered(&read::<Vec<String>>(down)?)
+                members::recovered(&part::<Vec<String>>(&answer, "down")?)
             }
             Self::Flush(_)
             | Self::Compact(_)
@@ -153,7 +145,12 @@ impl AdminCommand {
 
 /// The files of an answer to verify or scrub.
 pub(crate) fn checked(answer: &Value) -> Result<Vec<CheckedFile>, serde_json::Error> {
-    read(answer.get("files").cloned().unwrap_or_default())
+    part(answer, "files")
+}
+
+/// A part of an answer, which must be there.
+pub(crate) fn part<T: DeserializeOwned>(answer: &Value, name: &'static str) -> Result<T, serde_json::Error> {
+    read(answer.get(name).cloned().ok_or_else(|| serde::de::Error::missing_field(name))?)
 }
 
 pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, serde_json::Error> {

@@ -16,7 +16,7 @@ use crate::repair::RepairArguments;
 use crate::reports::{CheckedFileState, ClusterStatus, CompactionsReport, RepairReport, SnapshotReport};
 use crate::settings::ROOT;
 use crate::tables::checked_files;
-use crate::text::checked;
+use crate::text::{checked, part};
 
 /// Rates are given as in Java, in 31 bits: none of them is too large in bytes.
 const RATE_MAX: u64 = 0x7fff_ffff;
@@ -424,8 +424,7 @@ fn clear_snapshots(
         vec![tag.clone()]
     } else {
         let answer = node.ask(&AdminCommand::Listsnapshots { cluster: false })?;
-        let snapshots = answer.get("snapshots").cloned().unwrap_or_default();
-        let snapshots: Vec<SnapshotReport> = serde_json::from_value(snapshots)?;
+        let snapshots: Vec<SnapshotReport> = part(&answer, "snapshots")?;
         let names: BTreeSet<String> = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
         names.into_iter().collect()
     };

@@ -266,24 +266,10 @@ Address   Rack        Status State   Load            Owns                Token
     #[test]
     fn info_has_nodetools_names() {
         let node = NodeReport {
-            host_id: "host-1".to_owned(),
-            cluster_name: "c".to_owned(),
-            data_center: "dc1".to_owned(),
-            rack: "r1".to_owned(),
-            address: "10.0.0.1:7000".to_owned(),
-            native_address: "10.0.0.1:9042".to_owned(),
-            state: "normal".to_owned(),
-            serving: "normal".to_owned(),
-            version: "1".to_owned(),
-            shard_count: 1,
-            token_count: 2,
             started_at_seconds: 77,
             uptime_seconds: 5,
-            connections: 0,
             data_bytes: 1_536,
-            memtable_bytes: 0,
-            commit_log_bytes: 0,
-            schema_version: "v".to_owned(),
+            ..crate::tables::samples::node()
         };
         let settings = RuntimeSettings { native_transport: true, ..RuntimeSettings::default() };
         let expected = "\

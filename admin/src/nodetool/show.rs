@@ -1,7 +1,6 @@
 //! The verbs that only report.
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::error::NodetoolError;
 use super::format::Addresses;
@@ -14,6 +13,7 @@ use crate::reports::{
     EndpointsReport, NodeReport, RingReport, RuntimeSettings, SnapshotReport, StreamingReport,
     TableLatencies, TableReport,
 };
+use crate::text::part;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Show {
@@ -149,10 +149,9 @@ fn get<T: DeserializeOwned>(node: &dyn Ask, command: &AdminCommand) -> Result<T,
 fn get_part<T: DeserializeOwned>(
     node: &dyn Ask,
     command: &AdminCommand,
-    part: &str,
+    name: &'static str,
 ) -> Result<T, NodetoolError> {
-    let answer = node.ask(command)?;
-    Ok(serde_json::from_value(answer.get(part).cloned().unwrap_or_default())?)
+    Ok(part(&node.ask(command)?, name)?)
 }
 
 fn members(node: &dyn Ask, keyspace: Option<&String>) -> Result<ClusterStatus, NodetoolError> {
@@ -255,8 +254,8 @@ impl Show {
                 report.endpoints.iter().map(|replica| plain.text(&replica.address) + "\n").collect()
             }
             Self::Version => {
-                let version: Value = get_part(node, &AdminCommand::Version, "version")?;
-                format!("ReleaseVersion: {}\n", version.as_str().unwrap_or_default())
+                let version: String = get_part(node, &AdminCommand::Version, "version")?;
+                format!("ReleaseVersion: {version}\n")
             }
             Self::Getstreamthroughput { mebibytes, precise } => {
                 let settings = settings(node, &AdminCommand::Getstreamthroughput)?;

@@ -284,26 +284,7 @@ fn what_cannot_be_obeyed_is_refused() {
 
 #[test]
 fn verbs_that_report_print_what_nodetool_prints() {
-    let node = NodeReport {
-        host_id: "host-1".to_owned(),
-        cluster_name: "c".to_owned(),
-        data_center: "dc1".to_owned(),
-        rack: "r1".to_owned(),
-        address: "10.0.0.1:7000".to_owned(),
-        native_address: "10.0.0.1:9042".to_owned(),
-        state: "normal".to_owned(),
-        serving: "normal".to_owned(),
-        version: "1".to_owned(),
-        shard_count: 1,
-        token_count: 1,
-        started_at_seconds: 0,
-        uptime_seconds: 0,
-        connections: 0,
-        data_bytes: 0,
-        memtable_bytes: 0,
-        commit_log_bytes: 0,
-        schema_version: "v1".to_owned(),
-    };
+    let node = NodeReport { schema_version: "v1".to_owned(), ..crate::tables::samples::node() };
     let settings = RuntimeSettings {
         stream_throughput_bytes_per_second: 25_000_000,
         native_transport: true,

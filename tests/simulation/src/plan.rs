@@ -336,7 +336,7 @@ impl Plan {
 }
 
 impl Choice {
-    /// What can be chosen where there are several data centers: changes of replication, and of who has died for good, are made for one.
+    /// The same choice without the faults that are only made with one data center.
     fn within_centers(&self) -> Self {
         let faults = self.faults.iter().copied().filter(|fault| suits_centers(*fault)).collect();
         Self { faults, ..self.clone() }

@@ -25,7 +25,7 @@ pub struct RepairAge {
     pub table: String,
     /// When the oldest of the last repairs of these ranges began, in microseconds; `None`: some were never repaired.
     pub repaired_micros: Option<i64>,
-    /// How long what some range has waits for a repair: since its last one, or since the node first saw the table, or the present ring.
+    /// How long what some range has waits for a repair: since its last one, or else since the node first saw the table, or last gained ranges.
     pub unrepaired: Duration,
     /// After how long the schedule repairs a range again.
     pub interval: Duration,

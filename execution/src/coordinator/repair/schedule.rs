@@ -288,8 +288,8 @@ fn watched_since(context: &ShardContext, table: &Table) -> i64 {
     watched.since(table.engine_id(), interval(table).as_micros() as i64)
 }
 
-/// Since when ranges that were never repaired can have waited for it, in microseconds: since the node has watched their table, or since the ring
-/// has changed.
+/// Since when ranges without a repair have waited for one, in microseconds: since the node has watched their table, or since it last gained
+/// ranges.
 pub fn unrepaired_since(context: &ShardContext, table: &Table) -> i64 {
     watched_since(context, table).max(context.repair().schedule.watched.borrow().ring_since())
 }

@@ -1,4 +1,4 @@
-//! Since when this node has watched each table and the present ring, and until when it was up, kept for the schedule over restarts.
+//! Since when this node has watched each table, when it last gained ranges, and until when it was up, kept for the schedule over restarts.
 //!
 //! They are rows ([`super::kept`]) with a time in microseconds as their value. Those of tables are named by their ids.
 

@@ -111,7 +111,7 @@ pub async fn give_up(context: &Rc<ShardContext>, target: Option<HostId>) -> Resu
     };
     for (host_id, target) in given_up {
         while target.is_delivering.get() {
-            // Each time: another one who waits may have had its turn.
+            // Set again at each look: another truncation clears it when it begins.
             target.is_unwanted.set(true);
             context.clock.sleep(LOOK_PAUSE).await;
         }
