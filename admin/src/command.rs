@@ -293,9 +293,15 @@ pub(crate) enum AdminCommand {
     Version,
     /// Not there yet: there are no materialized views.
     Viewbuildstatus(Absent),
-    /// Not there yet: there are no secondary indexes.
+    /// Makes the files of indexes of the node anew; they are searched until then.
     #[command(name = "rebuild_index")]
-    RebuildIndex(Absent),
+    RebuildIndex {
+        keyspace: String,
+        table: String,
+        /// Indexes of the table.
+        #[arg(required = true)]
+        indexes: Vec<String>,
+    },
     /// Not there: see import.
     Refresh(Absent),
 }

@@ -12,7 +12,11 @@ pub struct TableReport {
     pub table: String,
     /// Table files (SSTables).
     pub file_count: u64,
+    /// Of the files and their indexes.
     pub disk_bytes: u64,
+    /// Indexes that files lack; a file without two of them counts twice.
+    #[serde(default)]
+    pub missing_indexes: u64,
     pub memtable_bytes: u64,
     /// Rows in all memtables and files; each version of a row counts.
     pub row_versions: u64,

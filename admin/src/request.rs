@@ -17,8 +17,6 @@ type Parameters = Vec<(&'static str, String)>;
 pub(crate) enum Absence {
     #[error("there are no materialized views yet")]
     Views,
-    #[error("there are no secondary indexes yet")]
-    Indexes,
     #[error(
         "a node does not take files into use that were put into its directories: `helenus admin import DIRECTORY` writes the rows of table files to their replicas"
     )]
@@ -213,7 +211,11 @@ impl AdminCommand {
             }
             Self::Version => (Method::GET, "/version", Vec::new()),
             Self::Viewbuildstatus(_) => return Err(Absence::Views),
-            Self::RebuildIndex(_) => return Err(Absence::Indexes),
+            Self::RebuildIndex { keyspace, table, indexes } => {
+                let names = [("keyspace", keyspace), ("table", table), ("indexes", &indexes.join(","))];
+                let parameters = names.map(|(name, value)| (name, value.clone()));
+                (Method::POST, "/admin/rebuild_index", parameters.into())
+            }
             Self::Refresh(_) => return Err(Absence::Refresh),
             Self::Cleanup { keyspace } => {
                 (Method::POST, "/admin/cleanup", keyspace_parameter(keyspace.as_ref()))
@@ -271,6 +273,11 @@ mod tests {
             call(&["garbagecollect", "-g", "cell", "ks", "t", "u"]),
             "POST /admin/garbagecollect?keyspace=ks&tables=t%2Cu&granularity=CELL"
         );
+        assert_eq!(
+            call(&["rebuild_index", "ks", "t", "a", "b"]),
+            "POST /admin/rebuild_index?keyspace=ks&table=t&indexes=a%2Cb"
+        );
+        assert!(parse(&["rebuild_index", "ks", "t"]).is_err());
         assert_eq!(call(&["drain"]), "POST /admin/drain");
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
         assert_eq!(call(&["snapshot"]), "POST /admin/snapshot");
@@ -448,7 +455,6 @@ mod tests {
     fn what_is_not_there_is_no_request() {
         let absent = |words: &[&str]| parse(words).unwrap().call().unwrap_err();
         assert_eq!(absent(&["viewbuildstatus", "ks", "v"]), Absence::Views);
-        assert_eq!(absent(&["rebuild_index", "ks", "t", "i"]), Absence::Indexes);
         assert_eq!(absent(&["refresh", "ks", "t"]), Absence::Refresh);
         assert!(Absence::Refresh.to_string().contains("`helenus admin import DIRECTORY`"));
     }

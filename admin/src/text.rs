@@ -118,9 +118,9 @@ impl AdminCommand {
             | Self::Cleanup { .. }
             | Self::Truncatehints { .. }
             | Self::Assassinate { .. }
+            | Self::RebuildIndex { .. }
             // Those that are no requests have no answers.
             | Self::Viewbuildstatus(_)
-            | Self::RebuildIndex(_)
             | Self::Refresh(_) => "done\n".to_owned(),
         })
     }

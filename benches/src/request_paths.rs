@@ -56,7 +56,7 @@ fn catalog() -> Result<CatalogView, Failure> {
     for (number, text) in (2..).zip(SCHEMA) {
         let context = DdlContext {
             now_micros: NOW_MICROS,
-            new_table_id: Uuid::from_u128(number),
+            new_id: Uuid::from_u128(number),
             new_version: Uuid::from_u128(number),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
         };

@@ -508,6 +508,10 @@ settings! {
     columns_per_table_warn_threshold: i64 = -1;
     /// The same for an error.
     columns_per_table_fail_threshold: i64 = -1;
+    /// Indexes of one table above which CREATE INDEX brings a warning.
+    secondary_indexes_per_table_warn_threshold: i64 = -1;
+    /// The same for an error.
+    secondary_indexes_per_table_fail_threshold: i64 = -1;
     /// Fields of one user-defined type above which CREATE TYPE and ALTER TYPE bring a warning.
     fields_per_udt_warn_threshold: i64 = -1;
     /// The same for an error.
@@ -568,6 +572,8 @@ settings! {
     drop_truncate_table_enabled: bool = true;
     /// Whether DROP KEYSPACE is allowed.
     drop_keyspace_enabled: bool = true;
+    /// Whether CREATE INDEX is allowed.
+    secondary_indexes_enabled: bool = true;
     /// Whether statements may turn the compression of a table off.
     uncompressed_tables_enabled: bool = true;
     /// Whether keyspaces may have `SimpleStrategy`.

@@ -92,6 +92,11 @@ pub enum EngineError {
         found.display(), configured.display()
     )]
     CommitLogElsewhere { found: PathBuf, configured: PathBuf },
+    /// An index is not built yet, or is being made again. Later the same will succeed.
+    #[error("an index of the table {table} is not complete yet")]
+    IndexIncomplete { table: TableId },
+    #[error("a search by an index of the table {table} takes too long")]
+    SearchTooLong { table: TableId },
     #[error("the files of the shard are being verified or scrubbed already")]
     ExaminationRuns,
     #[error("the shard is closed")]

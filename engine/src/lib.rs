@@ -25,9 +25,11 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`key`] `cell` `row` `row_writer` [`mutation`] [`counter`] `range_tombstone` | the stored data and its encoding |
+//! | [`key`] `cell` `row` `row_writer` [`mutation`] [`counter`] | the stored data and its encoding; in a crate of their own, `helenus_rows` |
+//! | `range_tombstone` | deletions of ranges of positions |
 //! | `reconcile` | merging versions of a row |
 //! | [`commit_log`] | every mutation on disk before it is acknowledged |
+//! | [`secondary_index`] | which rows may have a term |
 //! | `memtable` | the newest rows, by partition |
 //! | [`table`] | immutable sorted files |
 //! | [`read`] | the bounded merge of all of these |
@@ -37,31 +39,26 @@
 //! | `merge` | the k-way merge of scans, compactions and answers of replicas; in the crate [`io`] |
 //! | `invariant` | what a defect in the engine's own state does |
 //!
-//! A module uses only modules before it in this order: `key`, `cell`, `counter`, `row`, `row_writer`, `mutation`,
-//! `prefetch`, `commit_log`, `range_tombstone`, `manifest`, `table`, `error`, `reconcile`, `memtable`,
-//! `compaction`, `read`, `shard`. Files within a module have no circles either.
+//! A module uses only modules before it in this order: `commit_log`, `range_tombstone`, `manifest`, `table`, `error`,
+//! `reconcile`, `secondary_index`, `memtable`, `compaction`, `read`, `shard`. Files within a module have no circles either.
 
-mod cell;
 pub mod commit_log;
 pub mod compaction;
-pub mod counter;
 pub mod error;
-pub mod key;
 mod manifest;
 mod memtable;
-pub mod mutation;
-mod prefetch;
 mod range_tombstone;
 pub mod read;
 mod reconcile;
-mod row;
-mod row_writer;
+pub mod secondary_index;
 pub mod shard;
 pub mod table;
 
 use helenus_io::{codec, invariant, merge};
+use helenus_rows::{cell, prefetch, row, row_writer};
 
 pub use helenus_io as io;
+pub use helenus_rows::{counter, key, mutation};
 
 pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};
 pub use codec::DecodeError;

@@ -15,6 +15,7 @@ pub mod bound_statement;
 pub mod consistency;
 pub mod disk_room;
 pub mod disk_warnings;
+pub mod found_ranges;
 pub mod key_ranges;
 pub mod local_write;
 pub mod own_rows;

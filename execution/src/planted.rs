@@ -25,11 +25,13 @@ pub enum PlantedBug {
     UnboundTransactions,
     /// A write at `EACH_QUORUM` is acknowledged by a quorum wherever its replicas are.
     QuorumAnywhere,
+    /// The keys that one replica finds by an index are taken for those of the level.
+    SearchOneReplica,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -40,5 +42,6 @@ impl PlantedBug {
         Self::DropRepair,
         Self::UnboundTransactions,
         Self::QuorumAnywhere,
+        Self::SearchOneReplica,
     ];
 }

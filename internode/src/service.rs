@@ -76,6 +76,9 @@ pub enum Failure {
     /// Anything else that failed: disk, damage, shutdown.
     #[error("{0}")]
     Internal(String),
+    /// An index is not built yet, or is being made again. From the feature level on from which there are indexes.
+    #[error("an index is not complete")]
+    IndexIncomplete,
 }
 
 impl From<EngineError> for Failure {
@@ -84,6 +87,7 @@ impl From<EngineError> for Failure {
             EngineError::UnknownTable(id) => Self::UnknownTable { table_id: u128::from_be_bytes(id.0) },
             EngineError::Mutation(error) => Self::Malformed(error.to_string()),
             EngineError::NoRoom(_) | EngineError::Backlog { .. } => Self::Overloaded(error.to_string()),
+            EngineError::IndexIncomplete { .. } => Self::IndexIncomplete,
             error => Self::Internal(error.to_string()),
         }
     }

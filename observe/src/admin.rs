@@ -148,6 +148,14 @@ pub trait Admin: Controls {
         granularity: Granularity,
     ) -> BoxFuture<'_, Result<(), AdminError>>;
 
+    /// Makes the files of indexes of a table anew; resolves when that is done.
+    fn rebuild_indexes(
+        &self,
+        keyspace: String,
+        table: String,
+        indexes: Vec<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
+
     /// A name for a snapshot, which no other one of this node has.
     fn new_snapshot_name(&self) -> BoxFuture<'_, Result<String, AdminError>>;
 

@@ -49,6 +49,7 @@ enum Route {
     DisableAutoCompaction,
     UpgradeFiles,
     CollectGarbage,
+    RebuildIndexes,
     Snapshot,
     Restore,
     Import,
@@ -99,6 +100,7 @@ impl Route {
             "/admin/disableautocompaction" => Self::DisableAutoCompaction,
             "/admin/upgradesstables" => Self::UpgradeFiles,
             "/admin/garbagecollect" => Self::CollectGarbage,
+            "/admin/rebuild_index" => Self::RebuildIndexes,
             "/admin/snapshot" => Self::Snapshot,
             "/admin/restore" => Self::Restore,
             "/admin/import" => Self::Import,
@@ -180,6 +182,7 @@ impl Route {
             Self::SetCompactionThroughput => &["mebibytes_per_second"],
             Self::UpgradeFiles => &["keyspace", "table", "all"],
             Self::CollectGarbage => &["keyspace", "tables", "granularity"],
+            Self::RebuildIndexes => &["keyspace", "table", "indexes"],
             Self::Flush
             | Self::Compact
             | Self::Verify
@@ -321,6 +324,12 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             let (keyspace, tables) = parameters.tables()?;
             let granularity = parameters.granularity()?;
             operate(uri, admin.collect_garbage(keyspace, tables, granularity)).await?
+        }
+        Route::RebuildIndexes => {
+            let mut needed = |name| parameters.needed(name);
+            let (keyspace, table) = (needed("keyspace")?, needed("table")?);
+            let indexes = parameters.needed_list("indexes")?;
+            operate(uri, admin.rebuild_indexes(keyspace, table, indexes)).await?
         }
         Route::Snapshot => {
             let tables = parameters.selection()?;

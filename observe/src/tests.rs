@@ -136,6 +136,16 @@ impl Admin for Node {
         ready(self.note_call(&call, keyspace.as_deref(), None)).boxed()
     }
 
+    fn rebuild_indexes(
+        &self,
+        keyspace: String,
+        table: String,
+        indexes: Vec<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        let call = format!("rebuild {}", indexes.join(" "));
+        ready(self.note_call(&call, Some(&keyspace), Some(&table))).boxed()
+    }
+
     fn restore(&self, request: RestoreRequest) -> BoxFuture<'_, Result<Vec<RestoredTable>, AdminError>> {
         let RestoreRequest { name, keyspace, table, into } = request;
         let restored = self
@@ -484,6 +494,7 @@ async fn compactions_are_shown_and_changed() {
         "/admin/upgradesstables?all=true",
         "/admin/garbagecollect",
         "/admin/garbagecollect?keyspace=shop&tables=orders%2Citems&granularity=cell",
+        "/admin/rebuild_index?keyspace=shop&table=orders&indexes=a%2Cb",
     ] {
         assert_eq!(ask(&server, "POST", path).await.status, 200, "{path}");
     }
@@ -497,6 +508,7 @@ async fn compactions_are_shown_and_changed() {
         "upgrade true *.*",
         "garbage Row  *.*",
         "garbage Cell orders items shop.*",
+        "rebuild a b shop.orders",
     ];
     assert_eq!(*node.calls.lock().unwrap(), expected);
     for rate in
@@ -507,6 +519,10 @@ async fn compactions_are_shown_and_changed() {
     }
     for parameters in ["tables=orders", "keyspace=shop&tables=orders,", "granularity=file"] {
         let refused = ask(&server, "POST", &format!("/admin/garbagecollect?{parameters}")).await;
+        assert_eq!(refused.status, 400, "{parameters}");
+    }
+    for parameters in ["keyspace=shop&table=orders", "keyspace=shop&table=orders&indexes=a,"] {
+        let refused = ask(&server, "POST", &format!("/admin/rebuild_index?{parameters}")).await;
         assert_eq!(refused.status, 400, "{parameters}");
     }
 }
@@ -610,7 +626,7 @@ async fn statistics_of_tables_are_json() {
     let reply = ask(&server, "GET", "/admin/tablestats?keyspace=shop").await;
     let table = json!({
         "keyspace": "shop", "table": "orders", "file_count": 2, "disk_bytes": 8192, "memtable_bytes": 0,
-        "row_versions": 0, "partition_versions": 0, "tombstones": 0, "damaged_files": 0, "pending_compactions": 0,
+        "row_versions": 0, "partition_versions": 0, "tombstones": 0, "damaged_files": 0, "missing_indexes": 0, "pending_compactions": 0,
         "failed_compactions": [],
     });
     assert_eq!((reply.status, reply.json()), (200, json!({ "tables": [table] })));

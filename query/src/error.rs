@@ -93,6 +93,9 @@ pub enum RequestError {
     /// them.
     #[error("{0}")]
     Unreadable(String),
+    /// An index of this node is not built yet, or is being made again. Other replicas may have theirs.
+    #[error("{0}")]
+    IndexIncomplete(String),
     /// A fault of the node itself: disk, damage, shutdown.
     #[error("{0}")]
     Server(String),
@@ -119,6 +122,7 @@ impl From<EngineError> for RequestError {
             | EngineError::Table(TableError::Damaged { .. } | TableError::Disk(_)) => {
                 Self::Unreadable(error.to_string())
             }
+            EngineError::IndexIncomplete { .. } => Self::IndexIncomplete(error.to_string()),
             error => Self::Server(error.to_string()),
         }
     }
@@ -141,6 +145,7 @@ pub enum FailureReason {
     TimedOut = 2,
     IncompatibleSchema = 3,
     NodeDown = 5,
+    IndexNotAvailable = 6,
 }
 
 impl FailureReason {
@@ -157,6 +162,7 @@ impl FailureReason {
             Self::TimedOut => "TIMEOUT",
             Self::IncompatibleSchema => "INCOMPATIBLE_SCHEMA",
             Self::NodeDown => "NODE_DOWN",
+            Self::IndexNotAvailable => "INDEX_NOT_AVAILABLE",
         }
     }
 }

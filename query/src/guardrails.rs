@@ -72,6 +72,9 @@ guardrails! {
         columns_per_table:
             "The table {what} has {value} columns, this exceeds the warning threshold of {threshold}.",
             "Tables cannot have more than {threshold} columns, but {value} provided for table {what}";
+        secondary_indexes_per_table:
+            "Creating secondary index {what}, current number of indexes {value} exceeds warning threshold of {threshold}.",
+            "Tables cannot have more than {threshold} secondary indexes, aborting the creation of secondary index {what}";
         fields_per_udt:
             "The user type {what} has {value} columns, this exceeds the warning threshold of {threshold}.",
             "User types cannot have more than {threshold} columns, but {value} provided for user type {what}.";
@@ -111,6 +114,7 @@ guardrails! {
         drop_truncate_table ("drop_truncate_table_enabled"):
             "DROP and TRUNCATE TABLE functionality";
         drop_keyspace ("drop_keyspace_enabled"): "DROP KEYSPACE functionality";
+        secondary_indexes ("secondary_indexes"): "Creating secondary indexes";
         uncompressed_tables ("uncompressed_tables_enabled"): "Uncompressed table";
         read_before_write_list_operations
             ("read_before_write_list_operations"):

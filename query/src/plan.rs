@@ -3,6 +3,8 @@
 
 pub mod condition;
 pub mod direct_rows;
+pub mod index_search;
+pub mod like_pattern;
 pub mod modify;
 pub mod names;
 pub mod restrictions;

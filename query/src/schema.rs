@@ -5,6 +5,8 @@ pub mod catalog;
 pub mod ddl;
 pub mod describe;
 pub mod document;
+pub mod index;
+pub mod index_terms;
 pub mod options;
 pub mod selection;
 pub mod store;

@@ -4,6 +4,7 @@ mod checks;
 mod cluster;
 mod compactions;
 mod controls;
+mod indexes;
 mod partition_key;
 mod repairs;
 mod storage;
@@ -172,7 +173,9 @@ impl NodeAdmin {
                     let tables = context.shard.table_ids().into_iter();
                     let statistics = tables.filter_map(|id| context.shard.statistics(id).ok());
                     Ok(Sizes {
-                        data_bytes: statistics.map(|statistics| statistics.disk_bytes).sum(),
+                        data_bytes: statistics
+                            .map(|statistics| statistics.disk_bytes + statistics.index_bytes)
+                            .sum(),
                         memtable_bytes: context.shard.memtable_bytes() as u64,
                         commit_log_bytes: context.shard.commit_log_bytes(),
                     })
@@ -207,7 +210,8 @@ impl NodeAdmin {
                         }
                     });
                 report.file_count += numbers.file_count as u64;
-                report.disk_bytes += numbers.disk_bytes;
+                report.disk_bytes += numbers.disk_bytes + numbers.index_bytes;
+                report.missing_indexes += numbers.missing_indexes as u64;
                 report.memtable_bytes += numbers.memtable_bytes as u64;
                 report.row_versions += numbers.row_versions;
                 report.partition_versions += numbers.partition_versions;
@@ -390,6 +394,15 @@ impl Admin for NodeAdmin {
         granularity: Granularity,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
         self.collect(keyspace, tables, granularity).boxed()
+    }
+
+    fn rebuild_indexes(
+        &self,
+        keyspace: String,
+        table: String,
+        indexes: Vec<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        self.rebuild(keyspace, table, indexes).boxed()
     }
 
     fn new_snapshot_name(&self) -> BoxFuture<'_, Result<String, AdminError>> {

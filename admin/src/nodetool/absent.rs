@@ -153,7 +153,6 @@ const OPTIONS: [(&[&str], &[&str], &str); 26] = [
 pub(super) fn verb(verb: &str) -> NodetoolError {
     match verb {
         "viewbuildstatus" => return AskError::from(Absence::Views).into(),
-        "rebuild_index" => return AskError::from(Absence::Indexes).into(),
         "refresh" => return AskError::from(Absence::Refresh).into(),
         _ => {}
     }

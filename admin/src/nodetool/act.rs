@@ -56,6 +56,14 @@ pub(super) enum Act {
         #[command(flatten)]
         tables: Tables,
     },
+    /// Makes the files of indexes of the node anew.
+    #[command(name = "rebuild_index")]
+    RebuildIndex {
+        keyspace: String,
+        table: String,
+        #[arg(required = true)]
+        indexes: Vec<String>,
+    },
     /// Stops accepting requests and flushes everything.
     Drain,
     /// Keeps the present files under a name.
@@ -326,6 +334,11 @@ impl Act {
                 granularity: granularity.clone(),
                 keyspace: tables.keyspace.clone(),
                 tables: tables.tables.clone(),
+            }),
+            Self::RebuildIndex { keyspace, table, indexes } => one(AdminCommand::RebuildIndex {
+                keyspace: keyspace.clone(),
+                table: table.clone(),
+                indexes: indexes.clone(),
             }),
             Self::Drain => one(AdminCommand::Drain),
             Self::Cleanup(Tables { keyspace, tables }) => {

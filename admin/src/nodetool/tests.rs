@@ -89,6 +89,10 @@ fn verbs_that_change_something_become_requests() {
         (&["disableautocompaction", "ks", "t"], &["POST /admin/disableautocompaction?keyspace=ks&table=t"]),
         (&["upgradesstables", "-a", "ks"], &["POST /admin/upgradesstables?keyspace=ks&all=true"]),
         (
+            &["rebuild_index", "--", "ks", "t", "i", "ks.t.j"],
+            &["POST /admin/rebuild_index?keyspace=ks&table=t&indexes=i%2Cks%2Et%2Ej"],
+        ),
+        (
             &["garbagecollect", "-g", "cell", "ks", "t", "u"],
             &["POST /admin/garbagecollect?keyspace=ks&tables=t%2Cu&granularity=CELL"],
         ),
@@ -269,7 +273,7 @@ fn what_cannot_be_obeyed_is_refused() {
         &["snapshot", "-sf"],
         &["compactionhistory"],
         &["viewbuildstatus", "ks", "v"],
-        &["rebuild_index", "ks", "t", "i"],
+        &["rebuild_index", "ks", "t"],
         &["refresh", "--", "ks", "t"],
         &["move", "-5"],
         &["gcstats"],

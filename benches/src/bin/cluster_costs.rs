@@ -316,7 +316,7 @@ impl Log {
         let version = u128::from(self.index) + 1_000_000;
         let context = DdlContext {
             now_micros: 1,
-            new_table_id: Uuid::from_u128(version << 64),
+            new_id: Uuid::from_u128(version << 64),
             new_version: Uuid::from_u128(version),
             data_centers: [("datacenter1".to_owned(), self.state.topology.members.len())].into(),
         };

@@ -8,18 +8,22 @@
 
 mod arena;
 mod cursor;
+mod index_rows;
 mod partitions;
 mod point;
 mod range_tombstones;
 mod rows;
 mod shared;
+#[cfg(test)]
+mod split_tests;
 mod store;
 mod tails;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::cursor::{CursorBuffers, MemtableCursor};
+pub(crate) use self::index_rows::Place;
 pub(crate) use self::point::Held;
 pub(crate) use self::shared::SharedMemtable;
-pub(crate) use self::store::Memtable;
+pub(crate) use self::store::{INDEX_BYTES_MAX, Memtable};
 pub(crate) use self::tails::Tail;

@@ -12,6 +12,8 @@ use crate::key::REGULAR_TAG;
 use crate::prefetch::prefetch_bytes;
 
 pub(super) const CHUNK_ENTRIES: usize = 256;
+/// Chunks whose rows are counted to estimate a rank.
+const RANK_SAMPLES: usize = 64;
 const _: () =
     assert!(CHUNK_ENTRIES >= 2 && CHUNK_ENTRIES.is_multiple_of(2), "a full chunk is split in the middle");
 
@@ -182,6 +184,22 @@ impl Rows {
             if reversed { index.entry.checked_sub(distance) } else { index.entry.checked_add(distance) };
         if let Some(entry) = place.and_then(|place| self.chunk(index.chunk).get(place as usize)) {
             prefetch_bytes(arena.slice(entry.chunk, entry.offset, entry.position_length + entry.row_length));
+        }
+    }
+
+    /// About how many rows lie before an index.
+    pub fn rank(&self, index: RowIndex) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::One(_) => u64::from(index != RowIndex::default()),
+            Self::Many(chunks) => {
+                // Chunks are half full or more, but for few.
+                let before = chunks.get(..index.chunk as usize).unwrap_or(chunks);
+                let sampled = before.iter().step_by(before.len() / RANK_SAMPLES + 1);
+                let (count, sum) =
+                    sampled.fold((0, 0), |(count, sum), chunk| (count + 1, sum + chunk.entries.len()));
+                (sum * before.len() / count.max(1)) as u64 + u64::from(index.entry)
+            }
         }
     }
 

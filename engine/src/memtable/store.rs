@@ -6,20 +6,29 @@ use std::sync::OnceLock;
 use hashbrown::HashTable;
 
 use super::arena::{Arena, Location};
+use super::index_rows::{IndexRows, Place};
 use super::rows::{Entry, Rows};
 use super::tails::{Tail, belongs_into_tail};
 use crate::cell::{Deletion, TimestampRange};
 use crate::commit_log::LogPosition;
 use crate::invariant::{BrokenInvariant, broken, invariant};
-use crate::key;
-use crate::mutation::{Operation, ValidMutation};
+use crate::key::{self, KeyRef};
+use crate::mutation::{MutationRef, Operation, ValidMutation};
 use crate::range_tombstone::RangeTombstoneSet;
 use crate::reconcile::{Purpose, merge_rows};
 use crate::row::RowRef;
+use crate::secondary_index::{IndexDefinition, IndexId};
 
 /// Memory of an empty partition besides the arena, in bytes: the partition, its hash slot with the hash table's slack, and its
 /// place in the key order.
 const PARTITION_BYTES: usize = size_of::<Partition>() + 2 * size_of::<PartitionEntry>() + 16;
+
+/// The most bytes that one mutation may add to the indexes: each term has its own copy of the key of its row.
+pub const INDEX_BYTES_MAX: usize = 256 << 20;
+/// No encoded cell is shorter.
+const CELL_BYTES_MIN: usize = 3;
+/// A position is hardly ever longer: clustering values have 64 KiB together.
+const POSITION_BYTES_USUAL: usize = 128 << 10;
 
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -63,6 +72,7 @@ pub struct Memtable {
     timestamps: TimestampRange,
     lowest_position: Option<LogPosition>,
     scratch: Vec<u8>,
+    indexes: Vec<IndexRows>,
 }
 
 /// The hash of a token. The tokens of a shard have similar upper bits; this spreads them over the hash table.
@@ -73,6 +83,68 @@ fn spread(token: i64) -> u64 {
 }
 
 impl Memtable {
+    /// An empty memtable of a table with these indexes.
+    pub fn with_indexes(definitions: &[IndexDefinition]) -> Self {
+        Self { indexes: definitions.iter().cloned().map(IndexRows::new).collect(), ..Self::default() }
+    }
+
+    /// Bytes that a mutation adds to the indexes, at most. 0: there are none.
+    pub fn index_bytes_of(&self, mutation: &ValidMutation<'_>) -> usize {
+        if self.indexes.is_empty() {
+            return 0;
+        }
+        let view = mutation.view();
+        // A cell takes a few bytes, and has an entry with the key of its row in each index.
+        let position_bytes = view.bytes.len().min(POSITION_BYTES_USUAL);
+        let key_bytes = key::PREFIX_OVERHEAD_BYTES + view.partition_key.len() + position_bytes;
+        let cells = view.bytes.len() / CELL_BYTES_MIN + 1;
+        let most = cells.saturating_mul(key_bytes).saturating_mul(self.indexes.len());
+        if most <= INDEX_BYTES_MAX { most } else { self.count_index_bytes(mutation) }
+    }
+
+    #[cold]
+    fn count_index_bytes(&self, mutation: &ValidMutation<'_>) -> usize {
+        let MutationRef { token, partition_key, .. } = *mutation.view();
+        let mut bytes: usize = 0;
+        for operation in mutation.view().operations() {
+            let Ok(Operation::Row { position, row }) = operation else { continue };
+            let key = KeyRef { token, partition_key, position };
+            let key_bytes = key::PREFIX_OVERHEAD_BYTES + partition_key.len() + position.len();
+            for index in &self.indexes {
+                index.visit(&key, row, &mut |term| bytes = bytes.saturating_add(key_bytes + term.len()));
+            }
+        }
+        bytes
+    }
+
+    /// Whether the memtable has an index.
+    pub fn has_index(&self, id: IndexId) -> bool {
+        self.index(id).is_some()
+    }
+
+    fn index(&self, id: IndexId) -> Option<&IndexRows> {
+        self.indexes.iter().find(|index| index.id() == id)
+    }
+
+    /// The first entry of an index at or behind a bound, and its place. `None`: there is none.
+    pub fn seek_index(&self, id: IndexId, bound: &[u8]) -> Option<(Place, &[u8])> {
+        let index = self.index(id)?;
+        let place = index.seek(bound);
+        Some((place, index.get(place)?))
+    }
+
+    /// The entry behind a place of an index.
+    pub fn next_of_index(&self, id: IndexId, place: Place) -> Option<(Place, &[u8])> {
+        let index = self.index(id)?;
+        let place = index.after(place);
+        Some((place, index.get(place)?))
+    }
+
+    /// About how many entries of an index lie in a range.
+    pub fn estimate_of_index(&self, id: IndexId, start: &[u8], end: &[u8]) -> u64 {
+        self.index(id).map_or(0, |index| index.estimate(start, end))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.partitions.is_empty()
     }
@@ -137,10 +209,33 @@ impl Memtable {
                 Err(_) => return Err(broken!("the operations of a valid mutation can be read")),
             }
         }
-        let taken = self.arena.reserved_bytes() + self.side_bytes + self.tail_bytes;
+        let mut taken = self.arena.reserved_bytes() + self.side_bytes + self.tail_bytes;
+        if !self.indexes.is_empty() {
+            taken += self.add_to_indexes(id, mutation)?;
+        }
         let grown = taken.saturating_sub(self.counted_bytes);
         self.counted_bytes += grown;
         Ok(grown)
+    }
+
+    /// Adds the terms of a mutation to the indexes. Returns the bytes of all of these.
+    fn add_to_indexes(&mut self, id: usize, mutation: &MutationRef<'_>) -> Result<usize, BrokenInvariant> {
+        let MutationRef { token, partition_key, .. } = *mutation;
+        let Some(prefix) = self.partitions.get(id).map(|partition| self.arena.get(partition.prefix)) else {
+            return Err(broken!("a mutation is put into a partition of the memtable"));
+        };
+        let (mut full_key, scratch) = (prefix.to_vec(), &mut self.scratch);
+        let prefix_length = full_key.len();
+        for operation in mutation.operations() {
+            let Ok(Operation::Row { position, row }) = operation else { continue };
+            full_key.truncate(prefix_length);
+            full_key.extend_from_slice(position);
+            let key = KeyRef { token, partition_key, position };
+            for index in &mut self.indexes {
+                index.add(&key, &full_key, row, scratch);
+            }
+        }
+        Ok(self.indexes.iter().map(IndexRows::size_bytes).sum())
     }
 
     /// Whether a row could be larger than `limit` bytes after this mutation. The mutation alone does not count.

@@ -16,7 +16,9 @@ use super::compaction_choice::{Lane, Next, raw_bytes};
 use super::compaction_failures::Failure;
 use super::compaction_report::Subject;
 use super::edit::Edited;
+use super::file_index::FileIndex;
 use super::files::{discard_output, entry_of, give_name, open_aside};
+use super::index_files::discard_indexes_of;
 use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
@@ -60,6 +62,7 @@ struct Successor {
     reader: Arc<TableReader>,
     /// `None`: the file itself stays, at another level.
     output: Option<Output>,
+    indexes: Vec<FileIndex>,
 }
 
 /// What files are rewritten for.
@@ -239,6 +242,7 @@ impl Shard {
             place: ManifestFile { level, ..file.place },
             reader: Arc::clone(&file.reader),
             output: None,
+            indexes: file.indexes.borrow().clone(),
         };
         if self.install(table, busy, vec![successor], table.restores.get()).await? {
             let counters = &self.compaction_counters;
@@ -280,7 +284,6 @@ impl Shard {
             Box::pin(async move { task.run(context).await })
         })
         .await;
-        drop(listed);
         let outcome = match built {
             Ok(Ok(compacted)) => {
                 self.install_compaction(table, merge, &busy, compacted, directory, restores).await
@@ -288,11 +291,14 @@ impl Shard {
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
         };
+        // Others may begin only now: the indexes of the outputs are part of the work.
+        drop(listed);
         if let Err(error) = &outcome {
             self.note_disk_failure(error);
         }
         if outcome.is_err() && self.failure.borrow().is_none() {
             for id in reserved {
+                discard_indexes_of(&self.environment, table, id).await;
                 discard_output(&self.environment, table, id, false).await;
             }
         }
@@ -303,7 +309,10 @@ impl Shard {
     /// Drops readers on another thread. When the last mapping of a removed file goes, the system frees its pages and its disk
     /// space. For a large file this takes as long as hundreds of requests.
     pub(super) async fn let_go(&self, busy: Busy) {
-        let readers: Vec<_> = busy.files.iter().map(|file| Arc::clone(&file.reader)).collect();
+        let mut readers: Vec<_> = busy.files.iter().map(|file| Arc::clone(&file.reader)).collect();
+        for file in &busy.files {
+            readers.extend(file.indexes.borrow().iter().map(|index| Arc::clone(&index.reader)));
+        }
         drop(busy);
         let dropped = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
             Box::pin(async move { drop(readers) })
@@ -392,7 +401,9 @@ impl Shard {
             // Parts of a row overlap each other, so they belong to the level where tables may.
             let level = if output.is_part { 0 } else { merge.output_level };
             let place = entry_of(id, level, created_seconds, &reader);
-            successors.push(Successor { place, reader, output: Some(output) });
+            let job = if reader.file_bytes() <= self.small_bytes() { JobKind::Short } else { JobKind::Long };
+            let indexes = self.index_output(table, id, &reader, job).await;
+            successors.push(Successor { place, reader, output: Some(output), indexes });
         }
         if output_count > 0 {
             self.environment.disk.sync_directory(table.directory(directory)).await?;
@@ -435,6 +446,7 @@ impl Shard {
         let Some(entry) = entry else {
             drop(manifest);
             for successor in successors.iter().filter(|successor| successor.output.is_some()) {
+                discard_indexes_of(&self.environment, table, successor.place.id()).await;
                 discard_output(&self.environment, table, successor.place.id(), false).await;
             }
             return Ok(false);
@@ -449,7 +461,7 @@ impl Shard {
         self.edit_manifest(&mut manifest, edit, &[edited]).await?;
         table.files.borrow_mut().retain(|file| !is_input(file.place.generation));
         let mut named = Vec::new();
-        for Successor { place, reader, output } in successors {
+        for Successor { place, reader, output, indexes } in successors {
             let file = if let Some(output) = output {
                 named.push(place.id());
                 let file = LiveFile::new(place, reader, Some(Arc::new(output.sample)));
@@ -459,7 +471,7 @@ impl Shard {
                 let before = busy.files.iter().find(|file| file.place.generation == place.generation);
                 LiveFile::new(place, reader, before.and_then(|file| file.sample.clone()))
             };
-            table.add_file(file);
+            self.add_live_file(table, file.with_indexes(indexes));
         }
         self.look_at_backlog(table, Change::Other);
         drop(manifest);

@@ -79,6 +79,7 @@ impl Shard {
                 let opened =
                     TableReader::open_file(&*self.environment.disk, &file.path, file.place.generation).await;
                 if opened.is_ok_and(|reader| table.take_into_use(&file, reader)) {
+                    self.signals.indexes_wanted.notify_one();
                     self.look_at_backlog(&table, Change::Other);
                 }
             }

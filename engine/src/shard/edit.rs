@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::files::discard_file;
+use super::index_files::discard_indexes_of;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::commit_log::LogPosition;
@@ -139,6 +140,7 @@ impl Shard {
         files: impl Iterator<Item = FileId>,
     ) {
         for file in files {
+            discard_indexes_of(&self.environment, table, file).await;
             if discard_file(&self.environment, &table.path(file)).await {
                 self.leftovers.note_removed_file(table.id, file);
             }

@@ -17,6 +17,7 @@ use super::damaged_file::{DamagedFile, is_damage};
 use super::edit::Edited;
 use super::examination::{Examination, ExaminationProgress, ExaminationState, FileFinding, FileOutcome};
 use super::files::discard_output;
+use super::index_files::discard_indexes_of;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Compacted, KeySample, LargeRows, Merge, Output, Split};
@@ -161,7 +162,8 @@ impl Shard {
         {
             let mut files = table.files.borrow_mut();
             let Some(live) = files.iter_mut().find(|live| Rc::ptr_eq(live, file)) else { return false };
-            let renewed = LiveFile::new(file.place, reader, file.sample.clone());
+            let indexes = file.indexes.borrow().clone();
+            let renewed = LiveFile::new(file.place, reader, file.sample.clone()).with_indexes(indexes);
             renewed.is_left_alone.set(file.is_left_alone.get());
             *live = Rc::new(renewed);
         }
@@ -191,6 +193,7 @@ impl Shard {
             Err(error) => Err(error),
         };
         if outcome.is_err() && self.failure.borrow().is_none() {
+            discard_indexes_of(&self.environment, table, id).await;
             discard_output(&self.environment, table, id, false).await;
         }
         self.let_go(busy).await;
@@ -255,6 +258,7 @@ impl Shard {
             }
             Ok(reader) => {
                 table.take_into_use(file, reader);
+                self.signals.indexes_wanted.notify_one();
                 return Ok(finding(String::new(), FileOutcome::Mended));
             }
             Err(error) => error.to_string(),

@@ -14,7 +14,9 @@ use smallvec::SmallVec;
 
 use super::backup::back_up;
 use super::edit::Edited;
+use super::file_index::FileIndex;
 use super::files::{discard_output, entry_of, give_name, open_aside};
+use super::index_files::discard_indexes_of;
 use super::state::Shard;
 use super::table_state::{FrozenMemtable, LiveFile, TableState};
 use super::write_pressure::Change;
@@ -39,6 +41,7 @@ pub(super) struct Flushed {
     pub place: ManifestFile,
     pub reader: Arc<TableReader>,
     pub sample: Arc<KeySample>,
+    pub indexes: Vec<FileIndex>,
     /// Its link among the backups.
     backup: Option<PathBuf>,
 }
@@ -80,7 +83,7 @@ pub(super) async fn build_table(
     environment.disk.sync_directory(table.directory(id.directory)).await?;
     let reader = open_aside(environment, table, id).await?;
     let place = entry_of(id, 0, environment.clock.now_seconds(), &reader);
-    Ok(Some(Flushed { place, reader, sample: Arc::new(sample), backup: None }))
+    Ok(Some(Flushed { place, reader, sample: Arc::new(sample), indexes: Vec::new(), backup: None }))
 }
 
 async fn write_memtable(
@@ -265,9 +268,10 @@ impl Shard {
             }
             let mut outputs = Vec::new();
             for (Unflushed { table, .. }, id, flushed) in installed {
-                if let Some(Flushed { place, reader, sample, .. }) = flushed {
+                if let Some(Flushed { place, reader, sample, indexes, .. }) = flushed {
                     table.note_flush(reader.file_bytes());
-                    table.add_file(LiveFile::new(place, reader, Some(sample)));
+                    let file = LiveFile::new(place, reader, Some(sample)).with_indexes(indexes);
+                    self.add_live_file(&table, file);
                     self.look_at_backlog(&table, Change::Flush);
                 } else {
                     // Less may shadow what files have.
@@ -295,7 +299,10 @@ impl Shard {
         let mut built = build_table(&self.environment, table, frozen.memtable.freeze(), id, hurries).await;
         if let Ok(Some(flushed)) = &mut built {
             match back_up(&self.environment, table, id, self.options.keeps_backups).await {
-                Ok(link) => flushed.backup = link,
+                Ok(link) => {
+                    flushed.backup = link;
+                    flushed.indexes = self.index_output(table, id, &flushed.reader, JobKind::Soon).await;
+                }
                 Err(error) => built = Err(error),
             }
         }
@@ -304,6 +311,7 @@ impl Shard {
 
     /// Removes a file that is not installed, and its link among the backups.
     async fn discard_flushed(&self, table: &TableState, id: FileId, flushed: Option<&Flushed>) {
+        discard_indexes_of(&self.environment, table, id).await;
         discard_output(&self.environment, table, id, false).await;
         self.discard_backup(flushed.and_then(|flushed| flushed.backup.as_deref())).await;
     }

@@ -34,7 +34,7 @@ impl Shard {
             frozen.drain(..frozen_count).map(|frozen| Rc::clone(&frozen.memtable)).collect();
         if count > frozen_count {
             table.needs_log.set(false);
-            released.push(table.active.take());
+            released.push(table.replace_active());
         }
         let index = &self.memtable_index;
         if frozen_count > 0 && frozen.is_empty() && !index.frozen.borrow_mut().remove(&table.id) {

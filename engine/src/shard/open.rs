@@ -39,7 +39,7 @@ use super::room::keep_measuring;
 use super::running_compactions::RunningCompactions;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
-use super::tasks::{keep_compacting, keep_flushing, keep_looking_at_files};
+use super::tasks::{keep_compacting, keep_flushing, keep_indexing, keep_looking_at_files};
 use super::write_pressure::WritePressure;
 use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
 use crate::error::{DiskFailures, EngineError};
@@ -107,6 +107,7 @@ impl Shard {
             task.abort();
         }
         self.signals.space.notify_waiters();
+        self.signals.indexes_built.notify_waiters();
         outcome.and(self.log.close().await.map_err(EngineError::from))
     }
 
@@ -244,6 +245,9 @@ impl Recovery {
         // No new file gets the name of one that is there.
         self.manifest.next_generation = self.manifest.next_generation.max(remains.highest_generation + 1);
         self.open_tables().await?;
+        for table in remains.indexed.iter().filter_map(|id| self.tables.get(id)) {
+            table.has_index_files.set(true);
+        }
         let mut replay = self.open_log().await?;
         self.replay(&mut replay).await?;
         let log = replay.finish().await?;
@@ -284,6 +288,7 @@ impl Recovery {
             leftovers,
             log: Rc::clone(&log),
             next_generation: Cell::new(manifest.next_generation),
+            first_own_generation: manifest.next_generation,
             last_segment: Cell::new(0),
             manifest: Mutex::new(StoredManifest::new(manifest, manifest_files)),
             memtable_bytes: Cell::new(memtable_bytes),
@@ -325,7 +330,9 @@ impl Recovery {
         shard.measure_room().await;
         let measuring =
             tokio::task::spawn_local(keep_measuring(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
-        shard.tasks.replace(vec![flushing, compacting, compacting_small, expiring, measuring]);
+        let indexing =
+            tokio::task::spawn_local(keep_indexing(Rc::downgrade(&shard), Rc::clone(&shard.signals)));
+        shard.tasks.replace(vec![flushing, compacting, compacting_small, expiring, measuring, indexing]);
         Ok(shard)
     }
 

@@ -11,6 +11,7 @@ use crate::commit_log::CommitLogOptions;
 use crate::compaction::{CompactionOptions, DroppedColumns};
 use crate::io::{DiskReserve, ReserveSize};
 use crate::mutation::WRITE_BYTES_MAX;
+use crate::secondary_index::IndexDefinition;
 use crate::table::TableOptions as FileOptions;
 
 /// Settings of a shard.
@@ -109,6 +110,7 @@ pub struct TableOptions {
     pub writes_once: bool,
     /// The files beside the table's incremental backups. `None`: the table has no backups. See [`ShardOptions::keeps_backups`].
     pub backup_notes: Option<Arc<[Attachment]>>,
+    pub indexes: Vec<IndexDefinition>,
 }
 
 impl Default for TableOptions {
@@ -122,6 +124,7 @@ impl Default for TableOptions {
             dropped_columns: DroppedColumns::default(),
             writes_once: false,
             backup_notes: None,
+            indexes: Vec::new(),
         }
     }
 }
@@ -130,7 +133,12 @@ impl Default for TableOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableStatistics {
     pub file_count: usize,
+    /// Bytes of the files without their indexes.
     pub disk_bytes: u64,
+    /// Bytes of the files' indexes.
+    pub index_bytes: u64,
+    /// Indexes that files lack; a file without two of them counts twice.
+    pub missing_indexes: usize,
     pub memtable_bytes: usize,
     /// Rows in all memtables and files. Each version of a row counts.
     pub row_versions: u64,

@@ -32,6 +32,8 @@ pub(super) struct Remains {
     useless_directories: Vec<PathBuf>,
     /// With the number of the directory that they lie in.
     unknown: Vec<(usize, PathBuf)>,
+    /// Tables with files of indexes.
+    pub indexed: BTreeSet<TableId>,
     /// The highest generation of any file, known or not.
     pub highest_generation: u64,
 }
@@ -65,9 +67,9 @@ impl Remains {
             let is_dropped = id.is_some_and(|id| manifest.dropped.contains(&id));
             if !entry.is_directory {
                 self.unknown.push((number, path));
-            } else if let Some(table) = table {
+            } else if let (Some(id), Some(table)) = (id, table) {
                 let entries = list(disk, &path).await?;
-                self.sort_files(table, number, &path, &entries);
+                self.sort_files(id, table, number, &path, &entries);
             } else if is_dropped || list(disk, &path).await?.is_empty() {
                 self.useless_directories.push(path);
             } else {
@@ -79,6 +81,7 @@ impl Remains {
 
     fn sort_files(
         &mut self,
+        id: TableId,
         table: &ManifestTable,
         number: usize,
         directory: &Path,
@@ -96,7 +99,17 @@ impl Remains {
                     }
                     table.obsolete.contains(&id) || names.contains(&Some(Name::Temporary(*generation)))
                 }
-                Some(Name::Temporary(_)) => true,
+                // Derived from the file in use, and looked through when the indexes of the table are known.
+                Some(Name::Index { generation, .. })
+                    if table
+                        .files
+                        .iter()
+                        .any(|file| file.generation == *generation && file.directory as usize == number) =>
+                {
+                    self.indexed.insert(id);
+                    continue;
+                }
+                Some(Name::Temporary(_) | Name::Index { .. } | Name::TemporaryIndex(_)) => true,
                 None => false,
             };
             let path = directory.join(&entry.name);

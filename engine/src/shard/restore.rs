@@ -152,7 +152,7 @@ impl Shard {
         for (place, reader) in files {
             restored.files += 1;
             restored.bytes += reader.file_bytes();
-            table.add_file(LiveFile::new(place, reader, None));
+            self.add_live_file(table, LiveFile::new(place, reader, None));
         }
         self.look_at_backlog(table, Change::Other);
         Ok(Some(restored))

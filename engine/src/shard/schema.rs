@@ -82,6 +82,7 @@ impl Shard {
         for (id, options) in tables {
             let table = self.table(*id)?;
             table.configure(options.clone());
+            self.adopt_indexes(&table);
             has_files |= !table.files.borrow().is_empty();
             self.look_at_backlog(&table, Change::Other);
             self.place_recovered_backups(&table).await;
@@ -116,6 +117,7 @@ impl Shard {
     pub fn alter_table(&self, id: TableId, options: TableOptions) -> Result<(), EngineError> {
         let table = self.table(id)?;
         table.configure(options);
+        self.adopt_indexes(&table);
         self.look_at_backlog(&table, Change::Other);
         self.signals.want_compaction();
         Ok(())

@@ -45,6 +45,8 @@ pub struct Shard {
     pub(super) manifest: Mutex<StoredManifest>,
     pub(super) leftovers: Leftovers,
     pub(super) next_generation: Cell<u64>,
+    /// Files with this generation or a later one were written since the shard was opened.
+    pub(super) first_own_generation: u64,
     /// The log segment of the newest mutation.
     pub(super) last_segment: Cell<u64>,
     /// Memory of all memtables, frozen ones included.
@@ -88,6 +90,10 @@ pub(super) struct Signals {
     pub(super) compaction_wanted: [Notify; 2],
     /// Memtable memory was freed (its rows are in files), or will not be freed because of a failure.
     pub(super) space: Notify,
+    /// An index of a file may be missing.
+    pub(super) indexes_wanted: Notify,
+    /// Indexes may be complete.
+    pub(super) indexes_built: Notify,
 }
 
 impl Signals {
@@ -171,6 +177,9 @@ impl Shard {
     pub(super) fn retire_files<'a>(&self, files: impl Iterator<Item = &'a Rc<LiveFile>>) {
         for file in files {
             self.block_cache.remove_table(file.reader.id());
+            for index in file.indexes.borrow().iter() {
+                self.block_cache.remove_table(index.reader.id());
+            }
         }
     }
 }

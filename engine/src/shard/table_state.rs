@@ -12,15 +12,17 @@ use futures::lock::Mutex;
 use super::compaction_failures::Failure;
 use super::damaged_file::DamagedFile;
 use super::directories::Directories;
+use super::file_index::FileIndex;
 use super::names::{file_name, temporary_name};
 use super::options::{ShardOptions, TableOptions, TableStatistics, TombstoneGc};
 use super::write_pressure::Backlog;
 use crate::commit_log::LogPosition;
 use crate::compaction::{KeySample, TableSummary};
+use crate::error::EngineError;
 use crate::invariant::{BrokenInvariant, broken};
 use crate::key;
 use crate::manifest::{FileId, ManifestFile};
-use crate::memtable::SharedMemtable;
+use crate::memtable::{Memtable, SharedMemtable};
 use crate::mutation::{TableId, ValidMutation, WRITE_BYTES_MAX};
 use crate::reconcile::{GROWTH_MAX, Purge};
 use crate::table::{ROW_BYTES_MAX, TableReader, TableStatistics as FileStatistics};
@@ -44,6 +46,8 @@ pub(super) struct LiveFile {
     pub failure: RefCell<Option<Failure>>,
     /// The finding of a verification: the reason why a part of the file cannot be read.
     pub damage: RefCell<Option<String>>,
+    /// Those that are made, in no order.
+    pub indexes: RefCell<Vec<FileIndex>>,
 }
 
 /// A memtable that is no longer written to.
@@ -94,8 +98,21 @@ pub(super) struct TableState {
     pub backlog: Cell<Option<Backlog>>,
     /// Whether a memtable may have rows that are not in the commit log.
     pub has_unlogged: Cell<bool>,
+    /// Whether files of indexes may lie in the table's directories.
+    pub has_index_files: Cell<bool>,
+    /// Whether some of them may be of no use.
+    pub looks_for_stray_indexes: Cell<bool>,
+    /// The failure of the last attempt to make an index of a file, until the one who waits for it takes it.
+    pub index_failure: RefCell<Option<EngineError>>,
+    /// Held while indexes are made anew for an operator.
+    pub rebuilding: Mutex<()>,
     /// Held while a memtable of the table is flushed. Memtables are flushed in order.
     pub flushing: Mutex<()>,
+}
+
+/// An empty memtable with the indexes of its table.
+fn new_memtable(options: &TableOptions) -> Rc<SharedMemtable> {
+    Rc::new(Memtable::with_indexes(&options.indexes).into())
 }
 
 impl LiveFile {
@@ -108,6 +125,7 @@ impl LiveFile {
             is_left_alone: Cell::new(false),
             failure: RefCell::new(None),
             damage: RefCell::new(None),
+            indexes: RefCell::default(),
         }
     }
 }
@@ -116,6 +134,7 @@ impl TableState {
     pub fn new(directories: &Directories, id: TableId, options: TableOptions, is_configured: bool) -> Self {
         Self {
             id,
+            active: RefCell::new(new_memtable(&options)),
             directories: directories.of_table(id),
             is_logged: Cell::new(options.is_logged),
             writes_once: Cell::new(options.writes_once),
@@ -127,7 +146,6 @@ impl TableState {
             is_configured: Cell::new(is_configured),
             is_auto_compacted: Cell::new(true),
             logged_since: Cell::new(None),
-            active: RefCell::default(),
             needs_log: Cell::new(false),
             frozen: RefCell::default(),
             files: RefCell::default(),
@@ -137,6 +155,10 @@ impl TableState {
             lacks_room: Cell::new(false),
             backlog: Cell::new(None),
             has_unlogged: Cell::new(false),
+            has_index_files: Cell::new(false),
+            looks_for_stray_indexes: Cell::new(false),
+            index_failure: RefCell::default(),
+            rebuilding: Mutex::new(()),
             flushing: Mutex::new(()),
         }
     }
@@ -224,7 +246,7 @@ impl TableState {
     /// The newest memtable that is not empty.
     pub fn newest_memtable(&self) -> Option<Rc<SharedMemtable>> {
         let active = self.active.borrow();
-        if active.read(crate::memtable::Memtable::is_empty) {
+        if active.read(Memtable::is_empty) {
             self.frozen.borrow().last().map(|frozen| Rc::clone(&frozen.memtable))
         } else {
             Some(Rc::clone(&active))
@@ -237,12 +259,17 @@ impl TableState {
         is_there
     }
 
+    /// Replaces the active memtable by a new one.
+    pub fn replace_active(&self) -> Rc<SharedMemtable> {
+        self.active.replace(new_memtable(&self.options.borrow()))
+    }
+
     /// Freezes the active memtable, unless it is empty, and replaces it by a new one. Returns whether it did. Call [`super::Shard::freeze`].
     pub fn freeze(&self, flushed_to: LogPosition) -> bool {
-        if self.active.borrow().read(crate::memtable::Memtable::is_empty) {
+        if self.active.borrow().read(Memtable::is_empty) {
             return false;
         }
-        let memtable = self.active.take();
+        let memtable = self.replace_active();
         memtable.freeze();
         self.needs_log.set(false);
         self.frozen.borrow_mut().push(Rc::new(FrozenMemtable { memtable, flushed_to }));
@@ -256,8 +283,7 @@ impl TableState {
 
     /// The lowest log position that a memtable needs, the `frozen_count` oldest frozen ones left out.
     pub fn lowest_position_behind(&self, frozen_count: usize) -> Option<LogPosition> {
-        let of_memtable =
-            |memtable: &SharedMemtable| memtable.read(crate::memtable::Memtable::lowest_position);
+        let of_memtable = |memtable: &SharedMemtable| memtable.read(Memtable::lowest_position);
         let frozen = self.frozen.borrow();
         let positions = frozen.iter().skip(frozen_count).map(|frozen| of_memtable(&frozen.memtable));
         positions.chain([of_memtable(&self.active.borrow())]).flatten().min()
@@ -269,13 +295,13 @@ impl TableState {
     }
 
     pub fn active_bytes(&self) -> usize {
-        self.active.borrow().read(crate::memtable::Memtable::size_bytes)
+        self.active.borrow().read(Memtable::size_bytes)
     }
 
     /// Memory of the memtable that is flushed next.
     pub fn oldest_memtable_bytes(&self) -> usize {
         let frozen = self.frozen.borrow();
-        let oldest = frozen.first().map(|frozen| frozen.memtable.read(crate::memtable::Memtable::size_bytes));
+        let oldest = frozen.first().map(|frozen| frozen.memtable.read(Memtable::size_bytes));
         oldest.unwrap_or_else(|| self.active_bytes())
     }
 
@@ -283,13 +309,13 @@ impl TableState {
     pub fn min_memtable_timestamp(&self) -> Option<i64> {
         let mut least: Option<i64> = None;
         self.for_each_memtable(|memtable| {
-            let timestamp = memtable.read(crate::memtable::Memtable::min_timestamp);
+            let timestamp = memtable.read(Memtable::min_timestamp);
             least = least.into_iter().chain(timestamp).min();
         });
         least
     }
 
-    /// As [`crate::memtable::Memtable::visit_old_partitions`], for all memtables.
+    /// As [`Memtable::visit_old_partitions`], for all memtables.
     pub fn visit_old_partitions(&self, timestamp: i64, mut visit: impl FnMut(&[u8], i64)) {
         self.for_each_memtable(|memtable| {
             let memtable = memtable.borrow();
@@ -387,13 +413,19 @@ impl TableState {
             });
         });
         let files = self.files.borrow();
-        let (mut disk_bytes, mut tombstones) = (0, 0);
+        let (mut disk_bytes, mut index_bytes, mut tombstones) = (0, 0, 0);
+        let mut missing_indexes = 0;
+        let options = self.options.borrow();
         let with_damage = files.iter().filter(|file| file.damage.borrow().is_some()).count();
         let damaged_files = self.damaged.borrow().len() + with_damage;
         for file in files.iter() {
             let statistics = file.reader.statistics();
             note_timestamps(Some(statistics.min_timestamp), Some(statistics.max_timestamp));
             disk_bytes += file.reader.file_bytes();
+            let indexes = file.indexes.borrow();
+            index_bytes += indexes.iter().map(|index| index.reader.file_bytes()).sum::<u64>();
+            let is_missing = |id| indexes.iter().all(|index| index.id != id);
+            missing_indexes += options.indexes.iter().filter(|definition| is_missing(definition.id)).count();
             rows += statistics.rows;
             partitions += statistics.partitions;
             tombstones += statistics.tombstones;
@@ -401,6 +433,8 @@ impl TableState {
         TableStatistics {
             file_count: files.len(),
             disk_bytes,
+            index_bytes,
+            missing_indexes,
             memtable_bytes,
             row_versions: rows,
             partition_versions: partitions,

@@ -61,3 +61,17 @@ pub(super) async fn keep_looking_at_files(shard: Weak<Shard>) {
         sleep.await;
     }
 }
+
+/// The task that makes the indexes that files lack. It ends under the same conditions as the flush task.
+pub(super) async fn keep_indexing(shard: Weak<Shard>, signals: Rc<Signals>) {
+    loop {
+        let Some(shard) = shard.upgrade() else { return };
+        let pause = shard.complete_indexes().await;
+        if shard.check_open().is_err() {
+            return;
+        }
+        let sleep = shard.environment.clock.sleep(pause);
+        drop(shard);
+        select(pin!(signals.indexes_wanted.notified()), sleep).await;
+    }
+}

@@ -7,6 +7,7 @@ use super::backlog::PaceWait;
 use super::state::Shard;
 use crate::commit_log::{CommitLogError, LogPosition};
 use crate::error::EngineError;
+use crate::memtable::INDEX_BYTES_MAX;
 use crate::mutation::{MutationRef, ValidMutation, WRITE_BYTES_MAX};
 use crate::table::ROW_BYTES_MAX;
 
@@ -55,6 +56,10 @@ impl Shard {
         let valid = mutation.validate().map_err(EngineError::Mutation)?;
         if mutation.bytes.len() > WRITE_BYTES_MAX {
             check_large(&valid)?;
+        }
+        let index_bytes = table.active.borrow().read(|memtable| memtable.index_bytes_of(&valid));
+        if index_bytes > INDEX_BYTES_MAX {
+            return Err(EngineError::MutationTooLarge { bytes: index_bytes, limit: INDEX_BYTES_MAX });
         }
         let is_logged = load == Load::Logged && table.is_logged.get();
         let position = if is_logged {

@@ -24,7 +24,7 @@ use super::format::{
     read_block,
 };
 use super::heads::BlockData;
-use super::index::{BlockHandle, BlockPosition, Node};
+use super::index::{BlockHandle, BlockPosition, LEAF_ENTRIES_MAX, Node};
 use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
 use crate::invariant::broken;
@@ -76,6 +76,11 @@ impl TableReader {
     /// Whether the file is of the version that a writer would give it now.
     pub(crate) fn is_of_present_version(&self) -> bool {
         self.footer.version == VERSION
+    }
+
+    /// The version of the file.
+    pub(crate) fn version(&self) -> u32 {
+        self.footer.version
     }
 
     /// Opens a table. `id` must be unique among the tables that share a block cache.
@@ -144,6 +149,12 @@ impl TableReader {
     /// Bytes of the file.
     pub fn file_bytes(&self) -> u64 {
         self.footer.file_bytes
+    }
+
+    /// A checksum of what the file contains.
+    pub(crate) fn checksum(&self) -> u64 {
+        let Footer { index_leaves, statistics, .. } = &self.footer;
+        u64::from(index_leaves.crc32) << 32 | u64::from(statistics.crc32)
     }
 
     pub fn statistics(&self) -> &TableStatistics {
@@ -250,6 +261,22 @@ impl TableReader {
             Some(Some((BlockPosition { leaf, entry }, node.target(entry)?)))
         };
         look().ok_or_else(|| self.malformed_index())
+    }
+
+    /// About how many rows lie between two full keys.
+    pub(crate) fn estimate_rows(&self, start: &[u8], end: &[u8]) -> u64 {
+        let number = |key: &[u8]| {
+            let (place, _) = self.find(key).ok().flatten()?;
+            Some(place.leaf * LEAF_ENTRIES_MAX + place.entry)
+        };
+        let (Some(first), Some(last), Some(root)) = (number(start), number(end), self.root()) else {
+            return 0;
+        };
+        let last_leaf = root.len().checked_sub(1).and_then(|last| self.leaf(last));
+        let blocks = root.len().saturating_sub(1) * LEAF_ENTRIES_MAX + last_leaf.map_or(0, |leaf| leaf.len());
+        let rows_per_block = self.statistics.rows / (blocks as u64).max(1);
+        // A range within one block may have any part of it.
+        (last.saturating_sub(first) as u64 * rows_per_block).max(rows_per_block / 2)
     }
 
     /// The block after a place; for `None` the first block.

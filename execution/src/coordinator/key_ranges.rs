@@ -23,6 +23,16 @@ pub struct KeyRange {
     pub owner: Option<usize>,
 }
 
+impl KeyRange {
+    /// Whether the range has the static row of a partition and nothing else.
+    pub fn is_static_row(&self) -> bool {
+        key::prefix_length(&self.start).is_some_and(|length| {
+            let (prefix, position) = self.start.split_at(length);
+            position == STATIC_POSITION && self.end.strip_prefix(prefix) == Some(REGULAR_START)
+        })
+    }
+}
+
 /// The ranges of one statement, in its direction. Mostly there is one.
 pub type KeyRanges = SmallVec<[KeyRange; 1]>;
 

@@ -4,10 +4,11 @@ mod other_shards;
 mod own_shard;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
-use helenus_engine::shard::{Attempt, MissingBlocks};
-use helenus_query::error::{RequestError, Result};
+use helenus_engine::shard::{Attempt, MissingBlocks, SearchWorth};
+use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::TableKind;
@@ -46,6 +47,9 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         Err(error) => return Execution::Ready(Err(error)),
     };
     let later = |prepared| select_later(context.clone(), request.to_owned(), Some(prepared));
+    if plan.index.is_some() {
+        return Execution::Pending(Box::pin(later(prepared)));
+    }
     if replicated_read::is_needed(context, plan, consistency, &prepared.ranges) {
         return Execution::Pending(Box::pin(later(prepared)));
     }
@@ -83,7 +87,7 @@ fn asks_others(
     consistency: Consistency,
     error: &RequestError,
 ) -> bool {
-    matches!(error, RequestError::Unreadable(_))
+    matches!(error, RequestError::Unreadable(_) | RequestError::IndexIncomplete(_))
         && consistency != Consistency::NodeLocal
         && !only_here::is_only_here(&context.cluster_view(), &plan.table.keyspace)
 }
@@ -207,6 +211,22 @@ async fn or_of_others(
     if asks_others(context, &request.statement.plan, request.options.consistency, &error) {
         return select_of_others(context, request).await;
     }
+    if let RequestError::IndexIncomplete(reason) = &error {
+        tracing::debug!(reason, "a search was refused");
+        let view = context.cluster_view();
+        let this_member = view.topology.member(&context.node.host_id);
+        let failures = this_member.map(|member| ReplicaFailure {
+            address: member.native_address.ip(),
+            reason: FailureReason::IndexNotAvailable,
+        });
+        return Err(RequestError::ReadFailure {
+            consistency: request.options.consistency,
+            received: 0,
+            required: 1,
+            failures: failures.into_iter().collect(),
+            data_present: false,
+        });
+    }
     Err(error)
 }
 
@@ -235,22 +255,51 @@ async fn select_from(
     if run.is_exhausted() {
         return Ok(Outcome::Rows(run.page(false)?));
     }
+    let search = match &plan.index {
+        None => None,
+        Some(index) => match index.bind(&plan.table, &request.bindings())? {
+            Some(search) => Some(Arc::new(search)),
+            None => return Ok(Outcome::Rows(run.finish()?)),
+        },
+    };
+    let search = match search {
+        Some(search) => match context.shard.judge_search(plan.table.engine_id(), &search)? {
+            // The filters are applied in any case.
+            SearchWorth::Broad => None,
+            SearchWorth::Incomplete if plan.allows_filtering => None,
+            SearchWorth::Incomplete | SearchWorth::Narrow => Some(search),
+        },
+        None => None,
+    };
+    let searches = search.is_some();
     let is_paged = request.options.page_rows.is_some();
     let consistency = request.options.consistency;
     let is_replicated = from_replicas || replicated_read::is_needed(context, plan, consistency, &ranges);
-    let mut replicated =
-        is_replicated.then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges));
-    let spread = SpreadRead::new(context, &request, now_seconds);
+    // All replicas look up the same restriction.
+    let restriction = match search.as_deref().filter(|_| is_replicated) {
+        Some(search) => context.shard.narrowest_restriction(plan.table.engine_id(), search)?,
+        None => None,
+    };
+    let mut replicated = is_replicated
+        .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges, restriction));
+    let spread = SpreadRead::new(context, &request, now_seconds, search);
     let mut turns = 0_usize;
     for range in ranges {
+        if searches && range.is_static_row() {
+            // It comes with the rows that are found.
+            continue;
+        }
         let mut rest = Some(range);
         while let Some(range) = rest.take() {
             let end = match range.owner {
                 _ if let Some(replicated) = &mut replicated => replicated.read(&mut run, range).await?,
-                Some(owner) if owner != context.index => spread.of_shard(&mut run, range, owner).await?,
+                Some(owner) if searches || owner != context.index => {
+                    spread.of_shard(&mut run, range, owner).await?
+                }
                 None if context.node.shard_count() > 1 => {
                     spread.of_all_shards(&mut run, range, &mut turns).await?
                 }
+                None if searches => spread.of_shard(&mut run, range, context.index).await?,
                 _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
             };
             match end {

@@ -15,6 +15,8 @@ pub mod only_here;
 pub mod ranges;
 pub mod read;
 pub mod repair;
+pub mod search;
+pub mod search_answer;
 pub mod truncate;
 pub mod write;
 
@@ -166,6 +168,7 @@ impl Serve for ReplicaRequest {
             Self::KeepHint { .. } => "KEEP_HINT",
             Self::Lease(_) => "PAXOS_LEASE",
             Self::Truncation(_) => "TRUNCATE_PREPARE",
+            Self::Search(_) => "INDEX_SEARCH",
         }
     }
 }
@@ -222,5 +225,8 @@ async fn serve(
         }
         ReplicaRequest::Read(request) => answer::receive(context, request).await.map(ReplicaResponse::Read),
         ReplicaRequest::Truncation(request) => truncate::prepare_here(context, request).await.map_err(failed),
+        ReplicaRequest::Search(request) => {
+            search_answer::receive(context, request).await.map(ReplicaResponse::Found)
+        }
     }
 }

@@ -5,18 +5,26 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus_engine::key::PARTITION_END;
+use futures::future::try_join_all;
+use helenus_engine::key::{self, PARTITION_END};
+use helenus_engine::secondary_index::IndexRestriction;
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::{Flow, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
+use super::found_ranges::{FoundRange, FoundRanges};
 use super::key_ranges::KeyRange;
 use super::replica::answer::token_of;
 use super::replica::read::{RangePart, RangeRead, needs_others, read_range_part, split};
+use super::replica::search::find_range_part;
 use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
 use crate::shard::context::ShardContext;
 
+/// Most keys that a replica looks for at a time.
+const FOUND_KEYS_MAX: usize = 1_024;
+/// Most rows that are found and read concurrently.
+const ROWS_AT_ONCE: usize = 64;
 /// Most parts of the ring that are read concurrently.
 const PARTS_MAX: usize = 16;
 
@@ -38,6 +46,10 @@ pub struct ReplicatedRead<'a> {
     deadline: Option<Duration>,
     /// Parts of the ring to read concurrently next time. It grows while the parts do not fill the page.
     parts: usize,
+    /// Only rows that this restriction finds are read.
+    restriction: Option<IndexRestriction>,
+    /// Keys to look for at least, next time.
+    keys_max: usize,
 }
 
 impl<'a> ReplicatedRead<'a> {
@@ -47,10 +59,11 @@ impl<'a> ReplicatedRead<'a> {
         now_seconds: u32,
         consistency: Consistency,
         ranges: &[KeyRange],
+        restriction: Option<IndexRestriction>,
     ) -> Self {
         let reads_partitions = ranges.iter().all(|range| token_of(&range.start, &range.end).is_some());
         let deadline = (!plan.is_grouped()).then(|| RangeRead::deadline_from_now(context, reads_partitions));
-        Self { context, plan, now_seconds, consistency, deadline, parts: 1 }
+        Self { context, plan, now_seconds, consistency, deadline, parts: 1, restriction, keys_max: 1 }
     }
 
     /// Passes the first rows of a range to the run.
@@ -68,6 +81,9 @@ impl<'a> ReplicatedRead<'a> {
                 .deadline
                 .unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition)),
         };
+        if let Some(restriction) = self.restriction.clone() {
+            return self.read_found(run, range, whole, &restriction).await;
+        }
         if is_partition || range.reversed || self.parts == 1 {
             self.parts += 1;
             let piece = read_range_part(self.context, &whole).await?;
@@ -101,6 +117,92 @@ impl<'a> ReplicatedRead<'a> {
         }
         let start = reads.last().map_or(range.start, |read| read.end.clone());
         Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }))
+    }
+}
+
+impl ReplicatedRead<'_> {
+    /// The deadline of a part of a read: see [`ReplicatedRead::deadline`].
+    fn deadline_of_part(&self, whole: &RangeRead<'_>) -> Duration {
+        let is_partition = token_of(&whole.start, &whole.end).is_some();
+        self.deadline.unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition))
+    }
+
+    /// Passes the first rows of a range that a search finds to the run: finds keys at the level, and reads what they name at the level.
+    async fn read_found(
+        &mut self,
+        run: &mut SelectRun<'_>,
+        range: KeyRange,
+        whole: RangeRead<'_>,
+        restriction: &IndexRestriction,
+    ) -> Result<RangeEnd> {
+        let wanted = run.wanted_result_rows().clamp(1, FOUND_KEYS_MAX);
+        // Where few of the rows that are found pass the filters, more are looked for at a time.
+        let keys_max = wanted.max(self.keys_max).min(FOUND_KEYS_MAX);
+        self.keys_max = keys_max * 4;
+        let whole = RangeRead { live_rows: run.wanted_result_rows().min(BLOCK_ROWS) as u64, ..whole };
+        let parts = if token_of(&range.start, &range.end).is_some() {
+            vec![(range.start.clone(), range.end.clone())]
+        } else {
+            split(self.context, &whole, self.parts)?
+        };
+        self.parts = (self.parts * 2).min(PARTS_MAX);
+        let of_part = |(start, end): (Vec<u8>, Vec<u8>)| RangeRead { start, end, ..whole.clone() };
+        let reads: Vec<RangeRead<'_>> = parts.into_iter().map(of_part).collect();
+        let searches = reads.iter().map(|read| find_range_part(self.context, read, restriction, keys_max));
+        let (mut keys, mut resume) = (Vec::new(), None);
+        for (found, read) in try_join_all(searches).await?.into_iter().zip(&reads) {
+            keys.extend(found.keys);
+            resume = found.resume;
+            if resume.is_some() {
+                // What was found behind it is found again.
+                break;
+            }
+            resume = (read.end < range.end).then(|| read.end.clone());
+        }
+        let mut ranges = FoundRanges::new(self.plan.reads_static);
+        let mut pieces = Vec::new();
+        for key in &keys {
+            let FoundRange { static_row, rows } = ranges.of(key, &range.start, &range.end)?;
+            pieces.extend(static_row.into_iter().chain([rows]));
+        }
+        let is_one = |(start, end): &(Vec<u8>, Vec<u8>)| key::is_one_key(start, end);
+        let mut skip: Option<Vec<u8>> = None;
+        let mut pieces = pieces.as_slice();
+        while let Some(first) = pieces.first() {
+            // Single rows are read side by side. A partition may be large.
+            let together = if is_one(first) {
+                pieces.iter().take(ROWS_AT_ONCE).take_while(|piece| is_one(piece)).count()
+            } else {
+                1
+            };
+            let (now, later) = pieces.split_at(together);
+            pieces = later;
+            let is_skipped = |start: &[u8]| skip.as_ref().is_some_and(|prefix| start.starts_with(prefix));
+            let deadline = self.deadline_of_part(&whole);
+            let reads: Vec<RangeRead<'_>> = now
+                .iter()
+                .filter(|(start, _)| !is_skipped(start))
+                .map(|piece| RangeRead { deadline, ..of_part(piece.clone()) })
+                .collect();
+            let read = reads.iter().map(|read| read_range_part(self.context, read));
+            for (piece, read) in try_join_all(read).await?.iter().zip(&reads) {
+                let part = KeyRange { start: read.start.clone(), end: read.end.clone(), ..range.clone() };
+                match take(run, piece, part, &mut skip)? {
+                    RangeEnd::Complete => {}
+                    // The search goes on within the partition.
+                    RangeEnd::BudgetSpent(left) => {
+                        return Ok(RangeEnd::BudgetSpent(KeyRange { end: range.end, ..left }));
+                    }
+                    RangeEnd::Finished(more) => return Ok(RangeEnd::Finished(more)),
+                }
+            }
+        }
+        // No more rows of a skipped partition are looked for.
+        let resume = resume.map(|resume| match &skip {
+            Some(prefix) if resume.starts_with(prefix) => [prefix, PARTITION_END].concat(),
+            _ => resume,
+        });
+        Ok(resume.map_or(RangeEnd::Complete, |start| RangeEnd::BudgetSpent(KeyRange { start, ..range })))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Batches of rows on their way between shards: merged rows with their full keys, in the order of the table.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use helenus_engine::key::{KeyRef, PARTITION_END, STATIC_POSITION};
 use helenus_engine::read::{Budget, RowView, Scan, ScanRequest, Step};
+use helenus_engine::secondary_index::IndexSearch;
 use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{RowRef, TableId, transcode};
 use helenus_query::error::{RequestError, Result};
@@ -14,7 +16,12 @@ use helenus_query::run::select::PartitionHead;
 use helenus_query::stored_key::SourceRow;
 
 use super::OwnedRequest;
+use super::found_ranges::{FoundRange, FoundRanges};
 use crate::shard::context::ShardContext;
+use crate::shard::trace;
+
+/// The most keys that a search looks for at a time.
+const FOUND_KEYS_MAX: usize = 1_024;
 
 /// A request to a shard for the rows of a range of full keys.
 #[derive(Debug, Clone)]
@@ -35,6 +42,12 @@ pub struct RowBatchRequest {
     pub head: Option<PartitionHead>,
     /// The request whose [`RowFilters`] regular rows must pass; `None`: all are wanted.
     pub filtered_by: Option<Arc<OwnedRequest<SelectPlan>>>,
+    /// Only rows that these indexes find are read. Not for reversed reads.
+    pub search: Option<Arc<IndexSearch>>,
+    /// The static row of a partition comes before the first found row of it.
+    pub reads_static: bool,
+    /// The longest time for a search.
+    pub patience: Duration,
 }
 
 /// A row with its full key. The encoding has base 0.
@@ -114,9 +127,9 @@ pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) ->
         let bindings = Bindings { values, call: &select.call };
         RowFilters::new(&select.statement.plan, &bindings, request.now_seconds)
     });
-    let bytes_max = request.max_bytes as u64;
+    let search = request.search.clone();
     let mut reader = BatchReader {
-        bytes_left: bytes_max,
+        bytes_left: request.max_bytes as u64,
         tombstones_left: request.max_tombstones,
         request,
         filters: filters.transpose()?,
@@ -125,24 +138,11 @@ pub async fn read_row_batch(context: &ShardContext, request: RowBatchRequest) ->
         partition: Vec::new(),
         regular_rows: 0,
     };
-    let mut cold = None;
-    loop {
-        let rows_before = reader.rows_read;
-        match context.shard.attempt(|| reader.read(context))? {
-            Attempt::Done(()) => return Ok(reader.batch),
-            Attempt::Missing(missing) => {
-                let progress = ReadProgress {
-                    has_moved: reader.rows_read > rows_before,
-                    rows: reader.batch.ends.len(),
-                    rows_max: reader.request.max_rows,
-                    bytes: bytes_max.saturating_sub(reader.bytes_left),
-                    bytes_max,
-                };
-                let cold = cold.get_or_insert_with(|| context.shard.cold_read());
-                cold.fetch_ahead(missing, progress).await?;
-            }
-        }
+    match search {
+        None => reader.read_cold(context).await?,
+        Some(search) => reader.read_found(context, &search).await?,
     }
+    Ok(reader.batch)
 }
 
 /// A batch that is being read.
@@ -161,6 +161,69 @@ struct BatchReader<'p> {
 }
 
 impl BatchReader<'_> {
+    /// Reads the range. Where blocks must come from the disk, it goes on behind the rows that it has when they are there.
+    async fn read_cold(&mut self, context: &ShardContext) -> Result<()> {
+        let bytes_max = self.request.max_bytes as u64;
+        let mut cold = None;
+        loop {
+            let rows_before = self.rows_read;
+            match context.shard.attempt(|| self.read(context))? {
+                Attempt::Done(()) => return Ok(()),
+                Attempt::Missing(missing) => {
+                    let progress = ReadProgress {
+                        has_moved: self.rows_read > rows_before,
+                        rows: self.batch.ends.len(),
+                        rows_max: self.request.max_rows,
+                        bytes: bytes_max.saturating_sub(self.bytes_left),
+                        bytes_max,
+                    };
+                    let cold = cold.get_or_insert_with(|| context.shard.cold_read());
+                    cold.fetch_ahead(missing, progress).await?;
+                }
+            }
+        }
+    }
+
+    /// Reads the rows that a search finds in the range.
+    async fn read_found(&mut self, context: &ShardContext, search: &IndexSearch) -> Result<()> {
+        let RowBatchRequest { table, mut start, end, reads_static, max_rows, .. } = self.request.clone();
+        let mut keys_max = max_rows.clamp(1, FOUND_KEYS_MAX);
+        let until = context.clock.monotonic() + self.request.patience;
+        let mut ranges = FoundRanges::new(reads_static);
+        loop {
+            let found = context.shard.find_keys(table, search, &start, &end, keys_max, until).await?;
+            // Where few of the rows that are found pass the filters, more are looked for at a time.
+            keys_max = (keys_max * 4).min(FOUND_KEYS_MAX);
+            trace::note(context, || format!("Found {} keys by indexes", found.keys.len()));
+            for (number, key) in found.keys.iter().enumerate() {
+                let FoundRange { static_row, rows } = ranges.of(key, &start, &end)?;
+                for (start, end) in static_row.into_iter().chain([rows]) {
+                    self.batch.resume = None;
+                    (self.request.start, self.request.end) = (start, end);
+                    // A static row alone may have spent the budget.
+                    self.bytes_left = self.bytes_left.max(1);
+                    self.tombstones_left = self.tombstones_left.max(1);
+                    self.read_cold(context).await?;
+                }
+                if self.batch.resume.is_some() {
+                    return Ok(());
+                }
+                if self.is_spent() {
+                    self.batch.resume = found.keys.get(number + 1).cloned().or(found.resume);
+                    return Ok(());
+                }
+            }
+            match found.resume {
+                Some(resume) => start = resume,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.batch.ends.len() >= self.request.max_rows || self.bytes_left == 0 || self.tombstones_left == 0
+    }
+
     fn read(&mut self, context: &ShardContext) -> Result<()> {
         let RowBatchRequest { table, start, end, reversed, now_seconds, columns, .. } = self.request.clone();
         let request = ScanRequest {

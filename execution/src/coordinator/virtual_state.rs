@@ -6,11 +6,15 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use helenus_engine::secondary_index::IndexId;
+use helenus_engine::shard::{IndexFileStatus, IndexStatus};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Table, TableKind};
 use helenus_query::schema::system_keyspaces::{SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_VIEWS};
-use helenus_query::schema::virtual_tables::{ConnectedClient, NodeState, Peer, RangeKind, SizeEstimate};
+use helenus_query::schema::virtual_tables::{
+    ConnectedClient, IndexState, NodeState, Peer, RangeKind, SizeEstimate,
+};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::placement::{Placement, Replicas, TokenRange};
@@ -29,8 +33,10 @@ pub struct ClientSource(pub fn(&ShardContext) -> Vec<ConnectedClient>);
 pub fn is_gathered(table: &Table) -> bool {
     matches!(
         (table.keyspace.as_str(), table.name.as_str()),
-        (SYSTEM_VIEWS, "clients")
-            | (SYSTEM, "size_estimates" | "table_estimates")
+        (
+            SYSTEM_VIEWS,
+            "clients" | "sai_column_indexes" | "sai_sstable_index_segments" | "sai_sstable_indexes"
+        ) | (SYSTEM, "IndexInfo" | "size_estimates" | "table_estimates")
             | (SYSTEM_DISTRIBUTED, "repair_history")
     )
 }
@@ -77,6 +83,8 @@ pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeSta
     let mut state = at_hand(context);
     if table.keyspace == SYSTEM_DISTRIBUTED {
         state.repaired_ranges = ages::repaired_ranges(context).await;
+    } else if table.name.starts_with("sai_") || table.name == "IndexInfo" {
+        state.indexes = indexes(context).await?;
     } else if table.keyspace == SYSTEM_VIEWS {
         let ClientSource(clients) = *context.layers.get();
         for shard in 0..context.node.shard_count() {
@@ -88,6 +96,44 @@ pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeSta
         state.estimates = estimates(context).await?;
     }
     Ok(state)
+}
+
+/// The indexes of all tables, over the shards.
+async fn indexes(context: &Rc<ShardContext>) -> Result<BTreeMap<(Uuid, IndexId), IndexState>> {
+    let catalog = context.catalog();
+    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let indexed = tables.filter(|table| table.kind == TableKind::Stored && !table.indexes.is_empty());
+    let ids: Vec<Uuid> = indexed.map(|table| table.id).collect();
+    let mut indexes: BTreeMap<(Uuid, IndexId), IndexState> = BTreeMap::new();
+    for shard in 0..context.node.shard_count() {
+        let ids = ids.clone();
+        let here = context
+            .run_on(shard, move |context| {
+                let described = ids.into_iter().filter_map(|id| {
+                    let table = TableId(*id.as_bytes());
+                    // A table that was dropped meanwhile has no indexes.
+                    let statuses = context.shard.index_statuses(table).ok()?;
+                    Some((id, statuses, context.shard.index_file_statuses(table).ok()?))
+                });
+                let described: Vec<(Uuid, Vec<IndexStatus>, Vec<IndexFileStatus>)> = described.collect();
+                Box::pin(std::future::ready(described))
+            })
+            .await?;
+        for (table, statuses, files) in here {
+            for status in statuses {
+                let of_shard = files.iter().filter(|file| file.index == status.id).cloned();
+                let state = indexes.entry((table, status.id)).or_insert_with(|| IndexState {
+                    is_complete: true,
+                    is_building: false,
+                    files: Vec::new(),
+                });
+                state.is_complete &= status.is_complete;
+                state.is_building |= status.is_building;
+                state.files.extend(of_shard);
+            }
+        }
+    }
+    Ok(indexes)
 }
 
 async fn estimates(context: &Rc<ShardContext>) -> Result<BTreeMap<Uuid, Vec<SizeEstimate>>> {

@@ -6,6 +6,7 @@ use helenus_engine::table::Compression as EngineCompression;
 use helenus_engine::{TableId, TableWriterOptions};
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Keyspace, Table, TableKind};
+use helenus_query::schema::index_terms;
 use helenus_query::schema::options::{CHUNK_LENGTH_BYTES_MAX, Compressor, TombstoneGcMode};
 
 use super::snapshots;
@@ -37,6 +38,7 @@ pub fn engine_options(keyspace: &Keyspace, table: &Table, has_backups: bool) -> 
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
         },
         dropped_columns: DroppedColumns::new(dropped_columns),
+        indexes: index_terms::definitions(table),
         backup_notes: if has_backups { snapshots::backup_notes(keyspace, table)? } else { None },
         ..EngineTableOptions::default()
     })

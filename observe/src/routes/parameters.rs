@@ -317,6 +317,11 @@ impl Parameters {
         }
     }
 
+    /// Names that are separated by commas, one or more.
+    pub(super) fn needed_list(&mut self, name: &str) -> Result<Vec<String>, ParameterError> {
+        self.list(name)?.ok_or_else(|| ParameterError(format!("parameter '{name}' is missing")))
+    }
+
     /// Names that are separated by commas.
     fn list(&mut self, name: &str) -> Result<Option<Vec<String>>, ParameterError> {
         let Some(text) = self.take(name) else { return Ok(None) };

@@ -25,6 +25,7 @@ impl Guardrails {
         self.ddl.guard(warnings)?;
         match statement {
             Statement::DropKeyspace(_) => self.drop_keyspace.guard(warnings)?,
+            Statement::CreateIndex(_) => self.secondary_indexes.guard(warnings)?,
             Statement::DropTable(_) => self.drop_truncate_table.guard(warnings)?,
             Statement::AlterTable(alter) => match &alter.operation {
                 AlterTableOperation::AddColumns { .. }
@@ -140,6 +141,14 @@ impl Guardrails {
             };
             let count = user_keyspaces(catalog).map(stored).sum::<usize>() as u64;
             self.tables.guard(count, &table.name, warnings)?;
+        }
+        if let Statement::CreateIndex(create) = statement {
+            let on_table = format!("on table {}", table.name);
+            let what = match &create.name {
+                Some(name) => format!("{} {on_table}", name.as_str()),
+                None => on_table,
+            };
+            self.secondary_indexes_per_table.guard(table.indexes.len() as u64, &what, warnings)?;
         }
         let adds_columns = matches!(statement, Statement::AlterTable(alter)
             if matches!(alter.operation, AlterTableOperation::AddColumns { .. }));

@@ -18,7 +18,7 @@ use super::condition::{Conditions, resolve_conditions};
 use super::names::{NameScope, column_of, list_names};
 use super::restrictions::{
     ClusteringRestriction, PartitionRestriction, Restrictions, TokenRange, Values, check_clustering,
-    resolve_relations,
+    not_like, resolve_relations,
 };
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
@@ -210,6 +210,10 @@ fn keyed_plan(
         }
     }
     let restrictions = resolve_relations(relations, scope, table, markers)?;
+    if let Some(like) = relations.iter().find(|relation| matches!(relation, ast::Relation::Like { .. })) {
+        // An index decides it, and modifications use none.
+        return Err(not_like(like));
+    }
     let (partition, clustering) = keys_of(restrictions, table, kind)?;
     let conditions =
         condition.map(|condition| resolve_conditions(condition, table, scope, markers)).transpose()?;

@@ -1,5 +1,6 @@
 //! The WHERE clause: the partitions and positions that a statement addresses, and the filters.
 
+mod bound_values;
 mod relation;
 mod resolved;
 mod restriction;
@@ -7,8 +8,9 @@ mod sorting;
 
 use cql_lite::syntax::ast::{self, Comparison};
 
+pub use self::bound_values::{list_elements, no_null, split_tuple, tuple_components};
 use self::relation::resolve_relation;
-pub use self::relation::resolve_values;
+pub use self::relation::{not_like, resolve_values};
 use self::resolved::ResolvedSubject;
 pub use self::restriction::{
     ClusteringRestriction, Filter, FilterSubject, FilterTest, PartitionRestriction, REQUIRES_ALLOW_FILTERING,

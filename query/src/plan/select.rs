@@ -5,10 +5,10 @@ use std::sync::Arc;
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
+use super::index_search::{IndexPlan, IndexUse, use_indexes};
 use super::names::{NameScope, column_of, display_name};
 use super::restrictions::{
-    ClusteringRestriction, PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering,
-    resolve_relations,
+    PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering, resolve_relations,
 };
 use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector};
 use super::term::{Markers, Receiver, Term, resolve};
@@ -45,6 +45,8 @@ pub struct SelectPlan {
     pub allows_filtering: bool,
     /// Static content is part of the result.
     pub reads_static: bool,
+    /// The rows are found by indexes. `None`: they are all rows that the key restrictions address.
+    pub index: Option<IndexPlan>,
     /// A partition that has static content but no rows returns a row.
     pub returns_static_only: bool,
 }
@@ -57,17 +59,7 @@ impl SelectPlan {
 
     /// Whether the clustering restrictions name rows, and not ranges.
     pub fn names_rows(&self) -> bool {
-        let named: usize = self
-            .restrictions
-            .clustering
-            .iter()
-            .map(|restriction| match restriction {
-                ClusteringRestriction::Values { .. } => 1,
-                ClusteringRestriction::Tuples { count, .. } => *count,
-                ClusteringRestriction::Slice { .. } => 0,
-            })
-            .sum();
-        named == self.table.clustering_key_count
+        self.restrictions.names_rows(&self.table)
     }
 
     /// The columns that the client sees.
@@ -90,15 +82,22 @@ pub fn plan_select(
     let mut fetched = Fetched::default();
     let selection =
         SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
-    let restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
+    let mut restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
+    let index_use = use_indexes(table, &mut restrictions)?;
+    if index_use.is_read_by_index && restrictions.has_partition_in() {
+        return Err(RequestError::invalid(
+            "Select on indexed columns and with IN clause for the PRIMARY KEY are not supported",
+        ));
+    }
     if statement.distinct {
         check_distinct(table, &selection, &fetched, &restrictions)?;
     }
     let group_by = resolve_group_by(statement, table, scope, markers, &mut fetched, &restrictions)?;
     let is_grouped = !selection.aggregates.is_empty() || !group_by.is_empty();
-    let (reversed, result_order) = resolve_order(statement, table, &mut fetched, &restrictions)?;
+    let (reversed, result_order) =
+        resolve_order(statement, table, &mut fetched, &restrictions, index_use.is_read_by_index)?;
     let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual;
-    check_filtering(statement, table, &restrictions, is_virtual)?;
+    check_filtering(statement, table, &restrictions, &index_use, is_virtual)?;
     for filter in &restrictions.filters {
         for &column in filter.subject.columns() {
             fetched.slot(column);
@@ -132,6 +131,9 @@ pub fn plan_select(
         .filter(|_| restrictions.filters.is_empty() && !statement.distinct)
         .and_then(|slots| DirectRows::new(table, &fetched, slots));
     let reads_static = table.has_static_columns();
+    // Where the index only narrows what is filtered, the order and the partitions come first.
+    let in_table_order = statement.order_by.is_empty() && !restrictions.has_partition_in();
+    let index = index_use.plan.filter(|_| in_table_order);
     let filters_clustering = restrictions
         .filters
         .iter()
@@ -155,6 +157,7 @@ pub fn plan_select(
         per_partition_limit,
         reads_static,
         returns_static_only,
+        index,
     })
 }
 
@@ -202,13 +205,17 @@ fn check_filtering(
     statement: &ast::Select,
     table: &Table,
     restrictions: &Restrictions,
+    index_use: &IndexUse,
     is_virtual: bool,
 ) -> Result<()> {
-    if restrictions.filters.is_empty() || is_virtual {
+    if index_use.decides_all || is_virtual {
         return Ok(());
     }
     if statement.allow_filtering {
         return Ok(());
+    }
+    if index_use.is_read_by_index {
+        return Err(RequestError::invalid(REQUIRES_ALLOW_FILTERING));
     }
     let is_range = matches!(restrictions.partition, PartitionRestriction::Range(_));
     let partition_filter = restrictions
@@ -299,12 +306,18 @@ fn resolve_order(
     table: &Table,
     fetched: &mut Fetched,
     restrictions: &Restrictions,
+    is_read_by_index: bool,
 ) -> Result<(bool, Vec<(usize, bool)>)> {
     if statement.order_by.is_empty() {
         return Ok((false, Vec::new()));
     }
     if statement.order_by.iter().any(|item| item.nearest_to.is_some()) {
         return Err(RequestError::invalid("ORDER BY … ANN OF is not supported by Helenus yet"));
+    }
+    if is_read_by_index {
+        return Err(RequestError::invalid(
+            "ORDER BY with 2ndary indexes is not supported, except for ANN queries.",
+        ));
     }
     if !matches!(restrictions.partition, PartitionRestriction::Keys(_)) {
         return Err(RequestError::invalid(

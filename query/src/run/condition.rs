@@ -6,10 +6,9 @@ use cql_lite::syntax::ast::Comparison;
 use cql_lite::types::{CqlType, codec, compare};
 
 use super::evaluate::{contains, contains_key, element, holds};
-use super::keys::list_elements;
 use crate::error::{RequestError, Result};
 use crate::plan::condition::{Condition, ConditionPart, ConditionTest, Conditions, is_equality};
-use crate::plan::restrictions::Values;
+use crate::plan::restrictions::{Values, list_elements};
 use crate::plan::row_layout::OwnedValues;
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::Table;

@@ -6,15 +6,17 @@ use std::cmp::Ordering;
 use cql_lite::syntax::ast::{Comparison, WriteMetadata};
 use cql_lite::types::{CqlType, codec, compare};
 
-use super::keys::{encode_path, list_elements, no_null, split_tuple, tuple_components};
+use super::keys::encode_path;
 use crate::error::{RequestError, Result};
+use crate::plan::like_pattern::LikePattern;
 use crate::plan::restrictions::{
-    Filter, FilterSubject, FilterTest, TupleTerm, TupleValues, Values, null_value,
+    Filter, FilterTest, TupleTerm, TupleValues, list_elements, null_value, split_tuple, tuple_components,
 };
 use crate::plan::row_layout::RowValues;
 use crate::plan::selection::{CellPart, Fetched, RowRead, Selector};
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::Table;
+use crate::schema::index_terms::TextAnalysis;
 
 /// A value, or null.
 pub type Evaluated<'a> = Option<Cow<'a, [u8]>>;
@@ -244,6 +246,8 @@ struct BoundFilter<'a> {
     operands: Vec<(usize, CqlType)>,
     key: Option<Cow<'a, [u8]>>,
     test: BoundTest<'a>,
+    /// Done to the texts of rows; it was done to those of the test.
+    analysis: Option<TextAnalysis>,
 }
 
 enum BoundTest<'a> {
@@ -251,6 +255,7 @@ enum BoundTest<'a> {
     In(Vec<Vec<Cow<'a, [u8]>>>),
     Contains(Cow<'a, [u8]>),
     ContainsKey(Cow<'a, [u8]>),
+    Like(LikePattern),
 }
 
 impl<'a> BoundFilters<'a> {
@@ -263,49 +268,26 @@ impl<'a> BoundFilters<'a> {
         let mut bound = Vec::new();
         for filter in filters {
             let columns: Vec<_> =
-                filter.subject.columns().iter().map(|&index| &table.columns[index]).collect();
-            let name = &columns[0].name;
-            let value = |term: &'a Term| match term.evaluate(bindings)? {
-                Bound::Bytes(bytes) => Ok(bytes),
-                Bound::Null => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
-                    RequestError::invalid(format!("Unsupported null map value for column {name}"))
-                } else if columns[0].column_type == CqlType::Counter {
-                    RequestError::invalid("Invalid null value for counter increment/decrement")
-                } else {
-                    RequestError::invalid(format!("Unsupported null value for column {name}"))
-                }),
-                Bound::Unset => Err(if matches!(filter.subject, FilterSubject::Element { .. }) {
-                    RequestError::invalid(format!("Unsupported unset map value for column {name}"))
-                } else {
-                    RequestError::invalid(format!("Unsupported unset value for column {name}"))
-                }),
+                filter.subject.columns().iter().map(|&index| table.columns[index].clone()).collect();
+            let value = |term: &'a Term| {
+                let value = filter.value(term, table, bindings)?;
+                Ok::<_, RequestError>(match filter.analysis {
+                    Some(analysis) => Cow::Owned(analysis.apply(&value).into_owned()),
+                    None => value,
+                })
             };
-            let owned_columns: Vec<_> = columns.iter().map(|column| (*column).clone()).collect();
-            let tuple = |tuple: &'a TupleTerm| tuple_components(tuple, &owned_columns, bindings, null_value);
+            let tuple = |tuple: &'a TupleTerm| tuple_components(tuple, &columns, bindings, null_value);
             let test = match &filter.test {
                 FilterTest::Compare(operator, term) => BoundTest::Compare(*operator, vec![value(term)?]),
                 FilterTest::CompareTuple(operator, term) => BoundTest::Compare(*operator, tuple(term)?),
-                FilterTest::In(Values::List(term)) => {
-                    let list = match term.evaluate(bindings)? {
-                        Bound::Null => return Err(no_null(name)),
-                        _ => value(term)?,
-                    };
-                    BoundTest::In(list_elements(&list, name)?.into_iter().map(|item| vec![item]).collect())
-                }
                 FilterTest::In(values) => {
-                    let mut wanted = Vec::with_capacity(values.terms().len());
-                    for term in values.terms() {
-                        // As in Cassandra, null and unset are values that no row has.
-                        if let Bound::Bytes(bytes) = term.evaluate(bindings)? {
-                            wanted.push(vec![bytes]);
-                        }
-                    }
-                    BoundTest::In(wanted)
+                    let wanted = filter.in_values(values, table, bindings)?;
+                    BoundTest::In(wanted.into_iter().map(|value| vec![value]).collect())
                 }
                 FilterTest::InTuples(TupleValues::List(term)) => {
                     let list = value(term)?;
-                    let items = list_elements(&list, name)?;
-                    let tuples = items.iter().map(|item| split_tuple(item, &owned_columns, &null_value));
+                    let items = list_elements(&list, &columns[0].name)?;
+                    let tuples = items.iter().map(|item| split_tuple(item, &columns, &null_value));
                     BoundTest::In(tuples.collect::<Result<_>>()?)
                 }
                 FilterTest::InTuples(values) => {
@@ -313,23 +295,15 @@ impl<'a> BoundFilters<'a> {
                 }
                 FilterTest::Contains(term) => BoundTest::Contains(value(term)?),
                 FilterTest::ContainsKey(term) => BoundTest::ContainsKey(value(term)?),
+                FilterTest::Like { pattern, finds_parts } => {
+                    let pattern = filter.like_pattern(pattern, *finds_parts, table, bindings)?;
+                    BoundTest::Like(match filter.analysis {
+                        Some(analysis) => pattern.analyzed(analysis),
+                        None => pattern,
+                    })
+                }
             };
-            let key = match &filter.subject {
-                FilterSubject::Element { key, .. } => match key.evaluate(bindings)? {
-                    Bound::Bytes(bytes) => Some(bytes),
-                    Bound::Null => {
-                        return Err(RequestError::invalid(format!(
-                            "Unsupported null map key for column {name}"
-                        )));
-                    }
-                    Bound::Unset => {
-                        return Err(RequestError::invalid(format!(
-                            "Unsupported unset map key for column {name}"
-                        )));
-                    }
-                },
-                _ => None,
-            };
+            let key = filter.element_key(table, bindings)?;
             let operands = filter
                 .subject
                 .columns()
@@ -344,7 +318,7 @@ impl<'a> BoundFilters<'a> {
                     Ok((slot, table.columns[index].column_type.clone()))
                 })
                 .collect::<Result<_>>()?;
-            bound.push(BoundFilter { operands, key, test });
+            bound.push(BoundFilter { operands, key, test, analysis: filter.analysis });
         }
         Ok(Self { filters: bound })
     }
@@ -367,6 +341,10 @@ impl<'a> BoundFilters<'a> {
 impl BoundFilter<'_> {
     fn accepts(&self, row: &RowValues<'_>) -> Result<bool> {
         let (first_slot, first_type) = &self.operands[0];
+        if let Some(analysis) = self.analysis {
+            let Some(actual) = row.get(*first_slot) else { return Ok(false) };
+            return self.accepts_analyzed(first_type, actual, analysis);
+        }
         match &self.test {
             BoundTest::Contains(value) => {
                 row.get(*first_slot).map_or(Ok(false), |collection| contains(first_type, collection, value))
@@ -374,6 +352,7 @@ impl BoundFilter<'_> {
             BoundTest::ContainsKey(key) => {
                 row.get(*first_slot).map_or(Ok(false), |collection| contains_key(first_type, collection, key))
             }
+            BoundTest::Like(pattern) => Ok(row.get(*first_slot).is_some_and(|text| pattern.matches(text))),
             BoundTest::Compare(operator, values) => {
                 if let Some(key) = &self.key {
                     let CqlType::Map { value: value_type, .. } = first_type else { return Ok(false) };
@@ -387,6 +366,34 @@ impl BoundFilter<'_> {
                 Ok(tuples.iter().any(|values| self.compare(row, values) == Some(Ordering::Equal)))
             }
         }
+    }
+
+    /// Whether a value, or one in a collection, equals that of the test after the analysis, or is like it.
+    fn accepts_analyzed(&self, value_type: &CqlType, actual: &[u8], analysis: TextAnalysis) -> Result<bool> {
+        let (wanted, in_keys) = match &self.test {
+            BoundTest::Compare(Comparison::Equal, values) => return Ok(analysis.apply(actual) == values[0]),
+            BoundTest::Like(pattern) => return Ok(pattern.matches(&analysis.apply(actual))),
+            BoundTest::Contains(value) => (value, false),
+            BoundTest::ContainsKey(key) => (key, true),
+            BoundTest::Compare(..) | BoundTest::In(_) => {
+                return Err(RequestError::Server("an analyzed filter is no equality".to_owned()));
+            }
+        };
+        if let CqlType::Map { .. } = value_type {
+            for entry in codec::entries(actual).map_err(codec_error)? {
+                let (key, value) = entry.map_err(codec_error)?;
+                if analysis.apply(if in_keys { key } else { value }) == *wanted {
+                    return Ok(true);
+                }
+            }
+        } else {
+            for item in codec::elements(actual).map_err(codec_error)? {
+                if analysis.apply(item.map_err(codec_error)?) == *wanted {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The order of the row's values relative to others, column by column; `None` if the row has a null.

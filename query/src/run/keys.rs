@@ -5,14 +5,14 @@
 
 use std::borrow::Cow;
 
-use cql_lite::types::{CqlType, codec, compare, ordered, token};
+use cql_lite::types::{CqlType, compare, ordered, token};
 use helenus_engine::key::{PREFIX_OVERHEAD_BYTES, REGULAR_TAG, put_partition_prefix};
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{RequestError, Result};
 use crate::plan::restrictions::{
-    ClusteringRestriction, PartitionRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values,
-    null_value, unset_value,
+    ClusteringRestriction, PartitionRestriction, Restrictions, SliceBound, TupleValues, Values,
+    list_elements, no_null, null_value, split_tuple, tuple_components, unset_value,
 };
 use crate::plan::term::{Bindings, Bound, Term};
 use crate::schema::catalog::{Column, Table};
@@ -64,19 +64,6 @@ pub fn column_values<'a>(
         }
         values => values.terms().iter().map(|term| required(term, &column.name, bindings)).collect(),
     }
-}
-
-/// The elements of a list given for IN.
-pub fn list_elements<'a>(list: &[u8], column: &str) -> Result<Vec<Cow<'a, [u8]>>> {
-    let mut elements = Vec::new();
-    let malformed = |error: codec::CodecError| match error {
-        codec::CodecError::NullElement => null_value(column),
-        other => RequestError::invalid(other.to_string()),
-    };
-    for item in codec::elements(list).map_err(malformed)? {
-        elements.push(Cow::Owned(item.map_err(malformed)?.to_vec()));
-    }
-    Ok(elements)
 }
 
 /// The partitions that a statement names, mostly one.
@@ -369,56 +356,6 @@ fn tuple_values<'a>(
             tuples.map(|tuple| tuple_components(tuple, columns, bindings, no_null)).collect()
         }
     }
-}
-
-/// The error for a null among the values of `=` and IN on several columns.
-pub fn no_null(column: &str) -> RequestError {
-    RequestError::invalid(format!("Invalid null value for column {column}"))
-}
-
-/// The components of a tuple with which columns are compared. `null`: the error for a null in a column.
-pub fn tuple_components<'a>(
-    tuple: &'a TupleTerm,
-    columns: &[Column],
-    bindings: &Bindings<'a>,
-    null: impl Fn(&str) -> RequestError,
-) -> Result<Vec<Cow<'a, [u8]>>> {
-    match tuple {
-        TupleTerm::Terms(terms) => {
-            let component =
-                |(index, (term, column)): (usize, (&'a Term, &Column))| match term.evaluate(bindings)? {
-                    Bound::Bytes(bytes) => Ok(bytes),
-                    Bound::Null => Err(null(&column.name)),
-                    Bound::Unset if terms.len() == 1 => Err(unset_value(&column.name)),
-                    Bound::Unset => Err(RequestError::invalid(format!(
-                        "Invalid unset value for tuple field number {index}"
-                    ))),
-                };
-            terms.iter().zip(columns).enumerate().map(component).collect()
-        }
-        TupleTerm::Tuple(term) => match term.evaluate(bindings)? {
-            Bound::Bytes(bytes) => split_tuple(&bytes, columns, &null),
-            Bound::Null => Err(null(&columns[0].name)),
-            Bound::Unset => {
-                let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-                Err(RequestError::invalid(format!("Invalid unset value for tuple ({})", names.join(","))))
-            }
-        },
-    }
-}
-
-/// The components of a bound tuple.
-pub fn split_tuple<'a>(
-    bytes: &[u8],
-    columns: &[Column],
-    null: &impl Fn(&str) -> RequestError,
-) -> Result<Vec<Cow<'a, [u8]>>> {
-    let mut components = Vec::with_capacity(columns.len());
-    for (index, column) in columns.iter().enumerate() {
-        let field = codec::field(bytes, index).map_err(|error| RequestError::invalid(error.to_string()))?;
-        components.push(Cow::Owned(field.ok_or_else(|| null(&column.name))?.to_vec()));
-    }
-    Ok(components)
 }
 
 /// The ranges that satisfy one bound of a slice. A tuple bound `(a, b) > (1, 2)` is `a > 1 or (a = 1 and b > 2)`: one

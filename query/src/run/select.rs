@@ -370,7 +370,12 @@ impl<'p> SelectRun<'p> {
 
     /// The most rows that the reader should request before it asks again.
     pub fn wanted_rows(&self) -> usize {
-        if self.plan.is_grouped() || !self.filters.is_empty() {
+        if self.filters.is_empty() { self.wanted_result_rows() } else { usize::MAX }
+    }
+
+    /// The most rows that pass the filters which the reader should request before it asks again.
+    pub fn wanted_result_rows(&self) -> usize {
+        if self.plan.is_grouped() {
             return usize::MAX;
         }
         let page = self.bounds.rows.map_or(usize::MAX, |rows| rows - self.row_count.min(rows));

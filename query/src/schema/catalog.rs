@@ -18,6 +18,7 @@ use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::index::Index;
 use super::options::TableOptions;
 
 /// All keyspaces of the node at one moment.
@@ -115,6 +116,8 @@ pub struct Table {
     /// In the order of the drops; no two have the same id.
     pub dropped_columns: Vec<DroppedColumn>,
     pub next_column_id: u32,
+    /// By name.
+    pub indexes: Vec<Arc<Index>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -164,6 +167,19 @@ impl Keyspace {
         self.types.get(name)
     }
 
+    /// The table with the index of this name, and the index.
+    pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
+        self.tables.values().find_map(|table| Some((table, table.index(name)?)))
+    }
+
+    /// This name, or if an index has it, the first of `name_1`, `name_2`, … that none has.
+    pub fn available_index_name(&self, name: &str) -> String {
+        let numbered = (1_u64..).map(|number| format!("{name}_{number}"));
+        let mut names = std::iter::once(name.to_owned()).chain(numbered);
+        let available = names.find(|name| self.index(name).is_none());
+        available.unwrap_or_else(|| unreachable!("a keyspace has fewer indexes than there are numbers"))
+    }
+
     /// The tables in which two keyspaces differ, by name: the one in `old`, if any, and the one in `new`, if any. `None`: it has no tables. It
     /// costs as much as the differences, where one keyspace was made from the other.
     pub fn table_differences<'o, 'n>(
@@ -194,6 +210,24 @@ impl Table {
 
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The secondary index of this name.
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.name == name)
+    }
+
+    /// The column of an index of this table.
+    pub fn indexed_column(&self, index: &Index) -> &Column {
+        let column = self.columns.iter().find(|column| column.id == index.column_id);
+        column.unwrap_or_else(|| {
+            unreachable!("index {} of {} has no column {}", index.name, self.full_name(), index.column_id)
+        })
+    }
+
+    /// What an index of this table indexes, as CQL: `values(c)`.
+    pub fn index_target(&self, index: &Index) -> String {
+        index.part.target(&self.indexed_column(index).name)
     }
 
     /// Index of a column in [`Table::columns`].

@@ -6,6 +6,7 @@
 
 mod alter_table;
 pub(crate) mod bounds;
+mod index;
 mod keyspace;
 mod restore;
 mod table;
@@ -37,8 +38,8 @@ const MAX_TABLE_NAME_LENGTH: usize = 222;
 pub struct DdlContext {
     /// Microseconds since the epoch: the drop time of dropped columns.
     pub now_micros: i64,
-    /// The id of a table that the statement creates.
-    pub new_table_id: Uuid,
+    /// The id of the table or index that the statement creates.
+    pub new_id: Uuid,
     /// The version of the catalog if the statement changes it.
     pub new_version: Uuid,
     pub data_centers: DataCenters,
@@ -144,8 +145,8 @@ fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
         Statement::CreateType(create) => ddl.create_type(create),
         Statement::AlterType(alter) => ddl.alter_type(alter),
         Statement::DropType(drop) => ddl.drop_type(drop),
-        Statement::CreateIndex(_) => unsupported("Secondary indexes"),
-        Statement::DropIndex(drop) => ddl.absent_index(&drop.name, drop.if_exists),
+        Statement::CreateIndex(create) => ddl.create_index(create),
+        Statement::DropIndex(drop) => ddl.drop_index(drop),
         Statement::CreateView(_) => unsupported("Materialized views"),
         Statement::AlterView(alter) => ddl.absent_view(&alter.name, alter.if_exists),
         Statement::DropView(drop) => ddl.absent_view(&drop.name, drop.if_exists),
@@ -239,15 +240,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// Handles a name of an index or materialized view. There are none, so naming one is an error or has no effect.
-    fn absent_index(&self, index: &QualifiedName, if_exists: bool) -> Result<Change> {
-        let keyspace = self.user_keyspace_name(index.keyspace.as_ref())?;
-        if if_exists {
-            return Ok(self.unchanged());
-        }
-        invalid(format!("Index '{keyspace}.{}' doesn't exist", index.name.as_str()))
-    }
-
+    /// Handles a name of a materialized view. There are none, so naming one is an error or has no effect.
     fn absent_view(&self, view: &QualifiedName, if_exists: bool) -> Result<Change> {
         let keyspace = self.user_keyspace_name(view.keyspace.as_ref())?;
         if if_exists {

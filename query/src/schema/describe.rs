@@ -1,7 +1,7 @@
 //! DESCRIBE: the rows of its answers, as in Cassandra 5.0.
 //!
 //! Functions over the catalog without side effects. Elements are listed in an order in which their CREATE statements
-//! can be executed: a keyspace, its types (each after the types that it contains), its tables by name.
+//! can be executed: a keyspace, its types (each after the types that it contains), its tables by name, each with its indexes.
 
 mod create_text;
 #[cfg(test)]
@@ -17,6 +17,7 @@ use cql_lite::types::{CqlType, UserType};
 
 use self::create_text::quoted;
 use super::catalog::{Catalog, Keyspace, Table};
+use super::index::Index;
 use super::system_keyspaces;
 use crate::error::{RequestError, Result};
 
@@ -73,12 +74,7 @@ pub fn describe(
             scope.table(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
         }
         DescribeTarget::Index(name) => {
-            let keyspace = scope.keyspace(name.keyspace.as_ref())?;
-            Err(RequestError::invalid(format!(
-                "Table for existing index '{}' not found in '{}'",
-                name.name.as_str(),
-                keyspace.name
-            )))
+            scope.index(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
         }
         DescribeTarget::View(name) => scope.absent("Materialized view", name.keyspace.as_ref(), &name.name),
         DescribeTarget::Type(name) => scope.user_type(name),
@@ -98,6 +94,7 @@ enum Element<'a> {
     Keyspace(&'a Keyspace),
     Type(&'a UserType),
     Table(&'a Keyspace, &'a Table),
+    Index(&'a Table, &'a Index),
 }
 
 impl Element<'_> {
@@ -107,6 +104,7 @@ impl Element<'_> {
             Element::Keyspace(keyspace) => (keyspace.name.as_str(), "keyspace", keyspace.name.as_str()),
             Element::Type(user_type) => (&*user_type.keyspace, "type", &*user_type.name),
             Element::Table(_, table) => (table.keyspace.as_str(), "table", table.name.as_str()),
+            Element::Index(table, index) => (table.keyspace.as_str(), "index", index.name.as_str()),
         };
         [quoted(keyspace), kind.to_owned(), quoted(name)]
     }
@@ -116,6 +114,7 @@ impl Element<'_> {
             Element::Keyspace(keyspace) => create_text::keyspace(keyspace),
             Element::Type(user_type) => create_text::user_type(user_type),
             Element::Table(keyspace, table) => create_text::table(keyspace, table, with_internals),
+            Element::Index(table, index) => create_text::index(table, index),
         }
     }
 }
@@ -174,9 +173,19 @@ impl<'a> DescribeScope<'a> {
 
     fn table(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
         match keyspace.tables.get(name) {
-            Some(table) => Ok(self.elements([Element::Table(keyspace, table)])),
+            Some(table) => Ok(self.elements(table_elements(keyspace, table))),
             None => Err(RequestError::invalid(format!(
                 "Table '{name}' not found in keyspace '{}'",
+                keyspace.name
+            ))),
+        }
+    }
+
+    fn index(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
+        match keyspace.index(name) {
+            Some((table, index)) => Ok(self.elements([Element::Index(table, index)])),
+            None => Err(RequestError::invalid(format!(
+                "Table for existing index '{name}' not found in '{}'",
                 keyspace.name
             ))),
         }
@@ -197,7 +206,7 @@ impl<'a> DescribeScope<'a> {
         Err(RequestError::invalid(format!("{kind} '{name}' not found in '{}'", keyspace.name)))
     }
 
-    /// A keyspace or a table, searched in this order.
+    /// A keyspace, a table or an index, searched in this order.
     fn name(&self, qualified: &QualifiedName) -> Result<Description> {
         let name = qualified.name.as_str();
         if qualified.keyspace.is_none()
@@ -211,6 +220,9 @@ impl<'a> DescribeScope<'a> {
         };
         if keyspace.tables.contains_key(name) {
             return self.table(keyspace, name);
+        }
+        if keyspace.index(name).is_some() {
+            return self.index(keyspace, name);
         }
         Err(RequestError::invalid(format!("'{name}' not found in keyspace '{}'", keyspace.name)))
     }
@@ -228,8 +240,8 @@ impl<'a> DescribeScope<'a> {
     }
 }
 
-/// The statements that create a table again, as a snapshot keeps them (Cassandra's `schema.cql`): the user types that the table uses, and
-/// the table with its id and its dropped columns. The statement of the keyspace stands before them in a comment.
+/// The statements that create a table again, as a snapshot keeps them (Cassandra's `schema.cql`): the user types that the table uses, the
+/// table with its id and its dropped columns, and its indexes. The statement of the keyspace stands before them in a comment.
 pub fn snapshot_schema(keyspace: &Keyspace, table: &Table) -> String {
     let mut text = format!("-- {}\n", create_text::keyspace(keyspace));
     for user_type in types_of_table(keyspace, table) {
@@ -237,7 +249,12 @@ pub fn snapshot_schema(keyspace: &Keyspace, table: &Table) -> String {
         text += "\n";
     }
     text += &create_text::table(keyspace, table, true);
-    text + "\n"
+    text += "\n";
+    for index in &table.indexes {
+        text += &create_text::index(table, index);
+        text += "\n";
+    }
+    text
 }
 
 /// The types that the columns of a table use, also its dropped ones, each behind those that it is made of.
@@ -276,8 +293,14 @@ fn text(text: &str) -> Value {
 fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
     let mut elements = vec![Element::Keyspace(keyspace)];
     elements.extend(types_in_order(keyspace).into_iter().map(Element::Type));
-    elements.extend(tables(keyspace));
+    elements.extend(keyspace.tables.values().flat_map(|table| table_elements(keyspace, table)));
     elements
+}
+
+/// A table and its indexes.
+fn table_elements<'a>(keyspace: &'a Keyspace, table: &'a Table) -> impl Iterator<Item = Element<'a>> {
+    let indexes = table.indexes.iter().map(move |index| Element::Index(table, index));
+    std::iter::once(Element::Table(keyspace, table)).chain(indexes)
 }
 
 fn tables(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {

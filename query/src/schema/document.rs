@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Replication, Table, TableKind};
+use super::index::{Index, IndexKind, IndexedPart};
 use super::options::TableOptions;
 use super::{system_keyspaces, system_tables};
 
@@ -26,6 +27,8 @@ pub enum DocumentError {
     Id { text: String },
     #[error("the change concerns keyspace {0}, which is not there")]
     MissingKeyspace(String),
+    #[error("the index {index} in the catalog has no column in the table {table}")]
+    IndexWithoutColumn { index: String, table: String },
     #[error("the catalog has user types that need each other or a missing one: {names}")]
     UserTypes { names: String },
 }
@@ -88,6 +91,9 @@ struct TableDocument {
     is_counter: bool,
     dropped_columns: Vec<DroppedColumnDocument>,
     next_column_id: u32,
+    /// Only where there are any: members understand them from a feature level on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    indexes: Vec<IndexDocument>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -107,6 +113,16 @@ struct DroppedColumnDocument {
     type_text: String,
     is_static: bool,
     dropped_at_micros: i64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct IndexDocument {
+    name: String,
+    id: String,
+    kind: IndexKind,
+    column_id: u32,
+    part: IndexedPart,
+    options: BTreeMap<String, String>,
 }
 
 impl CatalogDocument {
@@ -266,6 +282,14 @@ fn table_document(table: &Table) -> TableDocument {
         is_static: column.is_static,
         dropped_at_micros: column.dropped_at_micros,
     });
+    let indexes = table.indexes.iter().map(|index| IndexDocument {
+        name: index.name.clone(),
+        id: index.id.to_string(),
+        kind: index.kind,
+        column_id: index.column_id,
+        part: index.part,
+        options: index.options.clone(),
+    });
     TableDocument {
         name: table.name.clone(),
         id: table.id.to_string(),
@@ -274,6 +298,7 @@ fn table_document(table: &Table) -> TableDocument {
         is_counter: table.is_counter,
         dropped_columns: dropped_columns.collect(),
         next_column_id: table.next_column_id,
+        indexes: indexes.collect(),
     }
 }
 
@@ -355,6 +380,23 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
             dropped_at_micros: column.dropped_at_micros,
         });
     }
+    let mut indexes = Vec::with_capacity(document.indexes.len());
+    for index in &document.indexes {
+        if columns.iter().all(|column| column.id != index.column_id) {
+            return Err(DocumentError::IndexWithoutColumn {
+                index: index.name.clone(),
+                table: format!("{}.{}", keyspace.name, document.name),
+            });
+        }
+        indexes.push(Arc::new(Index {
+            name: index.name.clone(),
+            id: uuid(&index.id)?,
+            kind: index.kind,
+            column_id: index.column_id,
+            part: index.part,
+            options: index.options.clone(),
+        }));
+    }
     let mut table = Table {
         keyspace: keyspace.name.clone(),
         id: uuid(&document.id)?,
@@ -367,6 +409,7 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
         is_counter: document.is_counter,
         dropped_columns,
         next_column_id: document.next_column_id,
+        indexes,
     };
     table.arrange_columns();
     Ok(table)

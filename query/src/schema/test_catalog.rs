@@ -31,7 +31,7 @@ pub fn catalog_of<S: AsRef<str>>(statements: &[S]) -> CatalogView {
 pub fn changed(view: &CatalogView, number: u128, text: &str) -> CatalogView {
     let context = DdlContext {
         now_micros: 1_700_000_000_000_000,
-        new_table_id: Uuid::from_u128(number),
+        new_id: Uuid::from_u128(number),
         new_version: Uuid::from_u128(number << 64),
         data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
     };

@@ -7,6 +7,7 @@
 //! * Columns that drivers require are never null (the docs of [`NodeInformation`] and [`Peer`] list them).
 //! * Values that change while the node runs are in [`NodeState`], which is collected for each read.
 
+mod indexes;
 mod node;
 mod row;
 mod schema_tables;
@@ -14,8 +15,8 @@ mod state;
 
 use self::row::RowWriter;
 pub use self::state::{
-    CQL_VERSION, ConnectedClient, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState, PARTITIONER, Peer,
-    RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
+    CQL_VERSION, ConnectedClient, IndexState, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState,
+    PARTITIONER, Peer, RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
 };
 use super::catalog::{Catalog, Table};
 use super::system_keyspaces::{
@@ -26,6 +27,7 @@ use super::system_keyspaces::{
 pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &NodeState) -> Vec<Row> {
     let mut writer = RowWriter::new(table);
     match (table.keyspace.as_str(), table.name.as_str()) {
+        (SYSTEM, "IndexInfo") => indexes::built(&mut writer, catalog, state),
         (SYSTEM, "local") => node::local(&mut writer, catalog, node, state),
         (SYSTEM, "peers") => node::peers(&mut writer, state),
         (SYSTEM, "peers_v2") => node::peers_v2(&mut writer, state),
@@ -36,11 +38,15 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
         (SYSTEM_SCHEMA, "tables") => schema_tables::tables(&mut writer, catalog),
         (SYSTEM_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, false),
         (SYSTEM_SCHEMA, "dropped_columns") => schema_tables::dropped_columns(&mut writer, catalog),
+        (SYSTEM_SCHEMA, "indexes") => schema_tables::indexes(&mut writer, catalog),
         (SYSTEM_SCHEMA, "types") => schema_tables::types(&mut writer, catalog),
         (SYSTEM_VIRTUAL_SCHEMA, "keyspaces") => schema_tables::virtual_keyspaces(&mut writer, catalog),
         (SYSTEM_VIRTUAL_SCHEMA, "tables") => schema_tables::virtual_tables(&mut writer, catalog),
         (SYSTEM_VIRTUAL_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, true),
         (SYSTEM_VIEWS, "clients") => node::clients(&mut writer, state),
+        (SYSTEM_VIEWS, "sai_column_indexes") => indexes::column_indexes(&mut writer, catalog, state),
+        (SYSTEM_VIEWS, "sai_sstable_index_segments") => indexes::segments(&mut writer, catalog, state),
+        (SYSTEM_VIEWS, "sai_sstable_indexes") => indexes::file_indexes(&mut writer, catalog, state),
         (SYSTEM_VIEWS, "settings") => node::settings(&mut writer, node),
         // Tables that are defined and have no rows.
         _ => {}

@@ -19,7 +19,8 @@
 /// * 10: members send digests of ranges to each other, and note which are repaired.
 /// * 11: a new member takes the place of a dead one ([`super::Command::StartReplacement`]).
 /// * 12: a request says that it belongs to a traced request.
-pub const FEATURE_VERSION: u16 = TRACES;
+/// * 13: tables have secondary indexes.
+pub const FEATURE_VERSION: u16 = INDEXES;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -44,3 +45,5 @@ pub const REPAIRS: u16 = 10;
 pub const REPLACEMENTS: u16 = 11;
 /// The feature level from which replicas take part in traces.
 pub const TRACES: u16 = 12;
+/// The feature level from which tables may have secondary indexes.
+pub const INDEXES: u16 = 13;

@@ -476,7 +476,9 @@ fn measure_data(context: Rc<ShardContext>) {
             let measured = context.run_on(shard, |context| {
                 let tables = context.shard.table_ids();
                 let sizes = tables.into_iter().filter_map(|id| context.shard.statistics(id).ok());
-                Box::pin(std::future::ready(sizes.map(|statistics| statistics.disk_bytes).sum::<u64>()))
+                Box::pin(std::future::ready(
+                    sizes.map(|statistics| statistics.disk_bytes + statistics.index_bytes).sum::<u64>(),
+                ))
             });
             // A sum without this shard would be wrong: the last one stays.
             let Ok(measured) = measured.await else { return };

@@ -23,7 +23,8 @@ use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, Command, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces,
+    self, Command, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SchemaChangeCommand,
+    dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -59,7 +60,7 @@ const CONFLICT_PAUSE_MS_MAX: u64 = 50;
 fn ddl_context(context: &ShardContext) -> DdlContext {
     DdlContext {
         now_micros: context.next_timestamp(),
-        new_table_id: context.time_uuid(),
+        new_id: context.time_uuid(),
         new_version: context.random_uuid(),
         data_centers: context
             .cluster_view()
@@ -113,15 +114,21 @@ struct Agreed {
     warnings: Vec<String>,
 }
 
-/// Refuses an option of tables that members with older programs would ignore, and drop with their next change of the table.
+/// Refuses what members with older programs would ignore of a table, and drop with their next change of it.
 fn check_understood(before: &Catalog, after: &Catalog, level: u16) -> Result<()> {
-    if level >= REPAIRS {
+    if level >= INDEXES {
         return Ok(());
     }
     for keyspace in after.keyspaces.values() {
         let known = before.keyspace(&keyspace.name).map(AsRef::as_ref);
         for (_, table) in Keyspace::table_differences(known, Some(keyspace)) {
-            if table.is_some_and(|table| table.options.set_tombstone_gc.is_some()) {
+            let Some(table) = table else { continue };
+            if !table.indexes.is_empty() {
+                return Err(RequestError::invalid(format!(
+                    "Indexes can be created when all members support them (feature level {INDEXES}; it is {level})"
+                )));
+            }
+            if level < REPAIRS && table.options.set_tombstone_gc.is_some() {
                 return Err(RequestError::invalid(format!(
                     "tombstone_gc can be set when all members support it (feature level {REPAIRS}; it is {level})"
                 )));
@@ -285,4 +292,28 @@ pub fn describe(
         .map(|(name, column_type)| ResultColumn { name: name.to_owned(), column_type })
         .collect();
     Ok(Outcome::OwnRows { keyspace: "system".to_owned(), table: "describe".to_owned(), columns, page })
+}
+
+#[cfg(test)]
+mod tests {
+    use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
+
+    use super::*;
+
+    #[test]
+    fn what_older_members_do_not_understand_waits_for_their_upgrade() {
+        let before = catalog_of(&[CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v int)"]);
+        let refusal = |statement: &str, level: u16| {
+            let after = changed(&before, 100, statement);
+            check_understood(&before.catalog, &after.catalog, level).err().map(|error| error.to_string())
+        };
+        let index = "CREATE INDEX ON t (v)";
+        let expected = "Indexes can be created when all members support them (feature level 13; it is 12)";
+        assert_eq!(refusal(index, INDEXES - 1).as_deref(), Some(expected));
+        assert_eq!(refusal(index, INDEXES), None);
+        let option = "ALTER TABLE t WITH tombstone_gc = {'mode': 'timeout'}";
+        assert!(refusal(option, REPAIRS - 1).is_some());
+        assert_eq!(refusal(option, REPAIRS), None);
+        assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
+    }
 }

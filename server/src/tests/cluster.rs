@@ -101,7 +101,7 @@ fn catalog(centers: &[&str]) -> Arc<Catalog> {
         for (number, text) in (1_000..).zip(CENTERS_SCHEMA) {
             let context = DdlContext {
                 now_micros: 1_700_000_000_000_000,
-                new_table_id: Uuid::from_u128(number),
+                new_id: Uuid::from_u128(number),
                 new_version: Uuid::from_u128(number << 64),
                 data_centers: data_centers.clone(),
             };

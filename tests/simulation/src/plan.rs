@@ -105,10 +105,11 @@ pub enum LoadKind {
     Schema,
     Deletions,
     Truncations,
+    Indexes,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Registers,
         Self::Transactions,
         Self::Pages,
@@ -117,6 +118,7 @@ impl LoadKind {
         Self::Schema,
         Self::Deletions,
         Self::Truncations,
+        Self::Indexes,
     ];
 }
 
@@ -189,7 +191,7 @@ impl Plan {
         let choice = &if may_have_centers { choice.within_centers() } else { choice.clone() };
         let nodes = if random.chance(2, 3) { 3 } else { 4 + random.below(4) as usize };
         let nodes = choice.nodes.unwrap_or(nodes);
-        let load = choose(&mut random, &choice.load, 2, 3);
+        let load = choose_load(seed, &mut random, choice);
         let faults = if random.chance(1, 12) { Vec::new() } else { choose_faults(seed, &mut random, choice) };
         // Enough members must remain to do without those that leave.
         let goes = faults
@@ -370,6 +372,18 @@ fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<
     // With three data centers one replica in each is a plan that people have.
     let least = if count > 2 { 1 } else { 2 };
     (0..count).map(|_| least + random.below(2) as usize).collect()
+}
+
+/// The load of a seed. Indexes are added to that which others have chosen, for one in four.
+fn choose_load(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<LoadKind> {
+    let others: Vec<LoadKind> =
+        choice.load.iter().copied().filter(|kind| *kind != LoadKind::Indexes).collect();
+    let mut load = choose(random, &others, 2, 3);
+    let may_have_indexes = others.len() < choice.load.len();
+    if may_have_indexes && (others.is_empty() || SplitMix64::new(seed ^ 0x000D_ECED).chance(1, 4)) {
+        load.push(LoadKind::Indexes);
+    }
+    load
 }
 
 /// Chooses kinds of faults. Replacements are drawn apart: what a seed draws otherwise is as it was without them.

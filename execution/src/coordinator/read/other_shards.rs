@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{LocalBoxFuture, try_join_all};
 use helenus_engine::key::PARTITION_END;
+use helenus_engine::secondary_index::IndexSearch;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::row_filters::RowFilters;
@@ -30,6 +32,8 @@ pub struct SpreadRead<'r> {
     pub now_seconds: u32,
     /// The request again, for other threads, if they can leave out rows by its filters.
     filtered_by: Option<Arc<OwnedRequest<SelectPlan>>>,
+    /// Only rows that these indexes find are read.
+    search: Option<Arc<IndexSearch>>,
 }
 
 impl<'r> SpreadRead<'r> {
@@ -37,10 +41,16 @@ impl<'r> SpreadRead<'r> {
         context: &'r Rc<ShardContext>,
         request: &'r Request<'r, SelectPlan>,
         now_seconds: u32,
+        search: Option<Arc<IndexSearch>>,
     ) -> Self {
         let plan = request.plan();
         let filtered_by = RowFilters::are_in(plan).then(|| Arc::new(request.to_owned()));
-        Self { context, plan, now_seconds, filtered_by }
+        Self { context, plan, now_seconds, filtered_by, search }
+    }
+
+    /// The most rows that are wanted before shards are asked again. What indexes find passes the filters, mostly.
+    fn wanted_rows(&self, run: &SelectRun<'_>) -> usize {
+        if self.search.is_some() { run.wanted_result_rows() } else { run.wanted_rows() }
     }
 
     fn batch_request(&self, run: &SelectRun<'_>, range: &KeyRange, rows: usize) -> RowBatchRequest {
@@ -57,6 +67,9 @@ impl<'r> SpreadRead<'r> {
             keys_only: run.reads_keys_only(),
             head: run.partition_head(),
             filtered_by: self.filtered_by.clone(),
+            search: self.search.clone(),
+            reads_static: self.plan.reads_static,
+            patience: Duration::from_millis(self.context.node.config.range_request_timeout_ms),
         }
     }
 
@@ -72,7 +85,7 @@ impl<'r> SpreadRead<'r> {
 
     /// Reads a batch of a range of one other shard.
     pub async fn of_shard(&self, run: &mut SelectRun<'_>, range: KeyRange, owner: usize) -> Result<RangeEnd> {
-        let request = self.batch_request(run, &range, run.wanted_rows().min(BLOCK_ROWS));
+        let request = self.batch_request(run, &range, self.wanted_rows(run).min(BLOCK_ROWS));
         let mut batch = self.fetch(owner, request).await?;
         let mut skip = Vec::new();
         while let Some(row) = batch.first() {
@@ -138,7 +151,7 @@ impl<'r> SpreadRead<'r> {
                 return Ok(RangeEnd::BudgetSpent(KeyRange { start, ..range }));
             }
             rounds += 1;
-            let rows = share_of(run.wanted_rows(), shards, run.partition_head()).min(BLOCK_ROWS);
+            let rows = share_of(self.wanted_rows(run), shards, run.partition_head()).min(BLOCK_ROWS);
             let reads: Vec<_> = sources
                 .iter_mut()
                 .enumerate()

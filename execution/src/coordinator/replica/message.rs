@@ -9,6 +9,7 @@ use super::answer::{ReadAnswer, ReadRequest};
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::paxos::message::{LeaseAnswer, LeaseRequest, PaxosRequest, PaxosResponse};
 use crate::coordinator::replica::forwarded::{ForwardRequest, ForwardedError};
+use crate::coordinator::replica::search_answer::{SearchAnswer, SearchRequest};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaRequest {
@@ -53,6 +54,8 @@ pub enum ReplicaRequest {
     Lease(LeaseRequest),
     /// A part of TRUNCATE, before the table is emptied.
     Truncation(TruncationRequest),
+    /// Search by indexes. Sent from the feature level [`helenus_ring::metadata::INDEXES`] on, because before there are none.
+    Search(SearchRequest),
 }
 
 /// What a member does for a TRUNCATE before it empties the table ([`ReplicaRequest::Truncate`]).
@@ -77,6 +80,7 @@ pub enum ReplicaResponse {
     LatestBallot {
         micros: i64,
     },
+    Found(SearchAnswer),
 }
 
 impl ServiceRequest for ReplicaRequest {

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::answer::token_of;
 use crate::coordinator::consistency::RequiredReplicas;
+use crate::shard::context::ShardContext;
 
 /// The first part of a range, and the live replicas that have all of it.
 #[derive(Debug)]
@@ -30,6 +31,16 @@ const RING_END: &[u8] = &[0xFF; 9];
 /// The least key greater than all keys with tokens up to this one.
 fn behind(token: i64) -> Vec<u8> {
     token.checked_add(1).map_or_else(|| RING_END.to_vec(), |next| encode_token(next).to_vec())
+}
+
+/// Replicas in the order in which they are asked: this node, then those of its data center. The work is spread over those that are equally near.
+pub fn nearest_first(context: &ShardContext, mut members: Vec<Arc<Member>>) -> Vec<Arc<Member>> {
+    let turn = context.random.borrow_mut().below(members.len().max(1) as u64) as usize;
+    members.rotate_left(turn);
+    let this_node = context.node.host_id;
+    let data_center = &context.node.config.data_center;
+    members.sort_by_key(|member| (member.host_id != this_node, member.data_center != *data_center));
+    members
 }
 
 /// The parts of the ring in key order: the end of each, and its replicas.

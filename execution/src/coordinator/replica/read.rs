@@ -29,7 +29,7 @@ use helenus_engine::Mutation;
 use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, SeenRows, reconcile_answers};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
-use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use helenus_query::error::{FailureReason, RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::{ReadRepair, TombstoneGcMode};
 use helenus_ring::member::Member;
@@ -39,11 +39,11 @@ use helenus_ring::placement::Placement;
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
 use super::digest::Digest;
 use super::message::{ReplicaRequest, ReplicaResponse};
-use super::ranges::{self, Group};
+use super::ranges::{self, Group, nearest_first};
 use super::repair::{NotRepaired, repair};
 use super::{epoch, only_here};
 use crate::coordinator::consistency::{self, RequiredReplicas};
-use crate::coordinator::replica::failures::failure_reason;
+use crate::coordinator::replica::failures::{failure_reason, read_failure};
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::trace;
@@ -174,25 +174,39 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
     Ok(split)
 }
 
+/// The first part of a range that one set of replicas can answer at the level, in one epoch.
+pub struct LevelGroup {
+    pub epoch: u64,
+    pub group: Group,
+    pub demand: RequiredReplicas,
+}
+
+/// The group for the first part of a read. The number of replicas may change with the epoch.
+pub fn level_group(context: &ShardContext, read: &RangeRead<'_>) -> Result<LevelGroup> {
+    let view = context.cluster_view();
+    let Some(placement) = view.placement(&read.table.keyspace) else {
+        return Err(RequestError::invalid(format!(
+            "keyspace {} is not replicated any more",
+            read.table.keyspace
+        )));
+    };
+    let demand = demand(context, placement, read.consistency);
+    let group = ranges::first_group(&view, placement, &demand, &read.start, &read.end)?;
+    Ok(LevelGroup { epoch: view.topology.epoch, group, demand })
+}
+
+/// The timeout of a read that starts now.
+pub fn read_timeout(context: &ShardContext, read: &RangeRead<'_>) -> Duration {
+    timeout(context, token_of(&read.start, &read.end).is_some())
+}
+
 /// Reads the first rows of a range at the level. A range part may hold fewer rows than wanted, or none: its `resume`
 /// shows whether there may be more.
 pub async fn read_range_part(context: &Rc<ShardContext>, read: &RangeRead<'_>) -> Result<RangePart> {
-    let timeout = timeout(context, token_of(&read.start, &read.end).is_some());
+    let timeout = read_timeout(context, read);
     let deadline = read.deadline;
     loop {
-        // The number of replicas may change with the epoch.
-        let (epoch, group, demand) = {
-            let view = context.cluster_view();
-            let Some(placement) = view.placement(&read.table.keyspace) else {
-                return Err(RequestError::invalid(format!(
-                    "keyspace {} is not replicated any more",
-                    read.table.keyspace
-                )));
-            };
-            let demand = demand(context, placement, read.consistency);
-            let group = ranges::first_group(&view, placement, &demand, &read.start, &read.end)?;
-            (view.topology.epoch, group, demand)
-        };
+        let LevelGroup { epoch, group, demand } = level_group(context, read)?;
         let round = ReadRound::new(context, read, &demand, epoch, group, timeout, deadline);
         match round.run().await {
             Ok(piece) => return Ok(piece),
@@ -247,14 +261,7 @@ impl<'a> ReadRound<'a> {
         deadline: Duration,
     ) -> Self {
         let Group { end, members } = group;
-        let mut near: Vec<Arc<Member>> = members.into_vec();
-        // Spreads the work over replicas that are equally near.
-        let turn = context.random.borrow_mut().below(near.len().max(1) as u64) as usize;
-        near.rotate_left(turn);
-        let this_node = context.node.host_id;
-        let data_center = &context.node.config.data_center;
-        near.sort_by_key(|member| (member.host_id != this_node, member.data_center != *data_center));
-        let (chosen, spares) = demand.choose(near);
+        let (chosen, spares) = demand.choose(nearest_first(context, members.into_vec()));
         let request = ReadRequest {
             epoch,
             table_id: read.table.id.as_u128(),
@@ -443,22 +450,10 @@ impl<'a> ReadRound<'a> {
     }
 
     fn failure(&self) -> RequestError {
-        let consistency = self.read.consistency;
-        let (received, required) = (self.demand.count(self.answered()), self.demand.required());
+        let digests = self.digests.iter().map(|(member, _)| member.clone());
+        let answered: Vec<_> = self.data.iter().map(|(member, _)| member.clone()).chain(digests).collect();
         let data_present = !self.data.is_empty();
-        if self.failures.iter().all(|(_, reason)| *reason == FailureReason::TimedOut) {
-            return RequestError::ReadTimeout { consistency, received, required, data_present };
-        }
-        let failures = self.failures.iter();
-        let failures = failures
-            .map(|(member, reason)| ReplicaFailure { address: member.native_address.ip(), reason: *reason });
-        RequestError::ReadFailure {
-            consistency,
-            received,
-            required,
-            failures: failures.collect(),
-            data_present,
-        }
+        read_failure(self.read.consistency, self.demand, &answered, &self.failures, data_present)
     }
 
     /// Whether all answers have the same digest.

@@ -70,10 +70,16 @@ pub(super) fn resolve_relation(
         }
         ast::Relation::Like { column, pattern } => {
             let index = column_of(table, column)?;
-            resolve(pattern, &receiver_of(&table.columns[index]), scope, markers)?;
-            return Err(RequestError::invalid(format!(
-                "LIKE restriction is only supported on properly indexed columns. {relation} is not valid."
-            )));
+            let column = &table.columns[index];
+            check_comparable(column, "LIKE")?;
+            let pattern = resolve(pattern, &receiver_of(column), scope, markers)?;
+            let indexes = table.indexes.iter().filter(|index| index.column_id == column.id);
+            let parts = indexes.filter(|index| index.decides_like(&column.column_type));
+            let Some(finds_parts) = parts.map(|index| index.finds_parts_of_texts()).max() else {
+                return Err(not_like(relation));
+            };
+            let test = FilterTest::Like { pattern, finds_parts };
+            out.push(Resolved { subject: ResolvedSubject::Column(index), test, is_slice: false });
         }
         ast::Relation::IsNotNull { .. } => {
             return Err(RequestError::invalid(format!("Unsupported restriction: {relation}")));
@@ -83,6 +89,13 @@ pub(super) fn resolve_relation(
         }
     }
     Ok(())
+}
+
+/// The error for LIKE where no index decides it.
+pub fn not_like(relation: &ast::Relation) -> RequestError {
+    RequestError::invalid(format!(
+        "LIKE restriction is only supported on properly indexed columns. {relation} is not valid."
+    ))
 }
 
 fn receiver_of(column: &Column) -> Receiver {

@@ -6,6 +6,8 @@ use cql_lite::syntax::ast::Comparison;
 
 use crate::error::RequestError;
 use crate::plan::term::Term;
+use crate::schema::catalog::Table;
+use crate::schema::index_terms::TextAnalysis;
 
 /// Cassandra's error for a query that needs filtering.
 pub const REQUIRES_ALLOW_FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may \
@@ -105,6 +107,8 @@ pub struct SliceBound {
 pub struct Filter {
     pub subject: FilterSubject,
     pub test: FilterTest,
+    /// What is done to the texts before they are compared, because an index that decides the filter does so.
+    pub analysis: Option<TextAnalysis>,
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +129,11 @@ pub enum FilterTest {
     InTuples(TupleValues),
     Contains(Term),
     ContainsKey(Term),
+    Like {
+        pattern: Term,
+        /// An index of the column is for the parts of texts.
+        finds_parts: bool,
+    },
 }
 
 impl Filter {
@@ -135,10 +144,11 @@ impl Filter {
             TupleTerm::Tuple(term) => term.is_pure(),
         };
         let is_test_pure = match &self.test {
-            FilterTest::Compare(_, term) | FilterTest::Contains(term) | FilterTest::ContainsKey(term) => {
-                term.is_pure()
-            }
-            FilterTest::In(Values::One(term) | Values::List(term))
+            FilterTest::Compare(_, term)
+            | FilterTest::Contains(term)
+            | FilterTest::ContainsKey(term)
+            | FilterTest::Like { pattern: term, .. }
+            | FilterTest::In(Values::One(term) | Values::List(term))
             | FilterTest::InTuples(TupleValues::List(term)) => term.is_pure(),
             FilterTest::In(Values::Many(terms)) => terms.iter().all(Term::is_pure),
             FilterTest::CompareTuple(_, tuple) | FilterTest::InTuples(TupleValues::One(tuple)) => {
@@ -184,6 +194,16 @@ pub struct Restrictions {
 }
 
 impl Restrictions {
+    /// Whether the clustering restrictions name rows, and not ranges.
+    pub fn names_rows(&self, table: &Table) -> bool {
+        let named = self.clustering.iter().map(|restriction| match restriction {
+            ClusteringRestriction::Values { .. } => 1,
+            ClusteringRestriction::Tuples { count, .. } => *count,
+            ClusteringRestriction::Slice { .. } => 0,
+        });
+        named.sum::<usize>() == table.clustering_key_count
+    }
+
     /// Whether the partition key is restricted to several values by IN.
     pub fn has_partition_in(&self) -> bool {
         matches!(&self.partition, PartitionRestriction::Keys(keys) if keys.iter().any(|v| !matches!(v, Values::One(_))))

@@ -50,6 +50,7 @@ pub(super) fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<
                 )
             };
             let is_in = |r: &Resolved| matches!(r.test, FilterTest::In(_) | FilterTest::InTuples(_));
+            let is_like = |r: &Resolved| matches!(r.test, FilterTest::Like { .. });
             // The first of the two says what is wrong.
             let shown = name_of(&common);
             if is_equal(relation) {
@@ -62,7 +63,12 @@ pub(super) fn check_repetitions(resolved: &[Resolved], table: &Table) -> Result<
                     "{shown} cannot be restricted by more than one relation if it includes a IN"
                 )));
             }
-            if is_equal(other) || is_in(other) {
+            if is_like(relation) {
+                return Err(RequestError::invalid(format!(
+                    "{shown} cannot be restricted by more than one relation if it includes a LIKE"
+                )));
+            }
+            if is_equal(other) || is_in(other) || is_like(other) {
                 return Err(RequestError::invalid(format!(
                     "Column \"{shown}\" cannot be restricted by both an equality and an inequality relation"
                 )));
@@ -172,11 +178,14 @@ pub(super) fn clustering_restrictions(
             ResolvedSubject::Columns(columns) => columns[0] == offset + next,
             _ => false,
         };
-        let is_contains = |relation: &Resolved| {
-            matches!(relation.test, FilterTest::Contains(_) | FilterTest::ContainsKey(_))
+        let only_filters = |relation: &Resolved| {
+            matches!(
+                relation.test,
+                FilterTest::Contains(_) | FilterTest::ContainsKey(_) | FilterTest::Like { .. }
+            )
         };
         let (here, others): (Vec<_>, Vec<_>) =
-            rest.into_iter().partition(|relation| starts_here(relation) && !is_contains(relation));
+            rest.into_iter().partition(|relation| starts_here(relation) && !only_filters(relation));
         rest = others;
         let is_slice = here.iter().any(|relation| relation.is_slice);
         if is_slice {
@@ -208,7 +217,7 @@ pub(super) fn clustering_restrictions(
                 restrictions.push(ClusteringRestriction::Tuples { first: next, count, values });
                 next += count;
             }
-            FilterTest::Contains(_) | FilterTest::ContainsKey(_) => break,
+            FilterTest::Contains(_) | FilterTest::ContainsKey(_) | FilterTest::Like { .. } => break,
         }
     }
     (restrictions, rest)
@@ -245,7 +254,7 @@ pub(super) fn into_filter(relation: Resolved) -> Result<Filter> {
             return Err(RequestError::invalid("A token relation cannot be used as a filter"));
         }
     };
-    Ok(Filter { subject, test: relation.test })
+    Ok(Filter { subject, test: relation.test, analysis: None })
 }
 
 /// Refuses relations on clustering columns that do not form a prefix, and CONTAINS on them: they would need

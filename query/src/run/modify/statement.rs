@@ -12,10 +12,9 @@ use super::using::{expiry, timestamp_value};
 use super::write_context::{ExistingRows, WriteContext};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation};
+use crate::plan::restrictions::list_elements;
 use crate::plan::term::{Bindings, Bound, Term};
-use crate::run::keys::{
-    Slice, check_restricted_length, clustering_slices, encode_path, list_elements, positions,
-};
+use crate::run::keys::{Slice, check_restricted_length, clustering_slices, encode_path, positions};
 use crate::schema::catalog::Column;
 use crate::stored_key::PartitionKey;
 

@@ -182,6 +182,7 @@ fn drop_columns(
                 column.column_type
             ));
         }
+        refuse_indexed(table, column.id, name, "drop")?;
         let column = table.columns.remove(position);
         let is_static = column.is_static();
         table.dropped_columns.retain(|dropped| dropped.id != column.id);
@@ -195,6 +196,19 @@ fn drop_columns(
         is_changed = true;
     }
     Ok(is_changed)
+}
+
+/// Refuses to change a column that has indexes.
+fn refuse_indexed(table: &Table, column_id: u32, name: &str, change: &str) -> Result<()> {
+    let indexes = table.indexes.iter().filter(|index| index.column_id == column_id);
+    let indexes: Vec<&str> = indexes.map(|index| index.name.as_str()).collect();
+    if indexes.is_empty() {
+        return Ok(());
+    }
+    invalid(format!(
+        "Cannot {change} column {name} because it has dependent secondary indexes ({})",
+        indexes.join(", ")
+    ))
 }
 
 /// The type with user types replaced by tuples: a dropped column does not prevent a user type from being dropped.
@@ -235,6 +249,7 @@ fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_ex
                 table.full_name()
             ));
         }
+        refuse_indexed(table, table.columns[position].id, old, "rename")?;
         new.clone_into(&mut table.columns[position].name);
         is_changed = true;
     }

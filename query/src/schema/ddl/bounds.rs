@@ -16,7 +16,7 @@ use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
 pub const COLUMNS_MAX: usize = 16_384;
 /// Most columns that a table can have had, with those that were dropped.
 pub const COLUMN_IDS_MAX: u32 = 65_535;
-/// The longest name of a column, user type or field, in bytes.
+/// The longest name of a column, user type, field or index, in bytes.
 pub const NAME_BYTES_MAX: usize = 1_024;
 /// Most parts of a type: itself, its elements and fields, and theirs.
 pub const TYPE_PARTS_MAX: usize = 16_384;
@@ -41,6 +41,7 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
             AlterTableOperation::RenameColumns { renames, .. } => (renames.len(), "columns"),
             _ => return Ok(()),
         },
+        Statement::CreateIndex(create) => (create.targets.len(), "columns"),
         Statement::CreateType(create) => (create.fields.len(), "fields"),
         Statement::AlterType(alter) => match &alter.operation {
             AlterTypeOperation::RenameFields { renames, .. } => (renames.len(), "fields"),
@@ -117,6 +118,10 @@ fn check_table(before: Option<&Table>, table: &Table) -> Result<()> {
         check_name("column", &column.name)?;
         check_type(&format!("Column {}", column.name), &column.column_type)?;
         has_new = true;
+    }
+    let indexes_before = before.map_or(&[][..], |before| &before.indexes);
+    for index in table.indexes.iter().filter(|index| !indexes_before.contains(index)) {
+        check_name("index", &index.name)?;
     }
     if has_new && !are_within(table.columns.iter().map(|column| &column.column_type), ALL_PARTS_MAX) {
         return refuse(format!(

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::schema::catalog::{Catalog, Column, Keyspace, Replication, Table};
 use crate::schema::describe::types_of_table;
 use crate::schema::document::{CatalogDocument, DocumentError};
+use crate::schema::index::Index;
 
 /// The reason why the schema of a snapshot cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -168,7 +169,17 @@ impl SnapshotSchema {
         }
         let mut table = Table::clone(&self.table);
         name.clone_into(&mut table.name);
-        table.id = context.new_table_id;
+        table.id = context.new_id;
+        // The names of its indexes may be taken by those of other tables.
+        let mut indexes: Vec<_> = std::mem::take(&mut table.indexes)
+            .into_iter()
+            .map(|index| {
+                let name = present.available_index_name(&index.name);
+                Arc::new(Index { name, ..Index::clone(&index) })
+            })
+            .collect();
+        indexes.sort_by(|a, b| a.name.cmp(&b.name));
+        table.indexes = indexes;
         let table = Arc::new(table);
         let mut keyspace = present.clone();
         keyspace.tables.insert(table.name.clone(), Arc::clone(&table));
@@ -262,7 +273,7 @@ mod tests {
     fn context() -> DdlContext {
         DdlContext {
             now_micros: 1,
-            new_table_id: Uuid::from_u128(77),
+            new_id: Uuid::from_u128(77),
             new_version: Uuid::from_u128(78),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
         }
@@ -296,6 +307,25 @@ mod tests {
         assert_eq!(effects, ["CREATED TABLE copy"]);
         assert_eq!(restored.table("ks", "copy").unwrap().columns, schema.table().columns);
         assert!(schema.next_change(&restored, "no name", &context()).is_err());
+    }
+
+    #[test]
+    fn indexes_are_restored_under_names_that_are_free() {
+        let indexes = [
+            "CREATE INDEX ON ks.t (w)",
+            "CREATE INDEX named ON ks.t (c) USING 'sai'",
+            "CREATE INDEX ON ks.t (s)",
+        ];
+        let schema = snapshot(&[&TYPES[..], &[TABLE], &indexes].concat());
+        let nothing = Catalog::clone(&catalog_of::<&str>(&[]).catalog);
+        let (restored, _) = restore(&schema, nothing, "t");
+        assert_eq!(restored.table("ks", "t").unwrap().indexes, schema.table().indexes);
+        let (restored, _) = restore(&schema, restored, "copy");
+        let copied = &restored.table("ks", "copy").unwrap().indexes;
+        let names: Vec<&str> = copied.iter().map(|index| index.name.as_str()).collect();
+        assert_eq!(names, ["named_1", "t_s_idx_1", "t_w_idx_1"]);
+        let columns = |table: &[Arc<Index>]| table.iter().map(|index| index.column_id).collect::<Vec<_>>();
+        assert_eq!(columns(copied), columns(&schema.table().indexes));
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Ddl<'_> {
             return unsupported("COMPACT STORAGE tables");
         }
         let chosen_id = TableOptions::create(&Properties::from_ast(&create.options.properties)?)?.1;
-        let id = chosen_id.unwrap_or(self.context.new_table_id);
+        let id = chosen_id.unwrap_or(self.context.new_id);
         let mut all_tables = self.catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         // A random id needs no look at 10,000 tables.
         let taken = chosen_id.and_then(|id| all_tables.find(|table| table.id == id));
@@ -116,6 +116,7 @@ pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, 
         is_counter: false,
         dropped_columns: Vec::new(),
         next_column_id: 0,
+        indexes: Vec::new(),
     };
     table.arrange_columns();
     for (id, column) in (0_u32..).zip(&mut table.columns) {

@@ -1,6 +1,6 @@
 //! The CREATE statements of the elements of the catalog, in the format of Cassandra 5.0's DESCRIBE.
 //!
-//! Executed in the order keyspace, types, tables, they create an equal schema. Names are quoted if necessary. A
+//! Executed in the order keyspace, types, tables, indexes, they create an equal schema. Names are quoted if necessary. A
 //! virtual keyspace cannot be created: it and its tables are shown in a comment.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use cql_lite::syntax::ast::Identifier;
 use cql_lite::types::UserType;
 
 use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table};
+use crate::schema::index::{CLASS_NAME, Index};
 use crate::schema::options::TableOptions;
 
 const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
@@ -79,6 +80,21 @@ pub fn table(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String
         text += &drop_statements(table);
     }
     text
+}
+
+/// `CREATE [CUSTOM] INDEX …`
+pub fn index(table: &Table, index: &Index) -> String {
+    let (name, table_name, target) = (quoted(&index.name), table_name(table), table.index_target(index));
+    let mut options = index.options.clone();
+    match options.remove(CLASS_NAME) {
+        None => format!("CREATE INDEX {name} ON {table_name} ({target});"),
+        Some(class) => {
+            let with =
+                if options.is_empty() { String::new() } else { format!(" WITH OPTIONS = {}", map(&options)) };
+            let class = string(&class);
+            format!("CREATE CUSTOM INDEX {name} ON {table_name} ({target}) USING {class}{with};")
+        }
+    }
 }
 
 fn table_name(table: &Table) -> String {

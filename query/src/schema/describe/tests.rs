@@ -16,7 +16,7 @@ fn node() -> Catalog {
 fn run(catalog: &Catalog, statement: &str, number: u128) -> Catalog {
     let context = DdlContext {
         now_micros: 1_700_000_000_000_000,
-        new_table_id: Uuid::from_u128(number),
+        new_id: Uuid::from_u128(number),
         new_version: Uuid::from_u128(number << 64),
         data_centers: BTreeMap::from([("datacenter1".to_owned(), 1)]),
     };
@@ -205,6 +205,47 @@ fn types_are_described_as_in_cassandra() {
 }
 
 #[test]
+fn indexes_are_described_as_in_cassandra() {
+    let catalog = catalog(&[
+        "CREATE TABLE t (k int PRIMARY KEY, v text, \"V\" text, m map<int, text>, f frozen<list<int>>)",
+        "CREATE INDEX b ON t (v)",
+        "CREATE INDEX a ON t (entries(m))",
+        "CREATE INDEX \"C\" ON t (\"V\")",
+        "CREATE INDEX d ON t (full(f))",
+        "CREATE INDEX e ON t (v) USING 'sai' WITH OPTIONS = {'normalize': 'true', 'case_sensitive': 'false'}",
+        "CREATE CUSTOM INDEX f ON t (m) USING 'StorageAttachedIndex'",
+        "CREATE TABLE u (k int PRIMARY KEY)",
+    ]);
+    let indexes = [
+        "CREATE INDEX \"C\" ON ks.t (\"V\");",
+        "CREATE INDEX a ON ks.t (entries(m));",
+        "CREATE INDEX b ON ks.t (v);",
+        "CREATE INDEX d ON ks.t (full(f));",
+        "CREATE CUSTOM INDEX e ON ks.t (v) USING 'sai' WITH OPTIONS = {'case_sensitive': 'false', 'normalize': 'true'};",
+        "CREATE CUSTOM INDEX f ON ks.t (values(m)) USING 'StorageAttachedIndex';",
+    ];
+    assert_eq!(texts(&catalog, "DESCRIBE TABLE t")[1..], indexes);
+    assert_eq!(texts(&catalog, "DESCRIBE ks.t")[1..], indexes);
+    assert_eq!(texts(&catalog, "DESCRIBE INDEX ks.b"), [indexes[2]]);
+    assert_eq!(texts(&catalog, "DESCRIBE e"), [indexes[4]]);
+    let rows = answer(&catalog, None, "DESCRIBE KEYSPACE ks").unwrap().rows;
+    let names: Vec<_> = rows.iter().map(|row| [value_text(&row[1]), value_text(&row[2])].join(" ")).collect();
+    let expected = [
+        "keyspace ks",
+        "table t",
+        "index \"C\"",
+        "index a",
+        "index b",
+        "index d",
+        "index e",
+        "index f",
+        "table u",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(lines(&catalog, Some("ks"), "DESCRIBE TABLES"), ["ks table t", "ks table u"]);
+}
+
+#[test]
 fn a_virtual_table_is_shown_in_a_comment() {
     let catalog = node();
     let table = catalog.keyspaces["system_virtual_schema"].tables.keys().next().unwrap().clone();
@@ -307,6 +348,11 @@ fn described_statements_create_an_equal_schema() {
         "ALTER TABLE all_types DROP i USING TIMESTAMP 5",
         "ALTER TABLE all_types DROP j USING TIMESTAMP 6",
         "ALTER TABLE all_types ADD j tinyint",
+        "CREATE INDEX ON all_types (f)",
+        "CREATE INDEX ON all_types (q)",
+        "CREATE INDEX \"Named\" ON all_types (a) USING 'SAI'",
+        "CREATE CUSTOM INDEX ON all_types (h) USING 'org.apache.cassandra.index.sasi.SASIIndex' \
+         WITH OPTIONS = {'mode': 'CONTAINS'}",
     ]);
     for describe in ["DESCRIBE SCHEMA", "DESCRIBE SCHEMA WITH INTERNALS"] {
         let described = texts(&original, describe);
@@ -324,9 +370,11 @@ fn the_schema_of_a_snapshot_creates_its_table_again() {
         "CREATE TYPE outer (i frozen<inner>)",
         "CREATE TYPE of_dropped (x int)",
         "CREATE TYPE unused (x int)",
-        "CREATE TABLE t (k int PRIMARY KEY, v map<int, frozen<list<frozen<outer>>>>, gone frozen<of_dropped>)",
+        "CREATE TABLE t (k int PRIMARY KEY, v map<int, frozen<list<frozen<outer>>>>, gone frozen<of_dropped>, w map<int, int>)",
         "ALTER TABLE t DROP gone USING TIMESTAMP 5",
         "CREATE TABLE other (k int PRIMARY KEY)",
+        "CREATE INDEX ON t (entries(w))",
+        "CREATE INDEX ON t (w) USING 'sai'",
     ]);
     let keyspace = original.keyspace("ks").unwrap();
     let table = original.table("ks", "t").unwrap();
@@ -337,7 +385,14 @@ fn the_schema_of_a_snapshot_creates_its_table_again() {
     let kinds: Vec<String> =
         statements.iter().map(|text| text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect();
     // A dropped column has tuples in place of user types.
-    let expected = ["CREATE TYPE ks.inner", "CREATE TYPE ks.outer", "CREATE TABLE ks.t", "ALTER TABLE ks.t"];
+    let expected = [
+        "CREATE TYPE ks.inner",
+        "CREATE TYPE ks.outer",
+        "CREATE TABLE ks.t",
+        "ALTER TABLE ks.t",
+        "CREATE INDEX t_w_idx",
+        "CREATE CUSTOM INDEX",
+    ];
     assert_eq!(kinds, expected);
     let again = statements
         .iter()

@@ -7,7 +7,7 @@ use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
 
 /// Statements that can be executed in this order, each with those before it.
-const STATEMENTS: [&str; 16] = [
+const STATEMENTS: [&str; 20] = [
     "CREATE TYPE inner (x int)",
     "CREATE TYPE outer (z frozen<inner>)",
     "CREATE TABLE a (k int PRIMARY KEY, v text)",
@@ -15,11 +15,15 @@ const STATEMENTS: [&str; 16] = [
     "CREATE TABLE n (k int PRIMARY KEY, c counter)",
     "ALTER TABLE a ADD w int",
     "ALTER TABLE a DROP v",
+    "CREATE INDEX ON a (w)",
+    "CREATE INDEX ON a (w) USING 'sai'",
+    "CREATE INDEX k ON b (keys(m))",
     "ALTER TYPE inner ADD y text",
     "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7",
     "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
     "CREATE TABLE other.o (k int PRIMARY KEY)",
     "ALTER KEYSPACE other WITH durable_writes = false",
+    "DROP INDEX a_w_idx",
     "DROP TABLE n",
     "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "DROP TABLE b",
@@ -68,6 +72,40 @@ fn what_does_not_change_is_shared_and_not_written() {
         tables(&old.catalog).get(name).is_some_and(|known| Arc::ptr_eq(known, table))
     });
     assert_eq!(shared.count(), 499);
+}
+
+#[test]
+fn indexes_are_read_back_and_tables_without_are_written_as_before() {
+    let start = [CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v text, m map<int, text>)"];
+    let written = |catalog: &Catalog| serde_json::to_string(&CatalogDocument::of(catalog)).unwrap();
+    let without = catalog_of(&start);
+    assert!(!written(&without.catalog).contains("indexes"));
+    let indexes = [
+        "CREATE INDEX ON t (v)",
+        "CREATE INDEX ON t (entries(m))",
+        "CREATE INDEX ON t (v) USING 'sai' WITH OPTIONS = {'case_sensitive': 'false'}",
+        "CREATE CUSTOM INDEX s ON t (v) USING 'org.apache.cassandra.index.sasi.SASIIndex'",
+    ];
+    let with = catalog_of(&[&start[..], &indexes].concat());
+    let document: CatalogDocument = serde_json::from_str(&written(&with.catalog)).unwrap();
+    let read = document.catalog().unwrap();
+    assert_eq!(read.table("ks", "t").unwrap().indexes.len(), indexes.len());
+    assert_eq!(format!("{read:?}"), format!("{:?}", with.catalog));
+}
+
+#[test]
+fn an_index_without_its_column_is_refused() {
+    let catalog = catalog_of(&[
+        CREATE_KEYSPACE,
+        "CREATE TABLE t (k int PRIMARY KEY, v int)",
+        "CREATE INDEX i ON t (v)",
+    ]);
+    let text = serde_json::to_string(&CatalogDocument::of(&catalog.catalog)).unwrap();
+    let damaged = text.replace("\"column_id\":1", "\"column_id\":7");
+    let document: CatalogDocument = serde_json::from_str(&damaged).unwrap();
+    assert!(
+        matches!(document.catalog(), Err(DocumentError::IndexWithoutColumn { index, table }) if index == "i" && table == "ks.t")
+    );
 }
 
 #[test]

@@ -131,6 +131,14 @@ impl IntoWire for BTreeMap<String, String> {
     }
 }
 
+impl IntoWire for &BTreeMap<String, BTreeMap<String, String>> {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        let encoded: BTreeMap<String, Vec<u8>> =
+            self.iter().map(|(key, value)| Some((key.clone(), value.into_wire()?))).collect::<Option<_>>()?;
+        (&encoded).into_wire()
+    }
+}
+
 impl IntoWire for &BTreeMap<String, Vec<u8>> {
     fn into_wire(self) -> Option<Vec<u8>> {
         Some(encode_entries(self.iter().map(|(key, value)| (key.as_bytes(), value.as_slice()))))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::row::{RowFields, RowWriter};
 use crate::schema::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table};
+use crate::schema::index::TARGET;
 use crate::schema::options::TableOptions;
 
 /// The keyspaces that one of the two schema keyspaces shows.
@@ -110,6 +111,23 @@ pub fn dropped_columns(writer: &mut RowWriter, catalog: &Catalog) {
                 .set("dropped_time", column.dropped_at_micros.div_euclid(1_000))
                 .set("kind", if column.is_static { "static" } else { "regular" })
                 .set("type", column.column_type.to_string());
+        }
+    }
+}
+
+/// `system_schema.indexes`.
+pub fn indexes(writer: &mut RowWriter, catalog: &Catalog) {
+    for table in tables_of(catalog, false) {
+        for index in &table.indexes {
+            let mut options = index.options.clone();
+            options.insert(TARGET.to_owned(), table.index_target(index));
+            writer
+                .row()
+                .set("keyspace_name", table.keyspace.as_str())
+                .set("table_name", table.name.as_str())
+                .set("index_name", index.name.as_str())
+                .set("kind", index.kind_name())
+                .set("options", options);
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use helenus_engine::secondary_index::IndexId;
+use helenus_engine::shard::IndexFileStatus;
 use uuid::Uuid;
 
 /// The version of Cassandra that these schema tables, options and statements follow; drivers depend on it.
@@ -63,6 +65,8 @@ pub struct NodeState {
     pub clients: Vec<ConnectedClient>,
     /// By the id of the table.
     pub estimates: BTreeMap<Uuid, Vec<SizeEstimate>>,
+    /// By the ids of table and index.
+    pub indexes: BTreeMap<(Uuid, IndexId), IndexState>,
     /// Ordered by keyspace and table.
     pub repaired_ranges: Vec<RepairedRange>,
 }
@@ -125,6 +129,17 @@ pub struct RepairedRange {
     pub began_micros: i64,
     /// The addresses, for other nodes, of its replicas.
     pub participants: Vec<SocketAddr>,
+}
+
+/// How far an index is built on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexState {
+    /// It can be searched on every shard.
+    pub is_complete: bool,
+    /// On some shard a part of it is missing, or is being made anew.
+    pub is_building: bool,
+    /// Those of all shards, in no order.
+    pub files: Vec<IndexFileStatus>,
 }
 
 /// A connection of a client.

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use cql_lite::types::Value;
+use helenus_engine::shard::IndexFileStatus;
 use uuid::Uuid;
 
 use super::*;
 use crate::schema::ddl::tests::Session;
+use crate::schema::index_terms::{encoding_of, id_of};
 
 fn state(session: &Session) -> NodeState {
     let client = ConnectedClient {
@@ -45,6 +47,7 @@ fn state(session: &Session) -> NodeState {
         peers: Vec::new(),
         clients: vec![client],
         estimates: tables.into_iter().map(|id| (id, estimates.clone())).collect(),
+        indexes: BTreeMap::new(),
         repaired_ranges: vec![
             repaired(5, 9, 2_000_000),
             repaired(-5, 5, 1_000_000),
@@ -82,6 +85,15 @@ fn session() -> Session {
 
 /// The rows of a table as maps from column to CQL literal-like text; null columns are absent.
 fn read(session: &Session, keyspace: &str, table: &str) -> Vec<BTreeMap<String, Value>> {
+    read_in(session, &state(session), keyspace, table)
+}
+
+fn read_in(
+    session: &Session,
+    state: &NodeState,
+    keyspace: &str,
+    table: &str,
+) -> Vec<BTreeMap<String, Value>> {
     let table = session.catalog.table(keyspace, table).unwrap();
     let decode = |row: Row| {
         assert_eq!(row.len(), table.columns.len());
@@ -92,7 +104,7 @@ fn read(session: &Session, keyspace: &str, table: &str) -> Vec<BTreeMap<String, 
         });
         fields.collect()
     };
-    rows(table, &session.catalog, &node(), &state(session)).into_iter().map(decode).collect()
+    rows(table, &session.catalog, &node(), state).into_iter().map(decode).collect()
 }
 
 fn text(value: &str) -> Value {
@@ -219,6 +231,31 @@ fn keyspaces_and_types_are_shown() {
 }
 
 #[test]
+fn indexes_are_shown_as_drivers_read_them() {
+    let session = Session::with(&[
+        "CREATE TABLE t (k int PRIMARY KEY, v text, \"V\" text, m map<int, text>)",
+        "CREATE TABLE n (k int PRIMARY KEY)",
+        "CREATE INDEX a ON t (\"V\")",
+        "CREATE INDEX b ON t (m)",
+        "CREATE INDEX c ON t (v) USING 'sai' WITH OPTIONS = {'ascii': 'true'}",
+    ]);
+    let rows = read(&session, "system_schema", "indexes");
+    let shown = rows.iter().map(|row| {
+        assert_eq!((&row["keyspace_name"], &row["table_name"]), (&text("ks"), &text("t")));
+        (row["index_name"].clone(), row["kind"].clone(), row["options"].clone())
+    });
+    let options = |entries: &[(&str, &str)]| {
+        Value::Map(entries.iter().map(|(name, value)| (text(name), text(value))).collect())
+    };
+    let expected = [
+        (text("a"), text("COMPOSITES"), options(&[("target", "\"V\"")])),
+        (text("b"), text("COMPOSITES"), options(&[("target", "values(m)")])),
+        (text("c"), text("CUSTOM"), options(&[("ascii", "true"), ("class_name", "sai"), ("target", "v")])),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn virtual_keyspaces_are_in_their_own_schema() {
     let keyspaces = read(&session(), "system_virtual_schema", "keyspaces");
     let names: Vec<&Value> = keyspaces.iter().map(|row| &row["keyspace_name"]).collect();
@@ -255,4 +292,82 @@ fn repaired_ranges_are_shown_in_the_order_of_their_ids() {
     assert_eq!(row["participants"], Value::Set(vec![Value::Inet("127.0.0.2".parse().unwrap())]));
     assert_eq!(row["participants_v2"], Value::Set(["127.0.0.2:7000", "127.0.0.2:7001"].map(text).to_vec()));
     assert!(!row.contains_key("coordinator"));
+}
+
+#[test]
+fn the_state_of_indexes_and_of_their_files_is_shown() {
+    let session = Session::with(&[
+        "CREATE TABLE t (k int PRIMARY KEY, n int, v text, m map<int, text>)",
+        "CREATE INDEX b ON t (n)",
+        "CREATE INDEX a ON t (v) USING 'sai' WITH OPTIONS = {'case_sensitive': 'false'}",
+        "CREATE INDEX c ON t (ENTRIES(m)) USING 'sai'",
+    ]);
+    let table = session.catalog.table("ks", "t").unwrap();
+    let index = |name: &str| table.indexes.iter().find(|index| index.name == name).unwrap();
+    let encoding = |name: &str| {
+        let column = table.columns.iter().find(|column| column.id == index(name).column_id).unwrap();
+        encoding_of(column, index(name)).unwrap()
+    };
+    let file = |name: &str, path: &str, terms: Option<(Vec<u8>, Vec<u8>)>| IndexFileStatus {
+        index: id_of(table, index(name)).unwrap(),
+        path: path.into(),
+        rows: 12,
+        tokens: (-7, 9),
+        entries: if terms.is_some() { 5 } else { 0 },
+        terms,
+        disk_bytes: 345,
+        format_version: 3,
+    };
+    let term = |number: i32| encoding("b").term(&number.to_be_bytes()).unwrap();
+    let long = encoding("a").term(&[b'X'; 2_000]).unwrap();
+    let pair = encoding("c").entry_term(&3_i32.to_be_bytes(), b"x").unwrap();
+    let mut state = NodeState::default();
+    for (name, is_complete, files) in [
+        ("a", true, vec![file("a", "/d/1.table", Some((encoding("a").term(b"Ab").unwrap(), long)))]),
+        ("b", true, vec![file("b", "/d/2.table", Some((term(-2), term(40)))), file("b", "/d/1.table", None)]),
+        ("c", false, vec![file("c", "/d/1.table", Some((pair.clone(), pair)))]),
+    ] {
+        let of_index = IndexState { is_complete, is_building: !is_complete, files };
+        state.indexes.insert((table.id, id_of(table, index(name)).unwrap()), of_index);
+    }
+
+    let columns = read_in(&session, &state, "system_views", "sai_column_indexes");
+    let shown = |row: &BTreeMap<String, Value>, names: &[&str]| -> Vec<Value> {
+        names.iter().map(|name| row[*name].clone()).collect()
+    };
+    let names = ["index_name", "column_name", "is_queryable", "is_building", "is_string", "analyzer"];
+    let truth = Value::Boolean;
+    let lower_case = "NonTokenizingAnalyzer{caseSensitive=false, normalized=false, ascii=false}";
+    for (row, expected) in columns.iter().zip([
+        [text("a"), text("v"), truth(true), truth(false), truth(true), text(lower_case)],
+        [text("b"), text("n"), truth(true), truth(false), truth(false), text("NoOpAnalyzer{}")],
+        [text("c"), text("m"), truth(false), truth(true), truth(true), text("NoOpAnalyzer{}")],
+    ]) {
+        assert_eq!(shown(row, &names), expected);
+        assert_eq!(shown(row, &["keyspace_name", "table_name"]), [text("ks"), text("t")]);
+    }
+    assert_eq!(columns.len(), 3);
+
+    let files = read_in(&session, &state, "system_views", "sai_sstable_indexes");
+    let keys: Vec<_> = files.iter().map(|row| shown(row, &["index_name", "sstable_name"])).collect();
+    let expected = [("a", "/d/1.table"), ("b", "/d/1.table"), ("b", "/d/2.table"), ("c", "/d/1.table")];
+    assert_eq!(keys, expected.map(|(name, path)| [text(name), text(path)]));
+    let names = ["cell_count", "min_row_id", "max_row_id", "per_column_disk_size", "per_table_disk_size"];
+    assert_eq!(shown(&files[2], &names), [5, 0, 11, 345, 0].map(Value::Bigint));
+    assert_eq!(shown(&files[2], &["start_token", "end_token", "format_version"]), ["-7", "9", "3"].map(text));
+
+    let segments = read_in(&session, &state, "system_views", "sai_sstable_index_segments");
+    let terms: Vec<_> = segments.iter().map(|row| shown(row, &["min_term", "max_term"])).collect();
+    assert_eq!(terms[1..], [[text("-2"), text("40")], [text("3: x"), text("3: x")]]);
+    assert_eq!(terms[0][0], text("ab"), "as the index has it");
+    assert!(matches!(&terms[0][1], Value::Text(cut) if cut.starts_with("0x") && cut.len() == 2 + 2 * 1_024));
+    let components = Value::Map(vec![(
+        text("Entries"),
+        Value::Map(vec![(text("Length"), text("345")), (text("Offset"), text("0"))]),
+    )]);
+    assert_eq!(segments[0]["component_metadata"], components);
+
+    let built = read_in(&session, &state, "system", "IndexInfo");
+    let keys: Vec<_> = built.iter().map(|row| shown(row, &["table_name", "index_name"])).collect();
+    assert_eq!(keys, ["a", "b"].map(|name| [text("ks"), text(name)]), "those that can be searched");
 }

@@ -15,10 +15,10 @@ use std::rc::Rc;
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
 use helenus::testing::client::integer;
-use helenus_engine::TableId;
 use helenus_engine::io::SplitMix64;
 use helenus_testing::clock::START_MICROS;
 
+use super::compaction::compact;
 use super::load::Workload;
 use crate::client::Question;
 use crate::world::{World, pause_ms};
@@ -100,31 +100,6 @@ impl Deletions {
     }
 }
 
-/// Merges the files of the table on all shards of some members. Deletions that are old enough are purged.
-async fn compact(world: &World, random: &mut SplitMix64) {
-    for machine in world.members() {
-        if !random.chance(1, 2) {
-            continue;
-        }
-        for context in machine.contexts() {
-            let compacted = machine.run(async move {
-                let id =
-                    context.catalog().table("sim", "deletions").map(|table| TableId(*table.id.as_bytes()));
-                match id {
-                    Some(id) => context.shard.compact(id).await.map_err(|error| error.to_string()),
-                    None => Err("the table is not known yet".to_owned()),
-                }
-            });
-            match compacted.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) | Err(error) => {
-                    world.trace.note(format!("n{} does not compact: {error}", machine.index));
-                }
-            }
-        }
-    }
-}
-
 impl Workload for Deletions {
     fn client(self: Rc<Self>, world: Rc<World>, _number: usize) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
@@ -132,7 +107,7 @@ impl Workload for Deletions {
             let mut rows = Vec::new();
             while !world.is_load_over.get() {
                 match random.below(8) {
-                    0 => compact(&world, &mut random).await,
+                    0 => compact(&world, &mut random, "deletions").await,
                     1 | 2 => self.read(&world, &mut random).await,
                     _ => {
                         let life = self.clone().live_and_die(world.clone(), world.random());
@@ -152,7 +127,7 @@ impl Workload for Deletions {
     fn check(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             let mut random = world.random();
-            compact(&world, &mut random).await;
+            compact(&world, &mut random, "deletions").await;
             let (there, deleted) = (self.there.borrow().clone(), self.deleted.borrow().clone());
             for level in LEVELS {
                 for _ in 0..world.members().len() {

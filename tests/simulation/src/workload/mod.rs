@@ -1,8 +1,10 @@
 //! Load with checkers: each kind knows the guarantees given to its clients.
 
 pub mod batches;
+pub mod compaction;
 pub mod counters;
 pub mod deletions;
+pub mod indexes;
 pub mod load;
 pub mod pages;
 pub mod registers;
@@ -72,6 +74,7 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Counters => Rc::new(counters::Counters::default()),
         LoadKind::Batches => Rc::new(batches::Batches::default()),
         LoadKind::Deletions => Rc::new(deletions::Deletions::default()),
+        LoadKind::Indexes => Rc::new(indexes::Indexes::default()),
         LoadKind::Schema => Rc::new(schema::Schema::default()),
         LoadKind::Truncations => Rc::new(truncations::Truncations::default()),
     }

@@ -179,6 +179,7 @@ impl MutationBuilder {
     }
 
     /// Whether there are no changes yet.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.out.len() == self.head_length
     }
@@ -208,12 +209,14 @@ impl Mutation {
     }
 
     /// The encoding.
+    #[inline]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
     /// The view that the engine works on. The bytes were built by a [`MutationBuilder`] or validated, so there is no error in
     /// practice.
+    #[inline]
     pub fn view(&self) -> Result<MutationRef<'_>, DecodeError> {
         MutationRef::parse(&self.bytes)
     }

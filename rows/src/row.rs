@@ -18,7 +18,8 @@
 use crate::cell::{Address, Cell, CellKind, Deletion, Expiry, Liveness, TimestampRange};
 use crate::codec::{DecodeError, Reader};
 
-pub(crate) mod flags {
+/// The bits of the first byte of a row (without a prefix) and of a cell (`CELL_`).
+pub mod flags {
     pub const LIVENESS: u8 = 1;
     pub const LIVENESS_EXPIRES: u8 = 1 << 1;
     pub const DELETION: u8 = 1 << 2;
@@ -91,7 +92,7 @@ impl<'a> RowRef<'a> {
     /// The liveness's timestamp and the cells, for a row that has nothing but cells and a liveness without expiry. Most rows
     /// are such, and this is the fast path for them.
     #[inline]
-    pub(crate) fn simple_parts(self) -> Option<(Option<i64>, Cells<'a>)> {
+    pub fn simple_parts(self) -> Option<(Option<i64>, Cells<'a>)> {
         const OTHERS: u8 = flags::LIVENESS_EXPIRES | flags::DELETION | flags::COLUMN_DELETIONS;
         let (&flags, rest) = self.bytes.split_first()?;
         if flags & OTHERS != 0 {

@@ -22,23 +22,27 @@ impl TimestampRange {
     /// The range of an empty set.
     pub const EMPTY: Self = Self { oldest: i64::MAX, newest: i64::MIN };
 
+    /// Adds a timestamp to the set.
     #[inline]
     pub fn include(&mut self, timestamp: i64) {
         self.oldest = self.oldest.min(timestamp);
         self.newest = self.newest.max(timestamp);
     }
 
+    /// Adds the timestamps of another set.
     #[inline]
     pub fn include_all(&mut self, other: Self) {
         self.oldest = self.oldest.min(other.oldest);
         self.newest = self.newest.max(other.newest);
     }
 
+    /// The oldest one; `None` for an empty set.
     #[inline]
     pub fn oldest(self) -> Option<i64> {
         (self.oldest <= self.newest).then_some(self.oldest)
     }
 
+    /// The newest one; `None` for an empty set.
     #[inline]
     pub fn newest(self) -> Option<i64> {
         (self.oldest <= self.newest).then_some(self.newest)
@@ -186,6 +190,8 @@ pub struct AddressBuf {
 }
 
 impl AddressBuf {
+    /// The address without a copy of the path.
+    #[inline]
     pub fn view(&self) -> Address<'_> {
         Address { column: self.column, path: &self.path }
     }
@@ -205,7 +211,8 @@ impl<'a> Cell<'a> {
     }
 
     /// The most bytes that the cell takes in a row.
-    pub(crate) fn encoded_bytes_max(&self) -> usize {
+    #[inline]
+    pub fn encoded_bytes_max(&self) -> usize {
         /// Numbers and lengths of a cell.
         const NUMBERS_BYTES: usize = 64;
         self.path.len() + self.value.len() + NUMBERS_BYTES

@@ -153,7 +153,7 @@ impl<'o> RowWriter<'o> {
 
     /// Bytes of the row so far.
     #[inline]
-    pub(crate) fn size_bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.out.len() - self.start
     }
 

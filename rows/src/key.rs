@@ -80,6 +80,7 @@ pub fn put_partition_prefix(
 }
 
 /// A full key in a new buffer.
+#[inline]
 pub fn full_key(token: i64, partition_key: &[u8], position: &[u8]) -> Result<Vec<u8>, PartitionKeyTooLong> {
     let mut out = Vec::with_capacity(PREFIX_OVERHEAD_BYTES + partition_key.len() + position.len());
     put_partition_prefix(&mut out, token, partition_key)?;
@@ -88,6 +89,7 @@ pub fn full_key(token: i64, partition_key: &[u8], position: &[u8]) -> Result<Vec
 }
 
 /// The least key (or position) that is greater than `key`.
+#[inline]
 pub fn behind(key: &[u8]) -> Vec<u8> {
     let mut behind = Vec::with_capacity(key.len() + 1);
     behind.extend_from_slice(key);

@@ -1,0 +1,358 @@
+//! Writing the index of a table file: its entries, sorted, as rows of a table file.
+//!
+//! Memory use: [`SORTED_BYTES`] of entries, those of one row, and what a [`TableWriter`] takes. What is more is sorted in parts, which are merged.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::entry::{PARTITION, put_entry};
+use super::{IndexDefinition, Subject};
+use crate::cell::{Cell, CellKind, Liveness};
+use crate::io::{JobContext, RateLimiter};
+use crate::key::{KeyRef, STATIC_POSITION};
+use crate::merge::KWayMerge;
+use crate::row::RowRef;
+use crate::row_writer::{RowBuilder, RowWriter};
+use crate::table::{Compression, TableCursor, TableError, TableOptions, TableReader, TableWriter};
+
+/// Bytes of entries that are sorted in memory.
+const SORTED_BYTES: usize = 16 << 20;
+/// The most parts that are merged at a time.
+const MERGED_PARTS_MAX: usize = 32;
+/// The version of the encoding of entries.
+const ENTRIES_VERSION: u8 = 1;
+/// Bytes of rows read between two checks of the rate.
+const BYTES_PER_TURN: u64 = 256 << 10;
+
+/// The files of an index are searched by ranges only, so filters would not help.
+fn file_options() -> TableOptions {
+    TableOptions { compression: Compression::Lz4, block_bytes: 8 << 10, bloom_filter_fp_chance: 1.0 }
+}
+
+/// The index of a file to be written.
+#[derive(Debug)]
+pub(crate) struct IndexBuild {
+    pub reader: Arc<TableReader>,
+    pub definition: IndexDefinition,
+    /// The file to write. Parts get this name with a suffix.
+    pub path: PathBuf,
+    /// The rate at which the file is read. `None`: no limit.
+    pub limiter: Option<RateLimiter>,
+}
+
+impl IndexBuild {
+    /// Writes and syncs the index. After a failure nothing is left of it.
+    pub async fn run(self, context: JobContext) -> Result<(), TableError> {
+        self.run_with(&context, SORTED_BYTES).await
+    }
+
+    async fn run_with(self, context: &JobContext, sorted_bytes: usize) -> Result<(), TableError> {
+        let path = self.path.clone();
+        let mut parts = Parts { path: &path, present: Vec::new(), made: 0 };
+        let built = self.write(context, sorted_bytes, &mut parts).await;
+        for part in std::mem::take(&mut parts.present) {
+            remove(context, &part).await;
+        }
+        if built.is_err() {
+            remove(context, &path).await;
+        }
+        built
+    }
+
+    async fn write(
+        mut self,
+        context: &JobContext,
+        sorted_bytes: usize,
+        parts: &mut Parts<'_>,
+    ) -> Result<(), TableError> {
+        let mut entries = Entries { identity: identity_of(&self.reader), ..Entries::default() };
+        let mut fresh_bytes = 0;
+        let mut cursor = TableCursor::new(Arc::clone(&self.reader), None);
+        cursor.seek_first()?;
+        while let Some((key, row)) = cursor.current() {
+            let parsed = KeyRef::parse(key).map_err(|_| TableError::InvalidKey)?;
+            self.definition.terms.visit(&parsed, row, &mut |subject, term| entries.add(term, subject, key));
+            fresh_bytes += (key.len() + row.bytes.len()) as u64;
+            if fresh_bytes >= BYTES_PER_TURN {
+                if let Some(limiter) = &mut self.limiter {
+                    limiter.spend(fresh_bytes, &*context.clock).await;
+                }
+                fresh_bytes = 0;
+            }
+            if entries.bytes.len() >= sorted_bytes {
+                entries.write_to(context, &parts.next()).await?;
+                entries.clear();
+                if parts.present.len() >= MERGED_PARTS_MAX {
+                    parts.merge_first(context).await?;
+                }
+            }
+            cursor.next()?;
+        }
+        if parts.present.is_empty() {
+            return entries.write_to(context, &self.path).await;
+        }
+        entries.write_to(context, &parts.next()).await?;
+        drop(entries);
+        merge(context, &parts.present, &self.path).await
+    }
+}
+
+/// The sorted parts of an index that is being built.
+struct Parts<'p> {
+    path: &'p Path,
+    /// Those whose files may be there.
+    present: Vec<PathBuf>,
+    made: usize,
+}
+
+impl Parts<'_> {
+    /// The path of a new part.
+    fn next(&mut self) -> PathBuf {
+        let mut path = self.path.to_owned().into_os_string();
+        path.push(format!(".{}", self.made));
+        self.made += 1;
+        let path = PathBuf::from(path);
+        self.present.push(path.clone());
+        path
+    }
+
+    /// Merges all parts into one, so that there are never many of them.
+    async fn merge_first(&mut self, context: &JobContext) -> Result<(), TableError> {
+        let merged = self.present.clone();
+        let output = self.next();
+        merge(context, &merged, &output).await?;
+        for part in &merged {
+            context.disk.remove(part).await?;
+        }
+        self.present = vec![output];
+        Ok(())
+    }
+}
+
+/// Removes a file of a build, if it is there. What cannot be removed is found by the next attempt or start.
+async fn remove(context: &JobContext, path: &Path) {
+    match context.disk.remove(path).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "a part of an index could not be removed");
+        }
+        _ => {}
+    }
+}
+
+/// What an index file says of the table file that it is of: the version of entries, and the length and the checksum of that file.
+fn identity_of(reader: &TableReader) -> Vec<u8> {
+    let mut identity = vec![ENTRIES_VERSION];
+    identity.extend_from_slice(&reader.file_bytes().to_le_bytes());
+    identity.extend_from_slice(&reader.checksum().to_le_bytes());
+    identity
+}
+
+/// Checks that an index is of this table file. Reads the first block of the index.
+pub(crate) fn check_index(index: &Arc<TableReader>, table: &TableReader) -> Result<(), TableError> {
+    let key = [&PARTITION, STATIC_POSITION].concat();
+    let row = index.get(None, &key)?;
+    let identity = row.as_ref().and_then(|row| row.row().cells().next().map(|cell| cell.value.to_vec()));
+    if identity.as_deref() == Some(&identity_of(table)) {
+        return Ok(());
+    }
+    Err(TableError::damaged(index.path(), 0, "the index is of another file, or of another version"))
+}
+
+/// Entries that are collected to be sorted.
+#[derive(Default)]
+struct Entries {
+    /// See [`identity_of`].
+    identity: Vec<u8>,
+    bytes: Vec<u8>,
+    /// Where each entry ends.
+    ends: Vec<usize>,
+    /// The number of the last entry of a partition: the next rows mostly have the same.
+    last_of_partition: Option<usize>,
+}
+
+impl Entries {
+    fn add(&mut self, term: &[u8], subject: Subject, full_key: &[u8]) {
+        let start = self.bytes.len();
+        put_entry(&mut self.bytes, term, subject, full_key);
+        if subject == Subject::Partition {
+            let before = self.last_of_partition.and_then(|number| self.get(number));
+            if before.is_some() && before == self.bytes.get(start..) {
+                self.bytes.truncate(start);
+                return;
+            }
+            self.last_of_partition = Some(self.ends.len());
+        }
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, number: usize) -> Option<&[u8]> {
+        let start = number.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
+        self.bytes.get(start..*self.ends.get(number)?)
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.last_of_partition = None;
+    }
+
+    async fn write_to(&self, context: &JobContext, path: &Path) -> Result<(), TableError> {
+        let mut sorted: Vec<&[u8]> = (0..self.ends.len()).filter_map(|number| self.get(number)).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut writer = EntryWriter::create(context, path).await?;
+        writer.add_identity(&self.identity).await?;
+        for entry in sorted {
+            writer.add(entry).await?;
+        }
+        writer.finish().await
+    }
+}
+
+/// Writes entries in ascending order.
+struct EntryWriter {
+    writer: TableWriter,
+    key: Vec<u8>,
+    /// The row of every entry, which says nothing.
+    row: Vec<u8>,
+}
+
+impl EntryWriter {
+    async fn create(context: &JobContext, path: &Path) -> Result<Self, TableError> {
+        let writer = TableWriter::create(&*context.disk, path, file_options()).await?;
+        let mut row = Vec::new();
+        RowWriter::begin(&mut row, 0, Some(Liveness { timestamp: 0, expiry: None }), None, &[]).finish();
+        Ok(Self { writer, key: PARTITION.to_vec(), row })
+    }
+
+    /// The first row: that of the static position, which no entry has.
+    async fn add_identity(&mut self, identity: &[u8]) -> Result<(), TableError> {
+        let mut row = RowBuilder::new();
+        row.cell(Cell { column: 0, path: &[], timestamp: 0, kind: CellKind::Live, value: identity });
+        let mut bytes = Vec::new();
+        row.write_to(0, &mut bytes);
+        let key = [&PARTITION, STATIC_POSITION].concat();
+        self.writer.add(&key, RowRef::new(&bytes, 0)).await
+    }
+
+    async fn add(&mut self, entry: &[u8]) -> Result<(), TableError> {
+        self.key.truncate(PARTITION.len());
+        self.key.extend_from_slice(entry);
+        self.writer.add(&self.key, RowRef::new(&self.row, 0)).await
+    }
+
+    async fn finish(self) -> Result<(), TableError> {
+        self.writer.finish().await.map(|_| ())
+    }
+}
+
+/// Merges sorted parts.
+async fn merge(context: &JobContext, parts: &[PathBuf], path: &Path) -> Result<(), TableError> {
+    let mut cursors = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let reader = TableReader::open_file(&*context.disk, part, number as u64).await?;
+        let mut cursor = TableCursor::new(reader, None);
+        cursor.seek_first()?;
+        cursors.push(cursor);
+    }
+    let mut writer = EntryWriter::create(context, path).await?;
+    let mut merge = KWayMerge::new(false);
+    loop {
+        let keys = cursors.iter().map(|cursor| cursor.is_valid().then(|| cursor.key()));
+        if !merge.select(keys) {
+            break;
+        }
+        if let Some(cursor) = merge.first().and_then(|first| cursors.get(first)) {
+            writer.writer.add(cursor.key(), cursor.row()).await?;
+        }
+        for &current in merge.current() {
+            if let Some(cursor) = cursors.get_mut(current as usize) {
+                cursor.next()?;
+            }
+        }
+    }
+    writer.finish().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::rc::Rc;
+
+    use super::super::{IndexId, IndexTerms};
+    use super::*;
+    use crate::io::{ManualClock, SimulatedDisk};
+    use crate::key::full_key;
+
+    #[derive(Debug)]
+    struct Cells;
+
+    impl IndexTerms for Cells {
+        fn visit(&self, _: &KeyRef<'_>, row: RowRef<'_>, visit: &mut dyn FnMut(Subject, &[u8])) {
+            for cell in row.cells() {
+                visit(Subject::Row, cell.value);
+                visit(Subject::Partition, &cell.value[..1]);
+            }
+        }
+    }
+
+    fn run<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    async fn table(context: &JobContext, path: &Path, rows: u32) -> Arc<TableReader> {
+        let mut writer = TableWriter::create(&*context.disk, path, file_options()).await.unwrap();
+        for number in 0..rows {
+            let value = [(number % 7) as u8, (number % 251) as u8];
+            let mut row = RowBuilder::new();
+            row.cell(Cell { column: 1, path: &[], timestamp: 1, kind: CellKind::Live, value: &value });
+            let key = full_key(i64::from(number / 10), &[7], &[&[2], &number.to_be_bytes()[..]].concat());
+            writer.add(&key.unwrap(), RowRef::new(&row.to_bytes(), 0)).await.unwrap();
+        }
+        writer.finish().await.unwrap();
+        TableReader::open_file(&*context.disk, path, 1).await.unwrap()
+    }
+
+    async fn entries(context: &JobContext, path: &Path, of: &TableReader) -> Vec<Vec<u8>> {
+        let reader = TableReader::open_file(&*context.disk, path, 2).await.unwrap();
+        check_index(&reader, of).unwrap();
+        let mut cursor = TableCursor::new(reader, None);
+        cursor.seek_first().unwrap();
+        let mut entries = Vec::new();
+        while cursor.is_valid() {
+            entries.push(cursor.key().to_vec());
+            cursor.next().unwrap();
+        }
+        entries
+    }
+
+    #[test]
+    fn an_index_that_is_sorted_in_many_parts_is_the_same_and_nothing_else_is_left() {
+        let disk = SimulatedDisk::new(1);
+        let context = JobContext { disk: Arc::new(disk.clone()), clock: Rc::new(ManualClock::new(1)) };
+        run(async {
+            context.disk.create_directory(Path::new("t")).await.unwrap();
+            let reader = table(&context, Path::new("t/table"), 2_000).await;
+            let build = |path: &str| IndexBuild {
+                reader: Arc::clone(&reader),
+                definition: IndexDefinition { id: IndexId([1; 16]), terms: Arc::new(Cells) },
+                path: PathBuf::from(path),
+                limiter: None,
+            };
+            build("t/whole").run_with(&context, usize::MAX).await.unwrap();
+            // More parts than are merged at a time.
+            build("t/parts").run_with(&context, 1_000).await.unwrap();
+            let whole = entries(&context, Path::new("t/whole"), &reader).await;
+            assert_eq!(whole, entries(&context, Path::new("t/parts"), &reader).await);
+            assert!(whole.len() > 2_000 && whole.is_sorted());
+            // The output is there already: the build fails at its end.
+            build("t/parts").run_with(&context, 1_000).await.unwrap_err();
+            let names: BTreeSet<_> = disk.files().into_keys().collect();
+            assert_eq!(names, ["t/table", "t/whole"].map(PathBuf::from).into());
+            let other = table(&context, Path::new("t/other"), 1_999).await;
+            let index = TableReader::open_file(&*context.disk, Path::new("t/whole"), 3).await.unwrap();
+            check_index(&index, &other).unwrap_err();
+        });
+    }
+}

@@ -1,0 +1,8 @@
+//! Secondary indexes: which rows of a table may have a term. The words for it are those of [`helenus_rows::secondary_index`].
+
+pub(crate) mod build;
+
+pub(crate) use helenus_rows::secondary_index::entry;
+pub use helenus_rows::secondary_index::{
+    IndexDefinition, IndexId, IndexRestriction, IndexSearch, IndexTerms, Subject, TERM_BYTES_MAX, TermRange,
+};

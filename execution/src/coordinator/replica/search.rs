@@ -1,0 +1,186 @@
+//! Searches by indexes on replicas: the keys of rows that may be found.
+//!
+//! As many replicas search as the level asks for, and the union of what they find is read at the level. So a row that an acknowledged write has
+//! made part of the result is found, whichever replica has it; and what one replica finds that others know better is left out when the row is read.
+//!
+//! Invariant: all replicas search for the same one restriction. The columns of a row may have reached different replicas, so that none of them finds it by all
+//! restrictions; but the level has a replica that has the column of the one.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use helenus_engine::secondary_index::IndexRestriction;
+use helenus_engine::shard::FoundKeys;
+use helenus_internode::service::Failure;
+use helenus_internode::transport::{CallError, PeerError};
+use helenus_query::error::{FailureReason, Result};
+use helenus_ring::member::Member;
+
+use super::epoch;
+use super::failures::{failure_reason, read_failure};
+use super::message::{ReplicaRequest, ReplicaResponse};
+use super::ranges::nearest_first;
+use super::read::{LevelGroup, RangeRead, level_group, read_timeout};
+use super::search_answer::{SearchAnswer, SearchRequest, encode, join, receive};
+use crate::coordinator::consistency::RequiredReplicas;
+use crate::planted::PlantedBug;
+use crate::shard::context::ShardContext;
+use crate::shard::trace;
+
+/// The share of the timeout after which another replica is asked.
+const SPECULATED_AFTER: u32 = 4;
+
+type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Result<FoundKeys, PeerError>)>>;
+
+/// Finds the first keys of a range at the level of a read, at least one if there is any. A part may be shorter than asked for; its `resume` shows
+/// whether there may be more.
+pub async fn find_range_part(
+    context: &Rc<ShardContext>,
+    read: &RangeRead<'_>,
+    restriction: &IndexRestriction,
+    keys_max: usize,
+) -> Result<FoundKeys> {
+    loop {
+        let LevelGroup { epoch, group, demand } = level_group(context, read)?;
+        let request = SearchRequest {
+            epoch,
+            table_id: read.table.id.as_u128(),
+            start: read.start.clone(),
+            end: group.end.clone(),
+            restriction: encode(restriction),
+            keys_max: u32::try_from(keys_max).unwrap_or(u32::MAX),
+            patience_ms: read.deadline.saturating_sub(context.clock.monotonic()).as_millis() as u64,
+        };
+        let members = nearest_first(context, group.members.into_vec());
+        match search_replicas(context, read, &demand, &request, members).await? {
+            Searched::Found(parts) => {
+                let mut found = join(parts);
+                if found.resume.is_none() && group.end < read.end {
+                    found.resume = Some(group.end);
+                }
+                return Ok(found);
+            }
+            Searched::Stale { epoch } => {
+                let left = read.deadline.saturating_sub(context.clock.monotonic());
+                if left.is_zero() || !epoch::catch_up(context, epoch, left).await {
+                    return Err(read_failure(read.consistency, &demand, &[], &[], false));
+                }
+            }
+        }
+    }
+}
+
+enum Searched {
+    Found(Vec<FoundKeys>),
+    Stale { epoch: u64 },
+}
+
+/// Has as many replicas search as the level needs.
+async fn search_replicas(
+    context: &Rc<ShardContext>,
+    read: &RangeRead<'_>,
+    demand: &RequiredReplicas,
+    request: &SearchRequest,
+    members: Vec<Arc<Member>>,
+) -> Result<Searched> {
+    let (chosen, spares) = demand.choose(members);
+    let mut spares = VecDeque::from(spares);
+    let mut asked = Asked::new();
+    let ask = |member: Arc<Member>| -> LocalBoxFuture<'static, _> {
+        let left = read.deadline.saturating_sub(context.clock.monotonic());
+        let (context, request) = (Rc::clone(context), request.clone());
+        Box::pin(async move {
+            let found = ask_replica(&context, &member, request, left).await;
+            (member, found)
+        })
+    };
+    let mut open = chosen.clone();
+    asked.extend(chosen.into_iter().map(ask));
+    // Searches take longer than reads of rows, so those say nothing about them.
+    let mut alarm = Some(context.clock.sleep(read_timeout(context, read) / SPECULATED_AFTER));
+    let mut failures: Vec<(Arc<Member>, FailureReason)> = Vec::new();
+    let (mut found, mut answered): (Vec<FoundKeys>, Vec<Arc<Member>>) = (Vec::new(), Vec::new());
+    let is_enough = |answered: &[Arc<Member>]| {
+        let is_one = context.has_bug(PlantedBug::SearchOneReplica) && !answered.is_empty();
+        is_one || demand.is_met(answered.iter().map(|member| &**member))
+    };
+    while !is_enough(&answered) {
+        // Some levels need replicas of certain data centers: spares are asked until those under way would do.
+        while !demand.is_met(answered.iter().chain(&open).map(|member| &**member)) {
+            let Some(spare) = spares.pop_front() else {
+                return Err(read_failure(read.consistency, demand, &answered, &failures, false));
+            };
+            open.push(spare.clone());
+            asked.push(ask(spare));
+        }
+        let speculates = alarm.is_some() && !spares.is_empty();
+        let rings = async {
+            match &mut alarm {
+                Some(alarm) if speculates => alarm.await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = asked.next() => match answer {
+                // More answers are needed, and no request is under way.
+                None => return Err(read_failure(read.consistency, demand, &answered, &failures, false)),
+                Some((member, Ok(part))) => {
+                    open.retain(|other| other.host_id != member.host_id);
+                    found.push(part);
+                    answered.push(member);
+                }
+                Some((_, Err(PeerError::Failed(Failure::StaleRing { epoch })))) => {
+                    return Ok(Searched::Stale { epoch });
+                }
+                Some((member, Err(error))) => {
+                    tracing::debug!(node = %member.host_id, %error, "a replica has not answered a search");
+                    open.retain(|other| other.host_id != member.host_id);
+                    failures.push((member, failure_reason(&error)));
+                }
+            },
+            () = rings => {
+                alarm = None;
+                context.metrics.speculative_reads.increment();
+                trace::note(context, || "The replicas are slow: another one searches".to_owned());
+                if let Some(spare) = spares.pop_front() {
+                    open.push(spare.clone());
+                    asked.push(ask(spare));
+                }
+            }
+        }
+    }
+    Ok(Searched::Found(found))
+}
+
+async fn ask_replica(
+    context: &Rc<ShardContext>,
+    member: &Member,
+    request: SearchRequest,
+    left: Duration,
+) -> Result<FoundKeys, PeerError> {
+    let (start, end) = (request.start.clone(), request.end.clone());
+    if member.host_id == context.node.host_id {
+        let SearchAnswer { keys, resume } = receive(context, request).await?;
+        return Ok(FoundKeys { keys, resume });
+    }
+    let malformed = |reason: &str| {
+        PeerError::from(CallError::Malformed { address: member.internode_address, reason: reason.to_owned() })
+    };
+    let request = ReplicaRequest::Search(request);
+    match context.ask(member, context.index as u16, &request, left).await? {
+        ReplicaResponse::Found(SearchAnswer { keys, resume }) => {
+            let is_inside = |bound: &Vec<u8>| start < *bound && *bound < end;
+            if !resume.as_ref().is_none_or(is_inside) || !keys.is_sorted() {
+                return Err(malformed("keys out of order, or outside of what was asked for"));
+            }
+            Ok(FoundKeys { keys, resume })
+        }
+        _ => Err(malformed("not the answer to a search")),
+    }
+}
