@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::entry::{PARTITION, put_entry};
+use super::entry::{PARTITION, put_entry, term_of};
 use super::{IndexDefinition, Subject};
 use crate::cell::{Cell, CellKind, Liveness};
 use crate::io::{JobContext, RateLimiter};
-use crate::key::{KeyRef, STATIC_POSITION};
+use crate::key::{KeyRef, REGULAR_START, STATIC_POSITION};
 use crate::merge::KWayMerge;
 use crate::row::RowRef;
 use crate::row_writer::{RowBuilder, RowWriter};
@@ -148,15 +148,27 @@ fn identity_of(reader: &TableReader) -> Vec<u8> {
     identity
 }
 
-/// Checks that an index is of this table file. Reads the first block of the index.
-pub(crate) fn check_index(index: &Arc<TableReader>, table: &TableReader) -> Result<(), TableError> {
+/// Checks that an index is of this table file. Returns its smallest term, if it has any. Reads the first block of the index.
+pub(crate) fn check_index(
+    index: &Arc<TableReader>,
+    table: &TableReader,
+) -> Result<Option<Vec<u8>>, TableError> {
     let key = [&PARTITION, STATIC_POSITION].concat();
     let row = index.get(None, &key)?;
     let identity = row.as_ref().and_then(|row| row.row().cells().next().map(|cell| cell.value.to_vec()));
-    if identity.as_deref() == Some(&identity_of(table)) {
-        return Ok(());
+    if identity.as_deref() != Some(&identity_of(table)) {
+        return Err(TableError::damaged(
+            index.path(),
+            0,
+            "the index is of another file, or of another version",
+        ));
     }
-    Err(TableError::damaged(index.path(), 0, "the index is of another file, or of another version"))
+    let mut cursor = TableCursor::new(Arc::clone(index), None);
+    if !cursor.seek(&[&PARTITION, REGULAR_START].concat())? {
+        return Ok(None);
+    }
+    let term = cursor.key().get(PARTITION.len()..).and_then(term_of);
+    term.map(Some).ok_or_else(|| TableError::damaged(index.path(), 0, "an entry of an index is malformed"))
 }
 
 /// Entries that are collected to be sorted.

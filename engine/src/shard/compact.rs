@@ -286,7 +286,7 @@ impl Shard {
         .await;
         let outcome = match built {
             Ok(Ok(compacted)) => {
-                self.install_compaction(table, merge, &busy, compacted, directory, restores).await
+                self.install_compaction(table, merge, &busy, compacted, (directory, job), restores).await
             }
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
@@ -380,14 +380,14 @@ impl Shard {
         }
     }
 
-    /// Gives outputs their names and installs them. False: as for [`Shard::install`].
+    /// Gives outputs their names and indexes, by the threads of this job, and installs them. False: as for [`Shard::install`].
     pub(super) async fn install_compaction(
         &self,
         table: &TableState,
         merge: &Merge,
         busy: &Busy,
         compacted: Compacted,
-        directory: u32,
+        (directory, job): (u32, JobKind),
         restores: u64,
     ) -> Result<bool, EngineError> {
         let Compacted { outputs, output_bytes, duration, verification, large_rows } = compacted;
@@ -401,7 +401,6 @@ impl Shard {
             // Parts of a row overlap each other, so they belong to the level where tables may.
             let level = if output.is_part { 0 } else { merge.output_level };
             let place = entry_of(id, level, created_seconds, &reader);
-            let job = if reader.file_bytes() <= self.small_bytes() { JobKind::Short } else { JobKind::Long };
             let indexes = self.index_output(table, id, &reader, job).await;
             successors.push(Successor { place, reader, output: Some(output), indexes });
         }

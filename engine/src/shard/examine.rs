@@ -168,8 +168,9 @@ impl Shard {
             *live = Rc::new(renewed);
         }
         self.retire_files(std::iter::once(file));
-        // What kept the file from being compacted may be over.
+        // What kept the file from being compacted, or indexed, may be over.
         self.candidates.add(table.id);
+        self.signals.indexes_wanted.notify_one();
         true
     }
 
@@ -187,7 +188,14 @@ impl Shard {
         };
         let outcome = match self.write_salvaged(table, &file.reader, id).await {
             Ok((compacted, salvaged)) => self
-                .install_compaction(table, &merge, &busy, compacted, directory, table.restores.get())
+                .install_compaction(
+                    table,
+                    &merge,
+                    &busy,
+                    compacted,
+                    (directory, JobKind::Long),
+                    table.restores.get(),
+                )
                 .await
                 .map(|_| salvaged),
             Err(error) => Err(error),

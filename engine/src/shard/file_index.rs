@@ -11,12 +11,14 @@ use crate::table::TableReader;
 pub(super) struct FileIndex {
     pub id: IndexId,
     pub reader: Arc<TableReader>,
+    /// The smallest term; `None` without entries.
+    pub first_term: Option<Vec<u8>>,
     /// It is to be made anew, and is searched until then.
     pub is_outdated: Cell<bool>,
 }
 
 impl FileIndex {
-    pub fn new(id: IndexId, reader: Arc<TableReader>) -> Self {
-        Self { id, reader, is_outdated: Cell::new(false) }
+    pub fn new(id: IndexId, reader: Arc<TableReader>, first_term: Option<Vec<u8>>) -> Self {
+        Self { id, reader, first_term, is_outdated: Cell::new(false) }
     }
 }

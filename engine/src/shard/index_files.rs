@@ -19,8 +19,10 @@ use super::file_index::FileIndex;
 use super::files::discard_file;
 use super::names::{Name, index_name};
 use super::remains::list;
+use super::running_compactions::{CompactionKind, RunningCompaction};
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
+use crate::compaction::CompactionProgress;
 use crate::error::EngineError;
 use crate::io::{Environment, JobKind, RateLimiter, run_in_background};
 use crate::manifest::FileId;
@@ -148,6 +150,7 @@ impl Shard {
     }
 
     /// Resolves when all indexes of a table are complete.
+    #[cfg(test)]
     pub async fn indexes_built(&self, id: TableId) -> Result<(), EngineError> {
         loop {
             let built = self.signals.indexes_built.notified();
@@ -233,7 +236,7 @@ impl Shard {
         let unfinished = temporary(&path);
         // Of an attempt that has failed.
         discard_file(&self.environment, &unfinished).await;
-        let _room = self.room_for_compaction(reader.file_bytes()).await?;
+        let _room = self.reserve().claim_for_compaction(reader.file_bytes())?;
         let build = IndexBuild { reader: Arc::clone(reader), definition, path: unfinished.clone(), limiter };
         table.has_index_files.set(true);
         run_in_background(&*self.environment.background, job, move |context| Box::pin(build.run(context)))
@@ -255,11 +258,12 @@ impl Shard {
         let opened = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
             Box::pin(async move {
                 let reader = Arc::new(TableReader::open(file, &path, number)?);
-                check_index(&reader, &table_file)?;
-                Ok::<_, TableError>(reader)
+                let first_term = check_index(&reader, &table_file)?;
+                Ok::<_, TableError>((reader, first_term))
             })
         });
-        Ok(FileIndex::new(id, opened.await??))
+        let (reader, first_term) = opened.await??;
+        Ok(FileIndex::new(id, reader, first_term))
     }
 
     /// Opens the index of a file. `None`: there is none, or it cannot be used and is removed.
@@ -356,6 +360,18 @@ impl Shard {
             let limiter = Some(self.compaction_limiter.clone());
             let is_small = file.reader.file_bytes() <= self.small_bytes();
             let job = if is_small { JobKind::Short } else { JobKind::Long };
+            // What is small need not wait behind it.
+            let progress = Arc::new(CompactionProgress::of(file.reader.statistics().raw_bytes));
+            let begun = self.environment.clock.monotonic();
+            let kind = CompactionKind::IndexBuild;
+            let _listed = self.running_compactions.list(RunningCompaction {
+                table: table.id,
+                kind,
+                progress,
+                job,
+                begun,
+            });
+            self.signals.want_compaction();
             let made =
                 self.make_index(table, file.place.id(), &file.reader, definition.clone(), limiter, job).await;
             outcome = made.map(Some);

@@ -37,18 +37,17 @@ impl IndexFileStatus {
         let token = |key: &[u8]| KeyRef::parse(key).ok().map(|key| key.token);
         let statistics = file.reader.statistics();
         let entries = index.reader.statistics();
-        let terms = if entries.rows == 0 {
-            None
-        } else {
-            let term = |key: &[u8]| term_of(key.get(PARTITION.len()..)?);
-            Some((term(&entries.min_key)?, term(&entries.max_key)?))
+        let terms = match &index.first_term {
+            None => None,
+            Some(first) => Some((first.clone(), term_of(entries.max_key.get(PARTITION.len()..)?)?)),
         };
         Some(Self {
             index: index.id,
             path: file.reader.path().to_owned(),
             rows: statistics.rows,
             tokens: (token(&statistics.min_key)?, token(&statistics.max_key)?),
-            entries: entries.rows,
+            // The first row says of which table file the index is.
+            entries: entries.rows.saturating_sub(1),
             terms,
             disk_bytes: index.reader.file_bytes(),
             format_version: index.reader.version(),

@@ -368,13 +368,14 @@ impl Shard {
         Ok(if is_broad { SearchWorth::Broad } else { SearchWorth::Narrow })
     }
 
-    /// The restriction of a search that finds the fewest keys, judged by the rows of this shard.
+    /// The restriction of a search that finds the fewest keys, judged by the rows of this shard; any, if no index is complete here.
     pub fn narrowest_restriction(
         &self,
         table: TableId,
         search: &IndexSearch,
     ) -> Result<Option<IndexRestriction>, EngineError> {
-        Ok(self.table(table)?.narrowest(search).cloned())
+        let table = self.table(table)?;
+        Ok(table.narrowest(search).or_else(|| search.restrictions.first()).cloned())
     }
 
     /// The keys within `[start, end)` of rows and partitions that may have accepted terms: the first `keys_max` in key order. What is found is a

@@ -21,6 +21,8 @@ pub enum CompactionKind {
     Upgrade,
     /// A file is rewritten without what other files shadow.
     GarbageCollection,
+    /// An index of a file is made.
+    IndexBuild,
 }
 
 /// A compaction that is under way.

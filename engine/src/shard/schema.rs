@@ -150,6 +150,7 @@ impl Shard {
             self.retire_files(table.files.take().iter());
         }
         self.sum_up_backlogs();
+        self.signals.indexes_built.notify_waiters();
         self.discard_log();
         self.leftovers.forget_files(id);
         let is_removed = discard_table_directories(&self.environment, &self.directories, id).await;

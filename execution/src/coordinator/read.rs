@@ -195,7 +195,7 @@ async fn select_later(
     request: OwnedRequest<SelectPlan>,
     prepared: Option<PreparedRead>,
 ) -> Result<Outcome> {
-    match select_from(&context, &request, prepared, false).await {
+    match select_from(&context, &request, prepared, Sources::default()).await {
         Err(error) => or_of_others(&context, &request, error).await,
         outcome => outcome,
     }
@@ -208,7 +208,13 @@ async fn or_of_others(
     request: &OwnedRequest<SelectPlan>,
     error: RequestError,
 ) -> Result<Outcome> {
-    if asks_others(context, &request.statement.plan, request.options.consistency, &error) {
+    let plan = &request.statement.plan;
+    if matches!(error, RequestError::IndexIncomplete(_)) && plan.allows_filtering {
+        // The filters are applied in any case.
+        return select_from(context, request, None, Sources { without_indexes: true, ..Sources::default() })
+            .await;
+    }
+    if asks_others(context, plan, request.options.consistency, &error) {
         return select_of_others(context, request).await;
     }
     if let RequestError::IndexIncomplete(reason) = &error {
@@ -233,16 +239,26 @@ async fn or_of_others(
 /// Asks the replicas as for any other level. This node fails to answer, and another one is asked instead.
 async fn select_of_others(context: &Rc<ShardContext>, request: &OwnedRequest<SelectPlan>) -> Result<Outcome> {
     context.metrics.reads_of_others.increment();
-    select_from(context, request, None, true).await
+    select_from(context, request, None, Sources { from_replicas: true, ..Sources::default() }).await
 }
 
-/// As [`select_later`], without a second way. `from_replicas`: the replicas are asked even if this node alone could answer.
+/// Where rows come from if not as the plan says.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sources {
+    /// The replicas are asked even if this node alone could answer.
+    from_replicas: bool,
+    /// Indexes are not searched.
+    without_indexes: bool,
+}
+
+/// As [`select_later`], without a second way.
 async fn select_from(
     context: &Rc<ShardContext>,
     request: &OwnedRequest<SelectPlan>,
     prepared: Option<PreparedRead>,
-    from_replicas: bool,
+    sources: Sources,
 ) -> Result<Outcome> {
+    let Sources { from_replicas, without_indexes } = sources;
     let values = request.values.borrow();
     let request = request.with(&values);
     let plan = request.plan();
@@ -255,7 +271,7 @@ async fn select_from(
     if run.is_exhausted() {
         return Ok(Outcome::Rows(run.page(false)?));
     }
-    let search = match &plan.index {
+    let search = match plan.index.as_ref().filter(|_| !without_indexes) {
         None => None,
         Some(index) => match index.bind(&plan.table, &request.bindings())? {
             Some(search) => Some(Arc::new(search)),

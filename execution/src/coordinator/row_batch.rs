@@ -217,6 +217,7 @@ impl BatchReader<'_> {
                 Some(resume) => start = resume,
                 None => return Ok(()),
             }
+            tokio::task::yield_now().await;
         }
     }
 
@@ -271,7 +272,11 @@ impl BatchReader<'_> {
                     self.batch.resume = scan.resume_bound()?;
                     return Ok(());
                 }
-                Step::End => return Ok(()),
+                Step::End => {
+                    // Rows that are deleted are work, too.
+                    *used = scan.used();
+                    return Ok(());
+                }
             }
         }
     }

@@ -26,6 +26,7 @@ fn kind_name(kind: CompactionKind) -> &'static str {
         CompactionKind::Cleanup => "Cleanup",
         CompactionKind::Upgrade => "Upgrade sstables",
         CompactionKind::GarbageCollection => "Remove deleted data",
+        CompactionKind::IndexBuild => "Secondary index build",
     }
 }
 
