@@ -10,12 +10,14 @@
 //! | [`cell`] | the parts of a row, and which of two versions of a part wins |
 //! | [`counter`] | the value of a counter cell |
 //! | [`row`] [`row_writer`] | the encoding of a row, read and written |
+//! | [`dropped_columns`] | the cells of a row that a reader does not see any more |
 //! | [`mutation`] | the changes to one partition |
 //! | [`secondary_index`] | the terms by which rows are found, and the entries of an index |
 //! | [`mod@prefetch`] | hints to the processor for those who walk over rows |
 
 pub mod cell;
 pub mod counter;
+pub mod dropped_columns;
 pub mod key;
 pub mod mutation;
 pub mod prefetch;

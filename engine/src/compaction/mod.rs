@@ -4,7 +4,6 @@
 mod backlog;
 mod choice;
 mod dropped;
-mod dropped_columns;
 mod expired;
 mod garbage;
 mod key_sample;
@@ -27,9 +26,9 @@ mod unified;
 
 pub use choice::{Choice, Merge, Situation, Split, TableSummary};
 pub(crate) use dropped::DroppedRanges;
-pub use dropped_columns::DroppedColumns;
 pub(crate) use garbage::GarbageSources;
 pub use garbage::Granularity;
+pub use helenus_rows::dropped_columns::DroppedColumns;
 pub use key_sample::KeySample;
 pub(crate) use large_rows::LargeRows;
 pub use leveled::Leveled;

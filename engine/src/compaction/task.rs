@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use helenus_rows::dropped_columns::DroppedColumns;
 use smallvec::SmallVec;
 
 use super::choice::Split;
 use super::dropped::DroppedRanges;
-use super::dropped_columns::DroppedColumns;
 use super::garbage::{Garbage, GarbageSources};
 use super::outputs::{Compacted, OutputNames, Outputs};
 use super::progress::CompactionProgress;

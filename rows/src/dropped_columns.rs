@@ -37,7 +37,7 @@ impl DroppedColumns {
     }
 
     /// Whether a row contains anything of a dropped column.
-    pub(crate) fn touch(&self, row: RowRef<'_>) -> bool {
+    pub fn touch(&self, row: RowRef<'_>) -> bool {
         !self.columns.is_empty()
             && (row.cells().any(|cell| self.drops(cell.column, cell.timestamp))
                 || row.column_deletions().any(|(column, deletion)| self.drops(column, deletion.timestamp)))
@@ -45,7 +45,7 @@ impl DroppedColumns {
 
     /// Appends the row without what it contains of dropped columns, with the same base. False if nothing is left; then nothing is
     /// appended.
-    pub(crate) fn write_rest(&self, row: RowRef<'_>, out: &mut Vec<u8>) -> Result<bool, DecodeError> {
+    pub fn write_rest(&self, row: RowRef<'_>, out: &mut Vec<u8>) -> Result<bool, DecodeError> {
         let RowHead { liveness, deletion, column_deletions, cells } = row.head()?;
         let columns: Vec<(u32, Deletion)> =
             column_deletions.filter(|(column, deletion)| !self.drops(*column, deletion.timestamp)).collect();
