@@ -96,6 +96,9 @@ pub enum RequestError {
     /// An index of this node is not built yet, or is being made again. Other replicas may have theirs.
     #[error("{0}")]
     IndexIncomplete(String),
+    /// A search by an index has taken longer than a read may.
+    #[error("{0}")]
+    SearchTooLong(String),
     /// A fault of the node itself: disk, damage, shutdown.
     #[error("{0}")]
     Server(String),
@@ -123,6 +126,7 @@ impl From<EngineError> for RequestError {
                 Self::Unreadable(error.to_string())
             }
             EngineError::IndexIncomplete { .. } => Self::IndexIncomplete(error.to_string()),
+            EngineError::SearchTooLong { .. } => Self::SearchTooLong(error.to_string()),
             error => Self::Server(error.to_string()),
         }
     }

@@ -51,7 +51,7 @@ impl IndexBuild {
         let path = self.path.clone();
         let mut parts = Parts { path: &path, present: Vec::new(), made: 0 };
         let built = self.write(context, sorted_bytes, &mut parts).await;
-        for part in std::mem::take(&mut parts.present) {
+        for (_, part) in std::mem::take(&mut parts.present) {
             remove(context, &part).await;
         }
         if built.is_err() {
@@ -81,51 +81,58 @@ impl IndexBuild {
                 fresh_bytes = 0;
             }
             if entries.bytes.len() >= sorted_bytes {
-                entries.write_to(context, &parts.next()).await?;
+                entries.write_to(context, &parts.next(0)).await?;
                 entries.clear();
-                if parts.present.len() >= MERGED_PARTS_MAX {
-                    parts.merge_first(context).await?;
-                }
+                parts.merge_full_tiers(context).await?;
             }
             cursor.next()?;
         }
         if parts.present.is_empty() {
             return entries.write_to(context, &self.path).await;
         }
-        entries.write_to(context, &parts.next()).await?;
+        entries.write_to(context, &parts.next(0)).await?;
         drop(entries);
-        merge(context, &parts.present, &self.path).await
+        let present: Vec<PathBuf> = parts.present.iter().map(|(_, part)| part.clone()).collect();
+        merge(context, &present, &self.path).await
     }
 }
 
-/// The sorted parts of an index that is being built.
+/// The sorted parts of an index that is being built. Parts of one tier are merged into one of the next, so each entry is written once a tier, and
+/// there are never many parts.
 struct Parts<'p> {
     path: &'p Path,
-    /// Those whose files may be there.
-    present: Vec<PathBuf>,
+    /// Those whose files may be there, each with its tier, the highest first.
+    present: Vec<(u32, PathBuf)>,
     made: usize,
 }
 
 impl Parts<'_> {
     /// The path of a new part.
-    fn next(&mut self) -> PathBuf {
+    fn next(&mut self, tier: u32) -> PathBuf {
         let mut path = self.path.to_owned().into_os_string();
         path.push(format!(".{}", self.made));
         self.made += 1;
         let path = PathBuf::from(path);
-        self.present.push(path.clone());
+        self.present.push((tier, path.clone()));
         path
     }
 
-    /// Merges all parts into one, so that there are never many of them.
-    async fn merge_first(&mut self, context: &JobContext) -> Result<(), TableError> {
-        let merged = self.present.clone();
-        let output = self.next();
-        merge(context, &merged, &output).await?;
-        for part in &merged {
-            context.disk.remove(part).await?;
+    async fn merge_full_tiers(&mut self, context: &JobContext) -> Result<(), TableError> {
+        while let Some(&(tier, _)) = self.present.last() {
+            let first = self.present.partition_point(|(of, _)| *of > tier);
+            let merged: Vec<PathBuf> =
+                self.present.iter().skip(first).map(|(_, part)| part.clone()).collect();
+            if merged.len() < MERGED_PARTS_MAX {
+                break;
+            }
+            let output = self.next(tier + 1);
+            merge(context, &merged, &output).await?;
+            for part in &merged {
+                context.disk.remove(part).await?;
+            }
+            self.present.truncate(first);
+            self.present.push((tier + 1, output));
         }
-        self.present = vec![output];
         Ok(())
     }
 }

@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::damaged_file::is_damage;
 use super::file_index::FileIndex;
 use super::files::discard_file;
 use super::names::{Name, index_name};
@@ -133,9 +132,13 @@ pub(super) async fn discard_indexes_of(environment: &Environment, table: &TableS
     }
 }
 
-/// Whether an index file has to be made again.
-fn is_useless(error: &TableError) -> bool {
-    is_damage(error) || matches!(error, TableError::UnsupportedVersion { .. })
+/// The file of an error after which an index file has to be made again. `None`: the file may be sound.
+pub(super) fn path_of_useless(error: &TableError) -> Option<&Path> {
+    match error {
+        TableError::Damaged { path, .. } | TableError::UnsupportedVersion { path, .. } => Some(path),
+        TableError::Disk(error) if error.is_of_medium() => Some(&error.path),
+        _ => None,
+    }
 }
 
 fn temporary(path: &Path) -> PathBuf {
@@ -236,7 +239,12 @@ impl Shard {
         let unfinished = temporary(&path);
         // Of an attempt that has failed.
         discard_file(&self.environment, &unfinished).await;
-        let _room = self.reserve().claim_for_compaction(reader.file_bytes())?;
+        let bytes = reader.file_bytes();
+        // The index of a flushed file may take what is kept for flushes: without it searches are refused.
+        let _room = match job {
+            JobKind::Soon => self.reserve().claim_for_flush(bytes)?,
+            JobKind::Short | JobKind::Long => self.reserve().claim_for_compaction(bytes)?,
+        };
         let build = IndexBuild { reader: Arc::clone(reader), definition, path: unfinished.clone(), limiter };
         table.has_index_files.set(true);
         run_in_background(&*self.environment.background, job, move |context| Box::pin(build.run(context)))
@@ -277,7 +285,7 @@ impl Shard {
         match self.open_index(&path, id, &file.reader).await {
             Ok(index) => return Ok(Some(index)),
             Err(EngineError::Disk(error)) if error.kind() == ErrorKind::NotFound => {}
-            Err(EngineError::Table(error)) if is_useless(&error) => {
+            Err(EngineError::Table(error)) if path_of_useless(&error).is_some() => {
                 tracing::warn!(table = %table.id, %error, "the index of a file cannot be used, and is made again");
                 discard_file(&self.environment, &path).await;
             }
@@ -384,6 +392,13 @@ impl Shard {
                 }
             }
             (Some(_), Ok(None)) => {}
+            (Some(live), Err(EngineError::Table(error)))
+                if path_of_useless(&error) == Some(live.reader.path()) =>
+            {
+                // The table file itself: it is no use to read it again before it is mended.
+                live.damage.replace(Some(error.to_string()));
+                return Err(error.into());
+            }
             (Some(_), Err(error)) => return Err(error),
             // What was made, or could not be, is not wanted any more.
             (None, _) => {
@@ -429,29 +444,26 @@ impl Shard {
         table.looks_for_stray_indexes.set(has_failed);
     }
 
-    /// Gives up the index file that has caused an error, if one has. It is made again.
-    pub(super) async fn give_up_damaged_index(&self, table: &TableState, error: &TableError) -> bool {
-        let path = match error {
-            TableError::Damaged { path, .. } | TableError::UnsupportedVersion { path, .. } => path,
-            TableError::Disk(error) if error.is_of_medium() => &error.path,
-            _ => return false,
-        };
+    /// Gives up an index file because of an error, unless another one has taken its place. It is made again.
+    pub(super) async fn give_up_index(
+        &self,
+        table: &TableState,
+        reader: &Arc<TableReader>,
+        error: &TableError,
+    ) {
         let mut is_given_up = false;
         for file in table.files.borrow().iter() {
             file.indexes.borrow_mut().retain(|index| {
-                let is_damaged = index.reader.path() == path;
-                if is_damaged {
-                    self.block_cache.remove_table(index.reader.id());
-                }
-                is_given_up |= is_damaged;
-                !is_damaged
+                let is_kept = !Arc::ptr_eq(&index.reader, reader);
+                is_given_up |= !is_kept;
+                is_kept
             });
         }
         if is_given_up {
             tracing::warn!(table = %table.id, %error, "an index file is damaged, and is made again");
-            discard_file(&self.environment, path).await;
+            self.block_cache.remove_table(reader.id());
+            discard_file(&self.environment, reader.path()).await;
             self.signals.indexes_wanted.notify_one();
         }
-        is_given_up
     }
 }

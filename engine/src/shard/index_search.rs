@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::index_files::path_of_useless;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::error::EngineError;
@@ -43,7 +44,7 @@ const BROAD_SHARE: u64 = 16;
 pub enum SearchWorth {
     /// No index of it is complete.
     Incomplete,
-    /// All terms have to be visited for the first keys, and they are so many that a scan comes to its first rows sooner.
+    /// The range of terms matches so much of the table that a scan in key order is cheaper.
     Broad,
     Narrow,
 }
@@ -334,6 +335,12 @@ struct IndexView {
 }
 
 impl IndexView {
+    /// The file of the index that has to be made again because of this error.
+    fn file_of(&self, error: &TableError) -> Option<&Arc<TableReader>> {
+        let path = path_of_useless(error)?;
+        self.files.iter().find(|reader| reader.path() == path)
+    }
+
     fn sources(&self, shard: &Shard) -> Vec<EntrySource> {
         let index = self.index;
         let memtables = self.memtables.iter().map(|memtable| EntrySource::Memtable {
@@ -357,14 +364,12 @@ impl Shard {
     pub fn judge_search(&self, table: TableId, search: &IndexSearch) -> Result<SearchWorth, EngineError> {
         let table = self.table(table)?;
         let Some(narrowest) = table.narrowest(search) else { return Ok(SearchWorth::Incomplete) };
-        let is_of_many_terms = match &narrowest.terms {
-            TermRange::OneOf(_) => false,
-            TermRange::Between { .. } => true,
-        };
+        if matches!(narrowest.terms, TermRange::OneOf(_)) {
+            return Ok(SearchWorth::Narrow);
+        }
         let found = table.estimate_entries(narrowest.index, &entry_ranges(&narrowest.terms));
         let rows = table.statistics().row_versions;
-        let is_broad =
-            is_of_many_terms && found > BROAD_ENTRIES_MIN && found.saturating_mul(BROAD_SHARE) > rows;
+        let is_broad = found > BROAD_ENTRIES_MIN && found.saturating_mul(BROAD_SHARE) > rows;
         Ok(if is_broad { SearchWorth::Broad } else { SearchWorth::Narrow })
     }
 
@@ -391,45 +396,35 @@ impl Shard {
         until: Duration,
     ) -> Result<FoundKeys, EngineError> {
         let table = self.table(id)?;
-        let found = self.walk(&table, search, (start, end), keys_max, until).await;
-        if let Err(EngineError::Table(error)) = &found
-            && self.give_up_damaged_index(&table, error).await
-        {
-            return Err(EngineError::IndexIncomplete { table: id });
-        }
-        found
-    }
-
-    async fn walk(
-        &self,
-        table: &Rc<TableState>,
-        search: &IndexSearch,
-        keys: (&[u8], &[u8]),
-        keys_max: usize,
-        until: Duration,
-    ) -> Result<FoundKeys, EngineError> {
         self.watch.check()?;
-        if keys.0 >= keys.1 {
+        if start >= end {
             return Ok(FoundKeys::default());
         }
         let Some(restriction) = table.narrowest(search) else {
-            return Err(EngineError::IndexIncomplete { table: table.id });
+            return Err(EngineError::IndexIncomplete { table: id });
         };
-        let mut walk = Walk::new(restriction, entry_ranges(&restriction.terms), keys, keys_max);
+        let mut walk = Walk::new(restriction, entry_ranges(&restriction.terms), (start, end), keys_max);
         // All turns see these: a row whose term changes meanwhile is found by the one that it had, or by the new one.
         let view = table.index_view(walk.index);
         loop {
             let turn = || {
                 self.check_open()?;
                 // Rows of a file that cannot be read would not be missed.
-                table.check_readable(keys.0, keys.1)?;
+                table.check_readable(start, end)?;
                 walk.turn(&mut view.sources(self))
             };
-            if self.read_cold(turn).await?.is_break() {
-                return Ok(walk.finish());
+            match self.read_cold(turn).await {
+                Ok(ControlFlow::Break(())) => return Ok(walk.finish()),
+                Ok(ControlFlow::Continue(())) => {}
+                Err(EngineError::Table(error)) => {
+                    let Some(reader) = view.file_of(&error) else { return Err(error.into()) };
+                    self.give_up_index(&table, reader, &error).await;
+                    return Err(EngineError::IndexIncomplete { table: id });
+                }
+                Err(error) => return Err(error),
             }
             if self.environment.clock.monotonic() >= until {
-                return Err(EngineError::SearchTooLong { table: table.id });
+                return Err(EngineError::SearchTooLong { table: id });
             }
             yield_now().await;
         }

@@ -102,7 +102,7 @@ pub(super) struct TableState {
     pub has_index_files: Cell<bool>,
     /// Whether some of them may be of no use.
     pub looks_for_stray_indexes: Cell<bool>,
-    /// The failure of the last attempt to make an index of a file, until the one who waits for it takes it.
+    /// The error of the last failed index build. [`super::Shard::rebuild_indexes`] takes it.
     pub index_failure: RefCell<Option<EngineError>>,
     /// Held while indexes are made anew for an operator.
     pub rebuilding: Mutex<()>,

@@ -6,6 +6,9 @@
 use helenus_engine::key::{PARTITION_END, REGULAR_START, STATIC_POSITION, behind, prefix_length};
 use helenus_query::error::{RequestError, Result};
 
+/// The most keys that a search looks for at a time.
+pub const FOUND_KEYS_MAX: usize = 1_024;
+
 /// Half-open ranges of full keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FoundRange {

@@ -217,6 +217,11 @@ async fn or_of_others(
     if asks_others(context, plan, request.options.consistency, &error) {
         return select_of_others(context, request).await;
     }
+    if let RequestError::SearchTooLong(reason) = &error {
+        tracing::debug!(reason, "a search has timed out");
+        let consistency = request.options.consistency;
+        return Err(RequestError::ReadTimeout { consistency, received: 0, required: 1, data_present: false });
+    }
     if let RequestError::IndexIncomplete(reason) = &error {
         tracing::debug!(reason, "a search was refused");
         let view = context.cluster_view();

@@ -13,7 +13,7 @@ use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::{Flow, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
-use super::found_ranges::{FoundRange, FoundRanges};
+use super::found_ranges::{FOUND_KEYS_MAX, FoundRange, FoundRanges};
 use super::key_ranges::KeyRange;
 use super::replica::answer::token_of;
 use super::replica::read::{RangePart, RangeRead, needs_others, read_range_part, split};
@@ -21,8 +21,6 @@ use super::replica::search::find_range_part;
 use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
 use crate::shard::context::ShardContext;
 
-/// Most keys that a replica looks for at a time.
-const FOUND_KEYS_MAX: usize = 1_024;
 /// Most rows that are found and read concurrently.
 const ROWS_AT_ONCE: usize = 64;
 /// Most parts of the ring that are read concurrently.
@@ -77,9 +75,7 @@ impl<'a> ReplicatedRead<'a> {
             now_seconds: self.now_seconds,
             live_rows: run.wanted_rows().min(BLOCK_ROWS) as u64,
             consistency: self.consistency,
-            deadline: self
-                .deadline
-                .unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition)),
+            deadline: self.deadline_of_part(is_partition),
         };
         if let Some(restriction) = self.restriction.clone() {
             return self.read_found(run, range, whole, &restriction).await;
@@ -122,8 +118,7 @@ impl<'a> ReplicatedRead<'a> {
 
 impl ReplicatedRead<'_> {
     /// The deadline of a part of a read: see [`ReplicatedRead::deadline`].
-    fn deadline_of_part(&self, whole: &RangeRead<'_>) -> Duration {
-        let is_partition = token_of(&whole.start, &whole.end).is_some();
+    fn deadline_of_part(&self, is_partition: bool) -> Duration {
         self.deadline.unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition))
     }
 
@@ -178,7 +173,7 @@ impl ReplicatedRead<'_> {
             let (now, later) = pieces.split_at(together);
             pieces = later;
             let is_skipped = |start: &[u8]| skip.as_ref().is_some_and(|prefix| start.starts_with(prefix));
-            let deadline = self.deadline_of_part(&whole);
+            let deadline = self.deadline_of_part(token_of(&whole.start, &whole.end).is_some());
             let reads: Vec<RangeRead<'_>> = now
                 .iter()
                 .filter(|(start, _)| !is_skipped(start))

@@ -16,12 +16,9 @@ use helenus_query::run::select::PartitionHead;
 use helenus_query::stored_key::SourceRow;
 
 use super::OwnedRequest;
-use super::found_ranges::{FoundRange, FoundRanges};
+use super::found_ranges::{FOUND_KEYS_MAX, FoundRange, FoundRanges};
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
-
-/// The most keys that a search looks for at a time.
-const FOUND_KEYS_MAX: usize = 1_024;
 
 /// A request to a shard for the rows of a range of full keys.
 #[derive(Debug, Clone)]

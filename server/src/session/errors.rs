@@ -68,9 +68,10 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
             argument_types: arguments.clone(),
         },
         RequestError::Truncate(_) => ErrorKind::Truncate,
-        RequestError::Server(_) | RequestError::Unreadable(_) | RequestError::IndexIncomplete(_) => {
-            ErrorKind::Server
-        }
+        RequestError::Server(_)
+        | RequestError::Unreadable(_)
+        | RequestError::IndexIncomplete(_)
+        | RequestError::SearchTooLong(_) => ErrorKind::Server,
     };
     ErrorResponse::new(kind, error.to_string())
 }

@@ -82,6 +82,14 @@ impl ReadLatencies {
     }
 }
 
+/// Resolves when it is time to ask another replica; never without an alarm.
+pub async fn rings(alarm: Option<impl Future<Output = ()>>) {
+    match alarm {
+        Some(alarm) => alarm.await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

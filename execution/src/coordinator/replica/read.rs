@@ -38,6 +38,7 @@ use helenus_ring::placement::Placement;
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
 use super::digest::Digest;
+use super::latency::rings;
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::ranges::{self, Group, nearest_first};
 use super::repair::{NotRepaired, repair};
@@ -363,13 +364,7 @@ impl<'a> ReadRound<'a> {
             if !self.can_be_enough(goal) && !self.ask_another(goal) {
                 return Err(self.failure().into());
             }
-            let speculates = alarm.is_some() && !self.spares.is_empty();
-            let rings = async {
-                match &mut alarm {
-                    Some(alarm) if speculates => alarm.await,
-                    _ => std::future::pending().await,
-                }
-            };
+            let rings = rings(alarm.as_mut().filter(|_| !self.spares.is_empty()));
             tokio::select! {
                 biased;
                 answer = self.asked.next() => {

@@ -23,10 +23,11 @@ use helenus_ring::member::Member;
 
 use super::epoch;
 use super::failures::{failure_reason, read_failure};
+use super::latency::rings;
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::ranges::nearest_first;
 use super::read::{LevelGroup, RangeRead, level_group, read_timeout};
-use super::search_answer::{SearchAnswer, SearchRequest, encode, join, receive};
+use super::search_answer::{SearchAnswer, SearchRequest, encode, join};
 use crate::coordinator::consistency::RequiredReplicas;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
@@ -118,13 +119,7 @@ async fn search_replicas(
             open.push(spare.clone());
             asked.push(ask(spare));
         }
-        let speculates = alarm.is_some() && !spares.is_empty();
-        let rings = async {
-            match &mut alarm {
-                Some(alarm) if speculates => alarm.await,
-                _ => std::future::pending().await,
-            }
-        };
+        let rings = rings(alarm.as_mut().filter(|_| !spares.is_empty()));
         tokio::select! {
             biased;
             answer = asked.next() => match answer {
@@ -165,10 +160,6 @@ async fn ask_replica(
     left: Duration,
 ) -> Result<FoundKeys, PeerError> {
     let (start, end) = (request.start.clone(), request.end.clone());
-    if member.host_id == context.node.host_id {
-        let SearchAnswer { keys, resume } = receive(context, request).await?;
-        return Ok(FoundKeys { keys, resume });
-    }
     let malformed = |reason: &str| {
         PeerError::from(CallError::Malformed { address: member.internode_address, reason: reason.to_owned() })
     };
