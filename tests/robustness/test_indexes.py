@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from at_work import at_work
 from cassandra import InvalidRequest
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import SimpleStatement
@@ -569,40 +570,35 @@ def test_stable_rows_are_found_exactly_once_under_writes_and_compaction(node, se
     stable = [(p, 2 * c) for p in range(50) for c in range(40)]
     execute_concurrent_with_args(session, insert, [(p, c, 1, 0) for p, c in stable], concurrency=64)
     delete = session.prepare("DELETE FROM restless WHERE p = ? AND c = ?")
-    stop, failures, rounds = threading.Event(), [], []
     source = random.Random(5)
 
     def disturb():
-        while not stop.is_set():
-            p, c = source.randrange(50), source.randrange(40)
-            session.execute(insert, (p, 2 * c + 1, source.randrange(3), 1))
-            session.execute(insert, (p, 2 * c, 1, source.randrange(9)))
-            session.execute(delete, (p, 2 * source.randrange(40) + 1))
-            rounds.append("write")
+        p, c = source.randrange(50), source.randrange(40)
+        session.execute(insert, (p, 2 * c + 1, source.randrange(3), 1))
+        session.execute(insert, (p, 2 * c, 1, source.randrange(9)))
+        session.execute(delete, (p, 2 * source.randrange(40) + 1))
 
     def administer():
-        while not stop.is_set():
-            for action in ("flush", "flush", "compact"):
-                node.administer(action, keyspace="k", table="restless")
-                rounds.append(action)
+        for action in ("flush", "flush", "compact"):
+            node.administer(action, keyspace="k", table="restless")
 
-    def noting(work):
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - told by the test
-            failures.append(error)
-
-    threads = [threading.Thread(target=noting, args=(work,)) for work in (disturb, administer)]
-    for thread in threads:
-        thread.start()
-    try:
-        until("all are at work", lambda: {"write", "flush", "compact"} <= set(rounds))
+    with at_work(disturb, administer):
         for page_rows in (37, 500, 5000, 61, 333):
             found = answer(session, "SELECT p, c FROM restless WHERE v = 1", page_rows)
             assert len(found) == len(set(found))
             assert sorted(row for row in found if row[1] % 2 == 0) == stable
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not failures
+
+
+def test_a_query_looks_up_an_index_and_does_not_scan(session):
+    """A trace tells how many keys were found; of two restrictions the narrower one is looked up."""
+    session.execute(f"CREATE TABLE looked_up ({SMALL})")
+    create_indexes(session, "looked_up", ["v", "w"])
+    wait_until_built(session, "looked_up", ["v = 1", "w = 1"])
+    insert = session.prepare("INSERT INTO looked_up (p, c, v, w) VALUES (?, ?, ?, ?)")
+    execute_concurrent_with_args(session, insert, [(p, 0, p // 3, p % 2) for p in range(300)], concurrency=64)
+    for condition in ("v = 7", "v = 7 AND w = 1", "w = 1 AND v = 7"):
+        result = session.execute(f"SELECT p FROM looked_up WHERE {condition}", trace=True)
+        assert {row.p for row in result} == ({21, 23} if "w" in condition else {21, 22, 23})
+        events = [event.description for event in result.get_query_trace(max_wait_sec=10).events]
+        found = [int(event.split()[1]) for event in events if event.endswith("keys by indexes")]
+        assert sum(found) == 3, events

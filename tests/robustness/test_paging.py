@@ -6,11 +6,11 @@ values, write and delete rows between them, and flush and compact the table.
 
 import random
 import struct
-import threading
 from contextlib import contextmanager
 
 import pytest
 import wire
+from at_work import at_work
 from cassandra.query import SimpleStatement
 from conftest import driver_session, new_node
 from wire import ERROR, PREPARE, QUERY, RESULT, Client, frame
@@ -62,43 +62,23 @@ def node():
 def disturbance(node, session, table):
     """Writes, overwrites and deletes around the stable rows, flushes and compacts, until the block ends."""
     source = random.Random(len(table))
-    stop, failures, rounds = threading.Event(), [], []
     keys, values = (1, STABLE) if table == "large" else (PARTITIONS, ROWS_PER_PARTITION)
     insert = session.prepare(f"INSERT INTO k.{table} (k, c, v) VALUES (?, ?, ?)")
     update = session.prepare(f"UPDATE k.{table} SET v = ? WHERE k = ? AND c = ?")
     delete = session.prepare(f"DELETE FROM k.{table} WHERE k = ? AND c = ?")
 
     def write():
-        while not stop.is_set():
-            k, c = source.randrange(keys), source.randrange(values)
-            session.execute(insert, (k, 2 * c + 1, 1))
-            session.execute(update, (c, k, 2 * c))
-            session.execute(delete, (k, 2 * source.randrange(values) + 1))
-            rounds.append("write")
+        k, c = source.randrange(keys), source.randrange(values)
+        session.execute(insert, (k, 2 * c + 1, 1))
+        session.execute(update, (c, k, 2 * c))
+        session.execute(delete, (k, 2 * source.randrange(values) + 1))
 
     def administer():
-        while not stop.is_set():
-            for action in ("flush", "flush", "compact"):
-                node.administer(action, keyspace="k", table=table)
-                rounds.append(action)
+        for action in ("flush", "flush", "compact"):
+            node.administer(action, keyspace="k", table=table)
 
-    def noting(work):
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - told by the test
-            failures.append(error)
-
-    threads = [threading.Thread(target=noting, args=(work,)) for work in (write, administer)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_work(write, administer):
         yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not failures
-    assert {"write", "flush", "compact"} <= set(rounds)
 
 
 def pages(session, text, page_rows, paging_state=None):
