@@ -34,11 +34,11 @@ def until(what, condition):
     raise AssertionError(f"never: {what}")
 
 
-def write_files(node, session, count):
+def write_files(node, session, count, value_bytes=4_000):
     write = session.prepare("INSERT INTO k.t (p, v) VALUES (?, ?)")
     for file in range(count):
         for number in range(100):
-            session.execute(write, (number, bytes([number, file]) * 2_000))
+            session.execute(write, (number, bytes([number, file]) * (value_bytes // 2)))
         node.administer("flush", keyspace="k")
 
 
@@ -54,9 +54,9 @@ def test_compactions_are_seen_stopped_slowed_and_forbidden(node_with_table):
     assert "throughput: at most 64.00 MiB a second" in admin(node, "compactionstats")
     admin(node, "disableautocompaction", "k", "t")
     assert "not compacted by themselves: k.t" in admin(node, "compactionstats")
-    write_files(node, session, 8)
+    write_files(node, session, 8, value_bytes=10_000)
     assert files(node) == 16, "eight on each shard"
-    # A major compaction that an operator asks for goes on all the same. At this rate it takes a while.
+    # A major compaction that an operator asks for goes on all the same. At this rate it takes some seconds.
     node.administer("setcompactionthroughput", mebibytes_per_second=1)
     assert json.loads(admin(node, "compactionstats", "--json"))["bytes_per_second"] == 1 << 20
     command = [program(), "admin", "--url", f"http://{node.http_address}", "compact", "k", "t"]
@@ -117,8 +117,8 @@ def test_what_deletions_shadow_is_freed_when_an_operator_wants_it(node_with_tabl
     admin(node, "garbagecollect", "-g", "cell", "k")
     assert report()["disk_bytes"] < after_rows["disk_bytes"] * 0.7, (report(), after_rows)
     assert rows() == before and len(before) == 50
-    # It is seen, and can be stopped.
-    write_files(node, session, 2)
+    # It is seen, and can be stopped. The files are large enough to be under way for some seconds at this rate.
+    write_files(node, session, 2, value_bytes=40_000)
     session.execute("DELETE FROM k.t WHERE p = 1")
     node.administer("setcompactionthroughput", mebibytes_per_second=1)
     command = [program(), "admin", "--url", f"http://{node.http_address}", "garbagecollect", "-g", "CELL", "k", "t"]
