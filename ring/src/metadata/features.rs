@@ -20,7 +20,8 @@
 /// * 11: a new member takes the place of a dead one ([`super::Command::StartReplacement`]).
 /// * 12: a request says that it belongs to a traced request.
 /// * 13: tables have secondary indexes.
-pub const FEATURE_VERSION: u16 = INDEXES;
+/// * 14: tables and keyspaces have what Cassandra 5 gives them beside columns and indexes.
+pub const FEATURE_VERSION: u16 = CASSANDRA_5_SCHEMAS;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -47,3 +48,6 @@ pub const REPLACEMENTS: u16 = 11;
 pub const TRACES: u16 = 12;
 /// The feature level from which tables may have secondary indexes.
 pub const INDEXES: u16 = 13;
+/// The feature level from which tables and keyspaces may have what the rest of Cassandra 5's statements gives them: compact storage,
+/// functions, masks, constraints, indexes of vectors, options of tables that had no effect before.
+pub const CASSANDRA_5_SCHEMAS: u16 = 14;

@@ -23,8 +23,8 @@ use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, Command, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SchemaChangeCommand,
-    dropped_keyspaces,
+    self, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS,
+    SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -114,23 +114,43 @@ struct Agreed {
     warnings: Vec<String>,
 }
 
-/// Refuses what members with older programs would ignore of a table, and drop with their next change of it.
+/// What a table may have from a feature level on.
+struct Addition {
+    level: u16,
+    /// The beginning of the sentence that refuses it: "Indexes can be created".
+    permission: &'static str,
+    is_used_by: fn(&Table) -> bool,
+}
+
+/// What members with older programs would ignore of a table, and drop with their next change of it.
+const ADDITIONS: &[Addition] = &[
+    Addition {
+        level: INDEXES,
+        permission: "Indexes can be created",
+        is_used_by: |table| !table.indexes.is_empty(),
+    },
+    Addition {
+        level: REPAIRS,
+        permission: "tombstone_gc can be set",
+        is_used_by: |table| table.options.set_tombstone_gc.is_some(),
+    },
+];
+
+/// Refuses the [`ADDITIONS`] in tables that are changed while a member does not know them.
 fn check_understood(before: &Catalog, after: &Catalog, level: u16) -> Result<()> {
-    if level >= INDEXES {
+    if level >= FEATURE_VERSION {
         return Ok(());
     }
     for keyspace in after.keyspaces.values() {
         let known = before.keyspace(&keyspace.name).map(AsRef::as_ref);
-        for (_, table) in Keyspace::table_differences(known, Some(keyspace)) {
-            let Some(table) = table else { continue };
-            if !table.indexes.is_empty() {
+        let changed =
+            Keyspace::table_differences(known, Some(keyspace)).into_iter().filter_map(|(_, table)| table);
+        for table in changed {
+            let missing =
+                ADDITIONS.iter().find(|addition| level < addition.level && (addition.is_used_by)(table));
+            if let Some(Addition { level: needed, permission, .. }) = missing {
                 return Err(RequestError::invalid(format!(
-                    "Indexes can be created when all members support them (feature level {INDEXES}; it is {level})"
-                )));
-            }
-            if level < REPAIRS && table.options.set_tombstone_gc.is_some() {
-                return Err(RequestError::invalid(format!(
-                    "tombstone_gc can be set when all members support it (feature level {REPAIRS}; it is {level})"
+                    "{permission} when all members support that (feature level {needed}; it is {level})"
                 )));
             }
         }
@@ -308,7 +328,7 @@ mod tests {
             check_understood(&before.catalog, &after.catalog, level).err().map(|error| error.to_string())
         };
         let index = "CREATE INDEX ON t (v)";
-        let expected = "Indexes can be created when all members support them (feature level 13; it is 12)";
+        let expected = "Indexes can be created when all members support that (feature level 13; it is 12)";
         assert_eq!(refusal(index, INDEXES - 1).as_deref(), Some(expected));
         assert_eq!(refusal(index, INDEXES), None);
         let option = "ALTER TABLE t WITH tombstone_gc = {'mode': 'timeout'}";
