@@ -7,6 +7,7 @@ GROWTH_ARGS ?=
 SCALE_ARGS ?=
 DRIVERS_ARGS ?=
 CONFORMANCE_ARGS ?=
+DIFFERENTIAL_ARGS ?=
 SOAK_ROUNDS ?= 200
 MODEL_OPERATIONS ?= 1000000
 SEEDS ?= 1..200
@@ -16,8 +17,8 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # Programs as they are delivered: their symbols in a file of their own beside them.
 symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
 
-.PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance \
-        docker-test cluster-test bench bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
+.PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance differential \
+        docker-test cluster-test bench bench-index bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
         coverage
 
 help:
@@ -39,8 +40,11 @@ help:
 	@echo 'make docker-test  the compose cluster: up, a container killed, a fourth node, down'
 	@echo 'make conformance  the tests of Cassandra in ScyllaDB'"'"'s translation, fetched into .cache from GitHub'
 	@echo '                  (needs Python 3.12; CONFORMANCE_ARGS="--checkout DIR" takes a clone)'
+	@echo 'make differential  random schemas and statements on Apache Cassandra and here, 20 minutes: rows, order, paging, errors'
+	@echo '                  (needs Java 17 and mvn; DIFFERENTIAL_ARGS="--seeds 1..50 --kinds rows,order,error")'
 	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
 	@echo '                  Cassandra'"'"'s jars and latte into .cache; BENCH_ARGS="--only helenus --seconds 3")'
+	@echo 'make bench-index  searches by secondary indexes beside Cassandra'"'"'s storage-attached ones, under 20 minutes'
 	@echo 'make bench-cluster  three nodes beside three of Cassandra, about 30 minutes'
 	@echo 'make bench-figures  a cluster of processes: start, schema changes, detection, hints, streaming (some minutes;'
 	@echo '                  FIGURES_ARGS="--only schema,streaming")'
@@ -122,12 +126,25 @@ conformance: setup
 	$(call symbols,helenus)
 	tests/conformance/run --binary $(TARGET_DIR)/release/helenus $(CONFORMANCE_ARGS)
 
+differential: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	$(call symbols,helenus)
+	tests/differential/run --binary $(TARGET_DIR)/release/helenus $(DIFFERENTIAL_ARGS)
+
 bench: setup
 	@scripts/setup test
 	cargo build --release -p helenus
 	$(call symbols,helenus)
 	scripts/install-latte
 	benches/peers/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+
+bench-index: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	$(call symbols,helenus)
+	scripts/install-latte
+	benches/peers/index --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 
 bench-cluster: setup
 	@scripts/setup test

@@ -1,4 +1,4 @@
-"""A run of serve.rn with latte against servers that take turns: load, measure, summarise, print.
+"""A run of a script of latte against servers that take turns: load, measure, summarise, print.
 
 A server is anything with `name`, `listen`, `cpu_seconds()`, `memory_mib()`, `settle(keyspace)` and
 `table_bytes(keyspace, table, id)`.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -21,8 +22,6 @@ from node import CLOCK_TICKS_PER_SECOND, NodeError, disk_bytes  # noqa: E402
 from toolchain import CACHE, ROOT, latte, python_environment  # noqa: E402
 
 IN_FLIGHT = {"periodic": [64], "group": [8, 64]}
-# Rows that a request answers with, when the data is loaded; `None`: nothing to check.
-ROWS_PER_REQUEST = {"put": 0, "event": 0, "get": 1, "newest": 10, "history": 1000, "put+get": 0.5}
 # Positions in latte's list: min, 1, 2, 5, 10, 25, 50, 75, 90, 95, 98, 99, 99.9, 99.99, max.
 PERCENTILES = {"p50_ms": 6, "p99_ms": 11, "p999_ms": 12}
 SMALLER_IS_BETTER = {"cpu_us_per_op", "p50_ms", "p99_ms", "resident_mib", "resident_mib_without_files"}
@@ -36,11 +35,35 @@ def table_bytes(data_dir, table, identity):
     return sum(disk_bytes(path) for path in found)
 
 
-class Bench:
-    """One run: options, the load generator, and the records measured so far."""
+@dataclass(frozen=True)
+class Workload:
+    """A script of latte over tables of the keyspace `bench`."""
 
-    def __init__(self, options, replicas=1, consistency="LOCAL_ONE"):
-        self.options, self.replicas, self.consistency = options, replicas, consistency
+    script: Path
+    # Options that the script takes as parameters.
+    parameters: tuple[str, ...]
+    # Tables and the rows that the load writes to each, of the options.
+    tables: dict
+    # Rows that a request answers with, when the data is loaded; a function that is not named has none to check.
+    rows_per_request: dict
+
+    def rows(self, options):
+        return {table: count(options) for table, count in self.tables.items()}
+
+
+SERVE = Workload(
+    HERE / "serve.rn",
+    ("rows", "orders", "events"),
+    {"items": lambda options: options.rows, "events": lambda options: options.orders * options.events},
+    {"get": 1, "newest": 10, "history": 1000, "put+get": 0.5},
+)
+
+
+class Bench:
+    """One run: a workload, options, the load generator, and the records measured so far."""
+
+    def __init__(self, options, replicas=1, consistency="LOCAL_ONE", workload=SERVE):
+        self.options, self.replicas, self.consistency, self.workload = options, replicas, consistency, workload
         self.latte_program = latte()
         requirements = ROOT / "tests/drivers/python/requirements-cassandra-driver.txt"
         self.python = python_environment("python-cassandra-driver", requirements) / "python"
@@ -55,17 +78,17 @@ class Bench:
             sys.exit(f"{shlex.join(command)}\n{done.stdout[-2000:]}")
 
     def parameters(self):
-        pairs = {"rows": self.options.rows, "orders": self.options.orders, "events": self.options.events}
+        pairs = {name: getattr(self.options, name) for name in self.workload.parameters}
         pairs["replicas"] = self.replicas
         return [word for key, value in pairs.items() for word in ("-P", f"{key}={value}")]
 
     def load(self, mode, server):
         """Fills a server, then measures its memory and, flushed and compacted, its bytes on disk."""
-        script = HERE / "serve.rn"
+        script, rows = self.workload.script, self.workload.rows(self.options)
         self.latte("schema", *self.parameters(), script, server.listen)
         cpu, start = server.cpu_seconds(), time.monotonic()
         self.latte("load", "-q", "--threads", 1, "--concurrency", 128, *self.parameters(), script, server.listen)
-        seconds, count = time.monotonic() - start, self.options.rows + self.options.orders * self.options.events
+        seconds, count = time.monotonic() - start, sum(rows.values())
         size = {
             "mode": mode,
             "server": server.name,
@@ -75,13 +98,11 @@ class Bench:
             "resident_mib_after_load": round(server.memory_mib()[0]),
         }
         server.settle("bench")
-        rows = {"items": self.options.rows, "events": self.options.orders * self.options.events}
         for table, number in rows.items():
             taken = server.table_bytes("bench", table, self.table_id(server, table))
             size[f"{table}_bytes"], size[f"{table}_bytes_per_row"] = taken, round(taken / number, 1)
         self.sizes.append(size)
-        print("{mode:9} {server:10} loaded {rows:,} rows at {load_ops_per_s:,}/s, {resident_mib_after_load} MiB resident, "
-              "{items_bytes_per_row} bytes an item, {events_bytes_per_row} bytes an event".format(**size), flush=True)  # fmt: skip
+        print(size_line(size), flush=True)
 
     def table_id(self, server, table):
         """Id of a table as 32 hex digits, which names its directories."""
@@ -103,7 +124,7 @@ class Bench:
         self.latte(
             "run", "-q", "-f", weights, "-w", "0s", "-d", f"{seconds}s", "--threads", 1, "--concurrency", in_flight,
             "--connections", 1, "--consistency", self.consistency, *self.parameters(), "-o", report,
-            HERE / "serve.rn", server.listen,
+            self.workload.script, server.listen,
         )  # fmt: skip
         server_seconds = server.cpu_seconds() - server_before
         client_seconds = children_seconds() - children_before
@@ -112,7 +133,7 @@ class Bench:
         # latte counts no error for a failed request that it does not repeat: its list and the rows tell.
         if result["errors"] or result["error_count"]:
             sys.exit(f"{server.name} {function}: requests failed, the figures mean nothing: {result['errors'][:3]}")
-        rows, wanted = result["row_count_per_req"], ROWS_PER_REQUEST.get(function)
+        rows, wanted = result["row_count_per_req"], self.workload.rows_per_request.get(function)
         if wanted and abs(rows - wanted) > 0.02 * wanted:
             sys.exit(f"{server.name} {function}: {rows:.2f} rows a request instead of {wanted}")
         count, elapsed = result["request_count"], result["elapsed_time_s"]
@@ -147,6 +168,14 @@ class Bench:
 
     def warm_up(self, server):
         return self.options.warm_up if server.name == "cassandra" else min(2, self.options.seconds)
+
+
+def size_line(size):
+    """What a load cost and left behind, readable."""
+    suffix = "_bytes_per_row"
+    tables = [f"{size[name]} bytes a row of {name.removesuffix(suffix)}" for name in size if name.endswith(suffix)]
+    head = "{mode:9} {server:10} load of {rows:,} rows {load_ops_per_s:,} op/s at {load_cpu_us_per_op} us CPU, {resident_mib_after_load} MiB resident"
+    return ", ".join([head.format(**size), *tables])
 
 
 def children_seconds():
@@ -212,11 +241,7 @@ def table(document):
                 f"{times['p99_ms']:>20} {times['resident_mib']:>6}"
             )
     lines += ["", "after the load, flushed and compacted"]
-    for size in document["sizes"]:
-        lines.append(
-            "{mode:9} {server:10} load {load_ops_per_s:,} op/s at {load_cpu_us_per_op} us CPU, {resident_mib_after_load} MiB "
-            "resident, {items_bytes_per_row} bytes an item, {events_bytes_per_row} bytes an event".format(**size)
-        )
+    lines += map(size_line, document["sizes"])
     if document["bars"]:
         lines += ["", "bars"]
         lines += [f"  {'reached' if reached else 'MISSED ':8} {text}: {figure}" for text, figure, reached in document["bars"]]
@@ -261,10 +286,14 @@ def add_options(parser, seconds, warm_up, rows, heap):
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=seconds, help="of each repetition")
     parser.add_argument("--warm-up", type=int, default=warm_up, help="seconds that Cassandra runs each function before")
-    parser.add_argument("--rows", type=int, default=rows, help="items")
-    parser.add_argument("--orders", type=int, default=rows // 1_000, help="event partitions")
-    parser.add_argument("--events", type=int, default=1_000, help="events a partition at the load")
+    parser.add_argument("--rows", type=int, default=rows, help="rows of the table of single rows")
     parser.add_argument("--binary", help="the helenus program (default: the newest build)")
     parser.add_argument("--heap", default=heap, help="heap of a Cassandra node")
     parser.add_argument("--shards", type=int, help="shards of a Helenus node")
     parser.add_argument("--out", type=Path, help="JSON file (default: .cache/bench/<time>.json)")
+
+
+def add_serve_options(parser, rows):
+    """The options of the workload `SERVE` beside those of every comparison."""
+    parser.add_argument("--orders", type=int, default=rows // 1_000, help="event partitions")
+    parser.add_argument("--events", type=int, default=1_000, help="events a partition at the load")

@@ -81,8 +81,13 @@ def memory_mib(pid):
 
 def disk_bytes(directory):
     """Bytes that the files under a directory take, each hard-linked file once. A node may remove some meanwhile."""
+    return allocated_bytes(Path(directory).rglob("*"))
+
+
+def allocated_bytes(paths):
+    """Bytes on disk of those paths that are files, each hard-linked file once. What is gone counts nothing."""
     seen, total = set(), 0
-    for path in Path(directory).rglob("*"):
+    for path in paths:
         try:
             status = path.lstat()
         except FileNotFoundError:

@@ -67,6 +67,13 @@ def python_environment(name, requirements, interpreter=sys.executable):
     return once(CACHE / "venv" / name, [requirements], make) / "bin"
 
 
+def in_python_environment(name, requirements):
+    """Goes on in the virtual environment with the pinned requirements: starts this program again there unless it runs there already."""
+    python = python_environment(name, requirements) / "python"
+    if Path(sys.prefix) != python.parent.parent:
+        os.execv(python, [python, *sys.argv])
+
+
 def newest_python(minimum):
     """An interpreter of at least that (major, minor): this one, one on the PATH, or one of pyenv's."""
     candidates = [sys.executable]
