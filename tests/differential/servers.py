@@ -40,6 +40,8 @@ class Server:
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             schema_metadata_enabled=False,
             token_metadata_enabled=False,
+            connect_timeout=REQUEST_TIMEOUT_SECONDS,
+            control_connection_timeout=REQUEST_TIMEOUT_SECONDS,
         )
         self.session = self.cluster.connect()
         self.session.client_protocol_handler = RawProtocol
