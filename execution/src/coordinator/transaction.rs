@@ -24,7 +24,7 @@ use helenus_query::run::condition::{CurrentRow, hold};
 use helenus_query::run::keys::positions;
 use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteContext};
 use helenus_query::run::select::ResultPage;
-use helenus_query::schema::catalog::Table;
+use helenus_query::schema::catalog::{ColumnKind, Table};
 use helenus_query::stored_key::PartitionKey;
 
 use super::paxos::commit::commit;
@@ -283,6 +283,7 @@ fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn Existing
         applied &= hold(conditions, &plan.table, &row.row, only_static, &values.bindings())?;
         seen.push((plan, conditions, row));
     }
+    hide_what_is_not_written(transaction, &mut seen);
     if seen.iter().any(|(plan, ..)| names_its_row(plan)) {
         for (plan, _, row) in &mut seen {
             row.is_shown &= names_its_row(plan);
@@ -398,6 +399,31 @@ fn current_row(statement: &BoundStatement, rows: &dyn ExistingRows, now_seconds:
         row: CurrentRow { exists, has_statics, values },
         is_shown: has_statics || regular.is_some(),
     })
+}
+
+/// A condition on the existence of rows shows what the transaction would write next to them: static columns if a statement changes
+/// some, rows and their clustering keys if a statement names one. The rest counts as not read, and is null.
+fn hide_what_is_not_written(transaction: &Transaction, seen: &mut [(&ModifyPlan, &Conditions, SeenRow)]) {
+    let about_existence =
+        |conditions: &Conditions| matches!(conditions, Conditions::Exists | Conditions::NotExists);
+    if !seen.iter().any(|(_, conditions, _)| about_existence(conditions)) {
+        return;
+    }
+    let plans = || transaction.statements.iter().map(|statement| statement.plan());
+    let writes_rows = plans().any(names_its_row);
+    let writes_static = plans().any(ModifyPlan::changes_static_columns);
+    for (plan, _, seen_row) in seen {
+        for (column, value) in plan.table.columns.iter().zip(&mut seen_row.row.values) {
+            let is_shown = match column.kind {
+                ColumnKind::PartitionKey { .. } => true,
+                ColumnKind::Static => writes_static,
+                ColumnKind::Clustering { .. } | ColumnKind::Regular => writes_rows,
+            };
+            if !is_shown {
+                *value = None;
+            }
+        }
+    }
 }
 
 /// The answer: `[applied]`, and the rows that were read if the conditions did not hold.

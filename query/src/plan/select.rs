@@ -15,7 +15,7 @@ use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::plan::direct_rows::DirectRows;
 use crate::plan::row_layout::RowLayout;
-use crate::schema::catalog::Table;
+use crate::schema::catalog::{ColumnKind, Table};
 
 /// A planned SELECT.
 #[derive(Debug)]
@@ -83,6 +83,7 @@ pub fn plan_select(
     let selection =
         SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
     let mut restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
+    check_only_static(statement, table, &fetched, &restrictions)?;
     let index_use = use_indexes(table, &mut restrictions)?;
     if index_use.is_read_by_index && restrictions.has_partition_in() {
         return Err(RequestError::invalid(
@@ -159,6 +160,33 @@ pub fn plan_select(
         returns_static_only,
         index,
     })
+}
+
+/// A statement that reads nothing of rows, only static columns, cannot say which rows.
+fn check_only_static(
+    statement: &ast::Select,
+    table: &Table,
+    selected: &Fetched,
+    restrictions: &Restrictions,
+) -> Result<()> {
+    let kinds = || selected.columns.iter().map(|&column| table.columns[column].kind);
+    let selects_only_static = statement.clause != ast::SelectClause::All
+        && kinds().any(|kind| kind == ColumnKind::Static)
+        && kinds().all(|kind| matches!(kind, ColumnKind::PartitionKey { .. } | ColumnKind::Static));
+    let is_clustering = |&column: &usize| matches!(table.columns[column].kind, ColumnKind::Clustering { .. });
+    let filters_clustering = || {
+        restrictions
+            .filters
+            .iter()
+            .flat_map(|filter| filter.subject.columns())
+            .any(|column| is_clustering(column))
+    };
+    if selects_only_static && (!restrictions.clustering.is_empty() || filters_clustering()) {
+        return Err(RequestError::invalid(
+            "Cannot restrict clustering columns when selecting only static columns",
+        ));
+    }
+    Ok(())
 }
 
 fn check_distinct(

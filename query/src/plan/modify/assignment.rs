@@ -41,9 +41,11 @@ pub(super) fn resolve_assignment(
             })
         }
         ast::AssignmentOperation::Add(term) => match &column.column_type {
-            CqlType::Map { frozen: false, .. } if matches!(term, ast::Expression::Set(_)) => Err(
-                RequestError::invalid(format!("Value for a map addition has to be a map, but was: '{term}'")),
-            ),
+            CqlType::Map { frozen: false, .. } if matches!(term, ast::Expression::Set(elements) if !elements.is_empty()) => {
+                Err(RequestError::invalid(format!(
+                    "Value for a map addition has to be a map, but was: '{term}'"
+                )))
+            }
             CqlType::List { frozen: false, .. }
             | CqlType::Set { frozen: false, .. }
             | CqlType::Map { frozen: false, .. } => {

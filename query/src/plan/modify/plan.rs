@@ -98,6 +98,11 @@ impl ModifyPlan {
         self.table.is_counter
     }
 
+    /// Whether the statement names a static column to change.
+    pub fn changes_static_columns(&self) -> bool {
+        self.operations.iter().any(|operation| self.table.columns[operation.column].is_static())
+    }
+
     /// Whether a condition reads columns of a row.
     pub fn has_regular_conditions(&self) -> bool {
         let Some(Conditions::Columns(conditions)) = &self.conditions else { return false };
