@@ -166,7 +166,9 @@ def test_columns_that_were_written_to_different_replicas_are_found_together(conn
         session = connect(cluster, only=first, consistency=ALL)
         make_twins(session, "WITH read_repair = 'NONE'")
         create_indexes(session)
-        wait_until_built(session)
+        # A replica that has a cell of a row has the key of the row, too.
+        session.execute("CREATE INDEX items_c ON shop.items (c) USING 'sai'")
+        wait_until_built(session, conditions=[*CONDITIONS, "c = 1"])
         for p in range(20):
             # Those with an odd p match until they are changed.
             change(session, f"INSERT INTO {{table}} (p, c, s, v, w, tags) VALUES ({p}, 1, 0, {p % 2 * 8}, {p % 2 * 9}, {{}})")
@@ -184,7 +186,8 @@ def test_columns_that_were_written_to_different_replicas_are_found_together(conn
         expected = {(p, 1) for p in range(0, 20, 2)}
         for node in (second, third):
             session = connect(cluster, only=node)
-            for condition in ("v = 8 AND w = 9", "v = 8 AND tags CONTAINS 4", "s = 6 AND w = 9 AND v = 8", "v > 7 AND w > 8"):
+            conditions = ["v = 8 AND w = 9", "v = 8 AND tags CONTAINS 4", "s = 6 AND w = 9 AND v = 8", "v > 7 AND w > 8"]
+            for condition in [*conditions, "c = 1 AND v = 8", "c = 1 AND s = 6 AND v = 8 AND w = 9"]:
                 until("the indexes are built", lambda session=session, condition=condition: rows_found(session, condition) is not None)
                 assert rows_found(session, condition) == expected, condition
                 for page_rows in (1, 5000):

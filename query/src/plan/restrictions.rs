@@ -17,10 +17,10 @@ pub use self::restriction::{
     Restrictions, SliceBound, TokenBound, TokenRange, TupleTerm, TupleValues, Values, null_value,
     unset_value,
 };
-pub use self::sorting::check_clustering;
 use self::sorting::{
     PartitionPart, check_repetitions, clustering_restrictions, into_filter, partition_restriction,
 };
+pub use self::sorting::{check_clustering, check_tuple_slices};
 use super::names::NameScope;
 use super::term::Markers;
 use crate::error::Result;

@@ -8,7 +8,8 @@ use cql_lite::types::CqlType;
 use super::index_search::{IndexPlan, IndexUse, use_indexes};
 use super::names::{NameScope, column_of, display_name};
 use super::restrictions::{
-    PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering, resolve_relations,
+    PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering, check_tuple_slices,
+    resolve_relations,
 };
 use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector};
 use super::term::{Markers, Receiver, Term, resolve};
@@ -99,6 +100,7 @@ pub fn plan_select(
         resolve_order(statement, table, &mut fetched, &restrictions, index_use.is_read_by_index)?;
     let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual;
     check_filtering(statement, table, &restrictions, &index_use, is_virtual)?;
+    check_tuple_slices(&restrictions, table)?;
     for filter in &restrictions.filters {
         for &column in filter.subject.columns() {
             fetched.slot(column);

@@ -10,6 +10,7 @@
 
 mod cells;
 mod expansion;
+mod indexed_values;
 mod mutation_set;
 mod partition_change;
 mod statement;

@@ -257,6 +257,34 @@ pub(super) fn into_filter(relation: Resolved) -> Result<Filter> {
     Ok(Filter { subject, test: relation.test, analysis: None })
 }
 
+/// Refuses slices of several clustering columns that only a filter could apply, as Cassandra does: those behind a column that is not restricted, or behind
+/// another slice.
+pub fn check_tuple_slices(restrictions: &Restrictions, table: &Table) -> Result<()> {
+    let offset = table.partition_key_count;
+    let is_slice = |filter: &Filter| matches!(&filter.test, FilterTest::Compare(operator, _) | FilterTest::CompareTuple(operator, _) if *operator != Comparison::Equal);
+    let mut filters: Vec<(usize, &Filter)> = restrictions
+        .filters
+        .iter()
+        .filter_map(|filter| Some((*filter.subject.columns().first()?, filter)))
+        .filter(|(first, _)| table.columns[*first].is_clustering())
+        .map(|(first, filter)| (first - offset, filter))
+        .collect();
+    filters.sort_by_key(|(first, _)| *first);
+    // Within a partition the filters are those that the key does not apply. Elsewhere they are all.
+    let names_partitions = matches!(restrictions.partition, PartitionRestriction::Keys(_));
+    let mut next = 0;
+    for (first, filter) in filters {
+        if !names_partitions && first == next {
+            next += if is_slice(filter) { 0 } else { filter.subject.columns().len() };
+        } else if is_slice(filter) && matches!(filter.test, FilterTest::CompareTuple(..)) {
+            return Err(RequestError::invalid(
+                "Multi-column slice restrictions cannot be used for filtering.",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses relations on clustering columns that do not form a prefix, and CONTAINS on them: they would need
 /// filtering, and Cassandra has these error texts for it.
 pub fn check_clustering(restrictions: &Restrictions, table: &Table) -> Result<()> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use helenus_engine::{Cell, CellKind, Mutation, RowBuilder, RowRef, TableId, counter};
 
 use super::cells::ListOffsets;
+use super::indexed_values;
 use super::partition_change::PartitionChange;
 use super::statement::StatementWriter;
 use super::write_context::{ExistingRows, WriteContext};
@@ -128,7 +129,9 @@ impl MutationSet {
             }
             if !change.builder.is_empty() {
                 let PartitionChange { table, key, builder, .. } = change;
-                mutations.push(PartitionMutation { token: key.token, table, mutation: builder.build() });
+                let mutation = builder.build();
+                indexed_values::check(&table, &mutation)?;
+                mutations.push(PartitionMutation { token: key.token, table, mutation });
             }
         }
         Ok(mutations)

@@ -26,6 +26,7 @@ const SCHEMA: [&str; 3] = [
     "CREATE INDEX ON sim.indexed (v) USING 'sai'",
     "CREATE INDEX ON sim.indexed (w) USING 'sai'",
 ];
+const COLUMNS: [&str; 2] = ["v", "w"];
 const PARTITIONS: u64 = 6;
 const ROWS: u64 = 4;
 /// The values of an indexed column.
@@ -34,8 +35,55 @@ const LEVELS: [Consistency; 3] = [Consistency::One, Consistency::Quorum, Consist
 
 type Key = (i64, i64);
 
-/// The values of both columns; `None`: the row is deleted.
-type Content = Option<(i64, i64)>;
+/// The values of both columns, of which each may be missing; `None`: the row is deleted.
+type Content = Option<[Option<i64>; 2]>;
+
+/// What a statement makes of a row. The columns of a row may come from different statements, which different replicas acknowledge.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Insert([i64; 2]),
+    /// Sets the column with this number.
+    Update(usize, i64),
+    Delete,
+}
+
+impl Change {
+    fn random(random: &mut SplitMix64) -> Self {
+        let value = random.below(VALUES) as i64;
+        match random.below(5) {
+            0 => Self::Delete,
+            1 => Self::Insert([value, random.below(VALUES) as i64]),
+            _ => Self::Update(random.below(2) as usize, value),
+        }
+    }
+
+    fn text(self, (k, c): Key, timestamp: i64) -> String {
+        match self {
+            Self::Insert([v, w]) => format!(
+                "INSERT INTO sim.indexed (k, c, v, w) VALUES ({k}, {c}, {v}, {w}) USING TIMESTAMP {timestamp}"
+            ),
+            Self::Update(column, value) => format!(
+                "UPDATE sim.indexed USING TIMESTAMP {timestamp} SET {} = {value} WHERE k = {k} AND c = {c}",
+                COLUMNS[column]
+            ),
+            Self::Delete => {
+                format!("DELETE FROM sim.indexed USING TIMESTAMP {timestamp} WHERE k = {k} AND c = {c}")
+            }
+        }
+    }
+
+    fn apply(self, content: Content) -> Content {
+        match self {
+            Self::Insert(values) => Some(values.map(Some)),
+            Self::Update(column, value) => {
+                let mut values = content.unwrap_or_default();
+                values[column] = Some(value);
+                Some(values)
+            }
+            Self::Delete => None,
+        }
+    }
+}
 
 /// What is known of a row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,32 +122,23 @@ impl Indexes {
         if self.rows.borrow().get(&key).is_some_and(|known| known.is_busy) {
             return;
         }
-        let content =
-            (!random.chance(1, 5)).then(|| (random.below(VALUES) as i64, random.below(VALUES) as i64));
-        let timestamp = self.timestamp(world);
-        let text = match content {
-            Some((v, w)) => format!(
-                "INSERT INTO sim.indexed (k, c, v, w) VALUES ({}, {}, {v}, {w}) USING TIMESTAMP {timestamp}",
-                key.0, key.1
-            ),
-            None => format!(
-                "DELETE FROM sim.indexed USING TIMESTAMP {timestamp} WHERE k = {} AND c = {}",
-                key.0, key.1
-            ),
-        };
+        let change = Change::random(random);
+        let text = change.text(key, self.timestamp(world));
+        let mut before = BTreeSet::new();
         self.change(key, |known| {
             known.is_busy = true;
             if known.possible.is_empty() {
                 known.possible.insert(None);
             }
-            known.possible.insert(content);
+            before.clone_from(&known.possible);
+            known.possible.extend(before.iter().map(|content| change.apply(*content)));
         });
         let outcome = world.ask_any(random, Question::new(text.clone(), Consistency::Quorum)).await;
         world.trace.note(format!("{text}: {:?}", outcome.as_ref().map(|_| ())));
         self.change(key, |known| {
             known.is_busy = false;
             match outcome {
-                Ok(_) => known.possible = [content].into(),
+                Ok(_) => known.possible = before.iter().map(|content| change.apply(*content)).collect(),
                 // What it was before stays possible, and what it was to be.
                 Err(AskError::Refused(_) | AskError::Unknown(_)) => {}
             }
@@ -159,7 +198,7 @@ impl Lookup {
     fn random(random: &mut SplitMix64) -> Self {
         Self {
             v: random.below(VALUES) as i64,
-            w: random.chance(1, 3).then(|| random.below(VALUES) as i64),
+            w: random.chance(1, 2).then(|| random.below(VALUES) as i64),
             is_range: random.chance(1, 3),
         }
     }
@@ -171,9 +210,9 @@ impl Lookup {
     }
 
     fn accepts(&self, content: Content) -> bool {
-        let Some((v, w)) = content else { return false };
-        let is_v = if self.is_range { v >= self.v } else { v == self.v };
-        is_v && self.w.is_none_or(|wanted| wanted == w)
+        let Some([v, w]) = content else { return false };
+        let is_v = v.is_some_and(|v| if self.is_range { v >= self.v } else { v == self.v });
+        is_v && self.w.is_none_or(|wanted| w == Some(wanted))
     }
 }
 
@@ -213,18 +252,18 @@ impl Workload for Indexes {
                 Ok(answer) => answer.rows,
                 Err(error) => return world.violation(format!("after healing, a scan fails: {error}")),
             };
-            let rows: Vec<[i64; 4]> = rows
+            let rows: Vec<(Key, Content)> = rows
                 .iter()
                 .filter_map(|row| {
-                    Some([integer(row, 0)?, integer(row, 1)?, integer(row, 2)?, integer(row, 3)?])
+                    Some(((integer(row, 0)?, integer(row, 1)?), Some([integer(row, 2), integer(row, 3)])))
                 })
                 .collect();
             for _ in 0..20 {
                 let lookup = Lookup::random(&mut random);
                 let expected: BTreeSet<Key> = rows
                     .iter()
-                    .filter(|[_, _, v, w]| lookup.accepts(Some((*v, *w))))
-                    .map(|[k, c, _, _]| (*k, *c))
+                    .filter(|(_, content)| lookup.accepts(*content))
+                    .map(|(key, _)| *key)
                     .collect();
                 let level = LEVELS[random.below(LEVELS.len() as u64) as usize];
                 match world.insist(&mut random, &Question::new(lookup.text(), level), 10).await {
