@@ -58,6 +58,8 @@ impl Plan {
 pub struct BatchPlan {
     pub kind: ast::BatchKind,
     pub statements: Vec<ModifyPlan>,
+    /// How long the coordinator waits for replicas; `None`: as the settings say.
+    pub timeout: Option<Term>,
 }
 
 /// A plan with the markers of its values.
@@ -183,6 +185,12 @@ fn plan_batch(
         .as_ref()
         .map(|term| resolve(term, &Receiver::new("[timestamp]", CqlType::Bigint), &scope, markers))
         .transpose()?;
+    let timeout = batch
+        .using
+        .timeout
+        .as_ref()
+        .map(|term| resolve(term, &Receiver::timeout(), &scope, markers))
+        .transpose()?;
     if batch.using.time_to_live.is_some() {
         return Err(RequestError::invalid("Global TTL on the BATCH statement is not supported."));
     }
@@ -199,7 +207,7 @@ fn plan_batch(
         }
         statements.push(plan);
     }
-    let plan = BatchPlan { kind: batch.kind, statements };
+    let plan = BatchPlan { kind: batch.kind, statements, timeout };
     check_batch(plan.kind, plan.statements.iter(), timestamp.is_some())?;
     Ok(plan)
 }

@@ -7,3 +7,4 @@ pub mod modify;
 pub mod paging;
 pub mod row_filters;
 pub mod select;
+pub mod timeout;
