@@ -7,7 +7,10 @@ use super::version::ProtocolVersion;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Drivers match on this text to downgrade.
-    #[error("Invalid or unsupported protocol version ({number}); supported versions are ({})", supported_versions())]
+    #[error(
+        "Invalid or unsupported protocol version ({number}); supported versions are ({})",
+        supported_versions()
+    )]
     UnsupportedVersion { number: u8, stream: i16 },
     #[error("Beta version of the protocol used ({}), but USE_BETA flag is unset", version.name())]
     BetaNotRequested { version: ProtocolVersion, stream: i16 },

@@ -186,7 +186,10 @@ fn flags_that_mean_nothing_are_passed_over() {
     };
     // Names without values.
     assert_eq!(parameters("040000010700000007 00000000 0001 40"), None);
-    assert_eq!(parameters("050000010700000012 00000000 0001 fffffe80 0002 6b73 00000000"), Some("ks".to_owned()));
+    assert_eq!(
+        parameters("050000010700000012 00000000 0001 fffffe80 0002 6b73 00000000"),
+        Some("ks".to_owned())
+    );
     // The keyspace is not only for v5.
     assert_eq!(parameters("04000001070000000b 00000000 0001 80 0002 6b73"), Some("ks".to_owned()));
     let prepare = unhex("05000001090000000b 00000003 414243 fffffffe");

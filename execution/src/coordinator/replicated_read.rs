@@ -62,8 +62,7 @@ impl<'a> ReplicatedRead<'a> {
     ) -> Self {
         let reads_partitions = ranges.iter().all(|range| token_of(&range.start, &range.end).is_some());
         let has_deadline = timeout.is_some() || !plan.is_grouped();
-        let deadline =
-            has_deadline.then(|| RangeRead::deadline_from_now(context, reads_partitions, timeout));
+        let deadline = has_deadline.then(|| RangeRead::deadline_from_now(context, reads_partitions, timeout));
         Self { context, plan, now_seconds, consistency, deadline, parts: 1, restriction, keys_max: 1 }
     }
 

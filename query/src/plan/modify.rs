@@ -388,7 +388,11 @@ impl UsingTerms {
         Ok(Self {
             timestamp: term(&using.timestamp, "[timestamp]", CqlType::Bigint)?,
             time_to_live: term(&using.time_to_live, "[ttl]", CqlType::Int)?,
-            timeout: using.timeout.as_ref().map(|term| resolve(term, &Receiver::timeout(), scope, markers)).transpose()?,
+            timeout: using
+                .timeout
+                .as_ref()
+                .map(|term| resolve(term, &Receiver::timeout(), scope, markers))
+                .transpose()?,
         })
     }
 

@@ -138,7 +138,11 @@ mod tests {
         assert_eq!(PagingState::decode(&state, 77, &integers).unwrap(), paging_state);
         let elsewhere = PagingState::decode(&state, 78, &integers).unwrap();
         assert_eq!(elsewhere, PagingState { result_rows: 0, ..paging_state });
-        for other in ["p int PRIMARY KEY", "p int, c int, d int, PRIMARY KEY (p, c, d)", "p int, q int, PRIMARY KEY ((p, q))"] {
+        for other in [
+            "p int PRIMARY KEY",
+            "p int, c int, d int, PRIMARY KEY (p, c, d)",
+            "p int, q int, PRIMARY KEY ((p, q))",
+        ] {
             assert!(PagingState::decode(&state, 78, &table(other)).is_err(), "{other}");
         }
         for index in 0..state.len() {

@@ -16,15 +16,13 @@ pub fn timeout_value(term: &Term, bindings: &Bindings<'_>) -> Result<Duration> {
         Bound::Null => return Err(RequestError::invalid("Timeout value cannot be null")),
         Bound::Bytes(bytes) => bytes,
     };
-    let value = duration::Duration::from_wire(&bytes)
-        .map_err(|error| RequestError::invalid(error.to_string()))?;
+    let value =
+        duration::Duration::from_wire(&bytes).map_err(|error| RequestError::invalid(error.to_string()))?;
     if value.months != 0 || value.days != 0 {
         return Err(RequestError::invalid("Timeout values cannot be expressed in days/months"));
     }
     if value.nanoseconds % NANOSECONDS_PER_MILLISECOND != 0 {
-        return Err(RequestError::invalid(
-            "Timeout values cannot have granularity finer than milliseconds",
-        ));
+        return Err(RequestError::invalid("Timeout values cannot have granularity finer than milliseconds"));
     }
     u64::try_from(value.nanoseconds)
         .map(Duration::from_nanos)

@@ -13,6 +13,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify;
+use helenus_query::run::table_extensions::table_extensions;
 use helenus_query::run::timeout::timeout_value;
 use helenus_query::statement::{Description, Statement};
 
@@ -202,7 +203,8 @@ fn run_prepared(
 ) -> Result<Begun> {
     let context = &connection.context;
     let statement = context.statements.get(&context.node.registry, execute.id, &context.catalog_view())?;
-    let knows_metadata = responder.version >= ProtocolVersion::V5 || !context.statements.has_changed_metadata(&statement);
+    let knows_metadata =
+        responder.version >= ProtocolVersion::V5 || !context.statements.has_changed_metadata(&statement);
     responder.skip_metadata = execute.parameters.skip_metadata && knows_metadata;
     if let Some(known) = execute.result_metadata_id
         && known != statement.metadata_id
@@ -236,6 +238,9 @@ fn run(
     responder: &mut Responder,
 ) -> Result<Execution> {
     let context = &connection.context;
+    if parameters.page_size == Some(0) {
+        return Err(RequestError::Protocol("The page size cannot be 0".to_owned()));
+    }
     let rewritten = Rewritten::default();
     let values: BorrowedValues<'_> =
         bind(&statement.markers, &parameters.values, &parameters.names, &rewritten)?;
@@ -251,8 +256,14 @@ pub fn execute(
     options: &RequestOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Execution> {
-    check_consistency(context, statement, options.consistency)?;
     let call = context.call_context();
+    if let Statement::Modify(update) = statement
+        && update.plan.sets_table_extensions()
+    {
+        let update = table_extensions(&update.plan, &Bindings { values, call: &call })?;
+        return Ok(Execution::Pending(Box::pin(schema::set_extensions(context.clone(), update))));
+    }
+    check_consistency(context, statement, options.consistency)?;
     if let Statement::Modify(insert) = statement
         && let Some(plan) = modify::expand(&insert.plan, &Bindings { values, call: &call })?
     {

@@ -81,8 +81,11 @@ impl<R: Row> Resolver<'_, R> {
                 ast::Expression::List(items) => functions::list_literal_type(name, items.len()),
                 _ => None,
             };
-            let own =
-                if given.is_some() || is_open(argument) { None } else { Some(self.resolve_untyped(argument)?) };
+            let own = if given.is_some() || is_open(argument) {
+                None
+            } else {
+                Some(self.resolve_untyped(argument)?)
+            };
             known.push(own.as_ref().map(|(_, own)| own.clone()).or(given));
             resolved.push(own);
         }
