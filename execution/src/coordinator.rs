@@ -35,6 +35,7 @@ pub mod virtual_state;
 pub mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql_lite::frame::{Consistency, SchemaChange};
 use futures::future::LocalBoxFuture;
@@ -84,6 +85,15 @@ pub struct RequestOptions {
     /// In microseconds; for writes without a timestamp of their own.
     pub timestamp: Option<i64>,
     pub now_seconds: Option<u32>,
+    /// USING TIMEOUT.
+    pub timeout: Option<Duration>,
+}
+
+impl RequestOptions {
+    /// How long the coordinator waits for replicas: `default_ms` is a setting of the node.
+    pub fn timeout_or(&self, default_ms: u64) -> Duration {
+        self.timeout.unwrap_or(Duration::from_millis(default_ms))
+    }
 }
 
 /// One execution of a statement: its values and options as the client sent them.

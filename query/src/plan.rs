@@ -25,6 +25,7 @@ use self::select::{SelectPlan, plan_select};
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Table, TableKind};
+use crate::schema::system_keyspaces::SYSTEM_SCHEMA;
 
 /// The operation of a statement.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ impl Plan {
 pub struct BatchPlan {
     pub kind: ast::BatchKind,
     pub statements: Vec<ModifyPlan>,
+    /// How long the coordinator waits for replicas; `None`: as the settings say.
+    pub timeout: Option<Term>,
 }
 
 /// A plan with the markers of its values.
@@ -149,6 +152,18 @@ fn check_writable(table: &Table) -> Result<()> {
     Ok(())
 }
 
+/// Whether a modification sets the extensions of tables, which some clients of Cassandra write into its schema tables.
+fn sets_table_extensions(statement: &ast::Modification, table: &Table) -> bool {
+    let ast::Modification::Update(update) = statement else { return false };
+    let [assignment] = &update.assignments[..] else { return false };
+    table.keyspace == SYSTEM_SCHEMA
+        && table.name == "tables"
+        && assignment.column.as_str() == "extensions"
+        && matches!(assignment.operation, ast::AssignmentOperation::Set(_))
+        && update.condition.is_none()
+        && update.using == ast::Using::default()
+}
+
 fn plan_modification(
     statement: &ast::Modification,
     catalog: &Catalog,
@@ -161,7 +176,9 @@ fn plan_modification(
         ast::Modification::Delete(delete) => &delete.table,
     };
     let (_, table) = table_of(catalog, name, keyspace)?;
-    check_writable(table)?;
+    if !sets_table_extensions(statement, table) {
+        check_writable(table)?;
+    }
     let scope = NameScope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
     match statement {
         ast::Modification::Insert(insert) => plan_insert(insert, table, &scope, markers),
@@ -183,6 +200,12 @@ fn plan_batch(
         .as_ref()
         .map(|term| resolve(term, &Receiver::new("[timestamp]", CqlType::Bigint), &scope, markers))
         .transpose()?;
+    let timeout = batch
+        .using
+        .timeout
+        .as_ref()
+        .map(|term| resolve(term, &Receiver::timeout(), &scope, markers))
+        .transpose()?;
     if batch.using.time_to_live.is_some() {
         return Err(RequestError::invalid("Global TTL on the BATCH statement is not supported."));
     }
@@ -199,7 +222,7 @@ fn plan_batch(
         }
         statements.push(plan);
     }
-    let plan = BatchPlan { kind: batch.kind, statements };
+    let plan = BatchPlan { kind: batch.kind, statements, timeout };
     check_batch(plan.kind, plan.statements.iter(), timestamp.is_some())?;
     Ok(plan)
 }
@@ -212,6 +235,7 @@ pub fn check_batch<'a>(
 ) -> Result<()> {
     let (mut has_counters, mut has_others, mut has_conditions) = (false, false, false);
     for statement in statements {
+        check_writable(&statement.table)?;
         has_counters |= statement.is_counter();
         has_others |= !statement.is_counter();
         has_conditions |= statement.conditions.is_some();

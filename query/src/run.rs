@@ -7,3 +7,5 @@ pub mod modify;
 pub mod paging;
 pub mod row_filters;
 pub mod select;
+pub mod table_extensions;
+pub mod timeout;

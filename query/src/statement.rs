@@ -60,7 +60,7 @@ pub struct Description {
     pub partition_key_markers: Vec<u16>,
     /// The columns of the rows that it returns. Empty: it returns no rows.
     pub result_columns: Vec<ResultColumn>,
-    /// Distinguishes the paging states of different statements.
+    /// Tells the paging states of this statement from those of others.
     pub fingerprint: u32,
     /// Digest of the result columns.
     pub metadata_id: StatementId,

@@ -131,7 +131,7 @@ impl Decoder {
             Some(format) => self.next_in_segments(format, input)?,
         };
         let Some(mut found) = found else { return Ok(None) };
-        if found.header.flags.contains(Flags::COMPRESSED) && found.header.version != ProtocolVersion::V5 {
+        if found.header.flags.contains(Flags::COMPRESSED) && found.header.version < ProtocolVersion::V5 {
             found = self.inflate(found, input)?;
         }
         let place: &[u8] = match found.place {

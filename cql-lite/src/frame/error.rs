@@ -7,8 +7,13 @@ use super::version::ProtocolVersion;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Drivers match on this text to downgrade.
-    #[error("Invalid or unsupported protocol version ({number}); supported versions are (3/v3, 4/v4, 5/v5)")]
+    #[error(
+        "Invalid or unsupported protocol version ({number}); supported versions are ({})",
+        supported_versions()
+    )]
     UnsupportedVersion { number: u8, stream: i16 },
+    #[error("Beta version of the protocol used ({}), but USE_BETA flag is unset", version.name())]
+    BetaNotRequested { version: ProtocolVersion, stream: i16 },
     #[error(
         "Invalid message version. Got {got} but previous messages on this connection had version {expected}",
         got = got.number(), expected = expected.number()
@@ -43,13 +48,18 @@ pub enum FrameError {
     EmptySegment,
 }
 
+fn supported_versions() -> String {
+    ProtocolVersion::ALL.map(ProtocolVersion::name).join(", ")
+}
+
 impl FrameError {
     /// Version and stream id to answer with; `None` if no envelope could be identified.
     pub fn reply_to(&self) -> Option<(ProtocolVersion, i16)> {
         match *self {
             Self::UnsupportedVersion { stream, .. } => Some((ProtocolVersion::HIGHEST, stream)),
             Self::VersionChanged { expected, stream, .. } => Some((expected, stream)),
-            Self::WrongDirection { version, stream, .. }
+            Self::BetaNotRequested { version, stream }
+            | Self::WrongDirection { version, stream, .. }
             | Self::UnknownOpcode { version, stream, .. }
             | Self::NegativeLength { version, stream, .. }
             | Self::TooLarge { version, stream, .. }
@@ -103,14 +113,8 @@ pub enum DecodeError {
     InvalidUtf8 { what: &'static str },
     #[error("Unknown code {code} for a consistency level")]
     UnknownConsistency { code: u16 },
-    #[error("Unknown flags {flags:#x} of {what} in protocol version {}", version.number())]
-    UnknownFlags { what: &'static str, flags: u32, version: ProtocolVersion },
     #[error("Unset values require protocol version 4 or higher")]
     UnsetInV3,
-    #[error("Named values are not supported in a BATCH message")]
-    NamedValuesInBatch,
-    #[error("The flag for names of values is set, but there are no values")]
-    NamesWithoutValues,
     #[error("Custom payloads and warnings require protocol version 4 or higher")]
     PayloadInV3,
     #[error("Out of bound timestamp, must be in [{}, {}] (got {timestamp})", i64::MIN + 1, i64::MAX)]

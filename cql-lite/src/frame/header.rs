@@ -102,6 +102,8 @@ impl Flags {
     pub(crate) const CUSTOM_PAYLOAD: Self = Self(0x04);
     /// The body of a response contains warnings (since v4).
     pub const WARNING: Self = Self(0x08);
+    /// The client agrees to a beta version; in each message of such a version.
+    pub const USE_BETA: Self = Self(0x10);
 
     /// No flag.
     pub const NONE: Self = Self(0);
@@ -159,6 +161,9 @@ pub fn parse(input: &[u8]) -> Result<Option<Parsed>, FrameError> {
         return Ok(None);
     };
     let stream = i16::from_be_bytes([stream_high, stream_low]);
+    if version.is_beta() && !Flags(flags).contains(Flags::USE_BETA) {
+        return Err(FrameError::BetaNotRequested { version, stream });
+    }
     let length = i32::from_be_bytes([l0, l1, l2, l3]);
     let body_bytes =
         usize::try_from(length).map_err(|_| FrameError::NegativeLength { version, stream, length })?;
@@ -194,7 +199,7 @@ pub(crate) fn write_response_header(
     stream: i16,
     opcode: Opcode,
 ) {
-    write_header(out, version.number() | RESPONSE_BIT, flags, stream, opcode);
+    write_header(out, version.number() | RESPONSE_BIT, with_beta(flags, version), stream, opcode);
 }
 
 /// Like [`write_response_header`], for a request.
@@ -205,7 +210,11 @@ pub(crate) fn write_request_header(
     stream: i16,
     opcode: Opcode,
 ) {
-    write_header(out, version.number(), flags, stream, opcode);
+    write_header(out, version.number(), with_beta(flags, version), stream, opcode);
+}
+
+fn with_beta(flags: Flags, version: ProtocolVersion) -> Flags {
+    if version.is_beta() { flags.with(Flags::USE_BETA) } else { flags }
 }
 
 fn write_header(out: &mut BytesMut, version_byte: u8, flags: Flags, stream: i16, opcode: Opcode) {

@@ -25,16 +25,6 @@ pub(super) mod query_flags {
     pub const NAMES: u32 = 0x40;
     pub const KEYSPACE: u32 = 0x80;
     pub const NOW_IN_SECONDS: u32 = 0x100;
-
-    /// All flags of v3 and v4.
-    pub const V3: u32 =
-        VALUES | SKIP_METADATA | PAGE_SIZE | PAGING_STATE | SERIAL_CONSISTENCY | TIMESTAMP | NAMES;
-    /// All flags of v5.
-    pub const V5: u32 = V3 | KEYSPACE | NOW_IN_SECONDS;
-    /// All flags of BATCH in v3 and v4.
-    pub const BATCH_V3: u32 = SERIAL_CONSISTENCY | TIMESTAMP;
-    /// All flags of BATCH in v5.
-    pub const BATCH_V5: u32 = BATCH_V3 | KEYSPACE | NOW_IN_SECONDS;
 }
 
 /// The flag of a v5 PREPARE with a keyspace.
@@ -285,12 +275,11 @@ fn decode_prepare<'a>(reader: &mut Reader<'a>, version: ProtocolVersion) -> Resu
         return Ok(Prepare { statement, keyspace: None });
     }
     let flags = reader.u32("the flags of PREPARE")?;
-    check_flags("PREPARE", flags, PREPARE_KEYSPACE, version)?;
     let keyspace = if flags & PREPARE_KEYSPACE != 0 { Some(reader.string("the keyspace")?) } else { None };
     Ok(Prepare { statement, keyspace })
 }
 
-/// Reads the flags of the query parameters or of BATCH: one byte before v5, four bytes since.
+/// Reads the flags of the query parameters: one byte before v5, four bytes since.
 #[inline]
 fn read_flags(
     reader: &mut Reader<'_>,
@@ -300,24 +289,13 @@ fn read_flags(
     if version >= ProtocolVersion::V5 { reader.u32(what) } else { reader.u8(what).map(u32::from) }
 }
 
-fn check_flags(
-    what: &'static str,
-    flags: u32,
-    known: u32,
-    version: ProtocolVersion,
-) -> Result<(), DecodeError> {
-    let unknown = flags & !known;
-    if unknown == 0 { Ok(()) } else { Err(DecodeError::UnknownFlags { what, flags: unknown, version }) }
-}
-
+/// Reads the parameters of a statement or of a batch. As in Cassandra, flags that mean nothing are passed over.
 fn decode_parameters<'a>(
     reader: &mut Reader<'a>,
     version: ProtocolVersion,
 ) -> Result<QueryParameters<'a>, DecodeError> {
     let mut parameters = QueryParameters::new(decode_consistency(reader)?);
     let flags = read_flags(reader, version, "the flags of the query parameters")?;
-    let known = if version >= ProtocolVersion::V5 { query_flags::V5 } else { query_flags::V3 };
-    check_flags("the query parameters", flags, known, version)?;
     let has = |flag: u32| flags & flag != 0;
 
     if has(query_flags::VALUES) {
@@ -334,8 +312,6 @@ fn decode_parameters<'a>(
             }
             parameters.values.push(decode_value(reader, version)?);
         }
-    } else if has(query_flags::NAMES) {
-        return Err(DecodeError::NamesWithoutValues);
     }
     parameters.skip_metadata = has(query_flags::SKIP_METADATA);
     if has(query_flags::PAGE_SIZE) {
@@ -344,41 +320,24 @@ fn decode_parameters<'a>(
     if has(query_flags::PAGING_STATE) {
         parameters.paging_state = reader.bytes("the paging state")?;
     }
-    let trailing = decode_trailing(reader, flags)?;
-    parameters.serial_consistency = trailing.serial_consistency;
-    parameters.timestamp_us = trailing.timestamp_us;
-    parameters.keyspace = trailing.keyspace;
-    parameters.now_in_seconds = trailing.now_in_seconds;
-    Ok(parameters)
-}
-
-/// Reads the fields at the end of both the query parameters and BATCH.
-struct Trailing<'a> {
-    serial_consistency: Option<Consistency>,
-    timestamp_us: Option<i64>,
-    keyspace: Option<&'a str>,
-    now_in_seconds: Option<i32>,
-}
-
-#[inline]
-fn decode_trailing<'a>(reader: &mut Reader<'a>, flags: u32) -> Result<Trailing<'a>, DecodeError> {
-    let has = |flag: u32| flags & flag != 0;
-    let serial_consistency =
-        if has(query_flags::SERIAL_CONSISTENCY) { Some(decode_consistency(reader)?) } else { None };
-    let timestamp_us = if has(query_flags::TIMESTAMP) {
+    if has(query_flags::SERIAL_CONSISTENCY) {
+        parameters.serial_consistency = Some(decode_consistency(reader)?);
+    }
+    if has(query_flags::TIMESTAMP) {
         let timestamp = reader.i64("the timestamp")?;
         // As in Cassandra, `i64::MIN` is reserved for "no timestamp".
         if timestamp == i64::MIN {
             return Err(DecodeError::TimestampOutOfRange { timestamp });
         }
-        Some(timestamp)
-    } else {
-        None
-    };
-    let keyspace = if has(query_flags::KEYSPACE) { Some(reader.string("the keyspace")?) } else { None };
-    let now_in_seconds =
-        if has(query_flags::NOW_IN_SECONDS) { Some(reader.i32("now in seconds")?) } else { None };
-    Ok(Trailing { serial_consistency, timestamp_us, keyspace, now_in_seconds })
+        parameters.timestamp_us = Some(timestamp);
+    }
+    if has(query_flags::KEYSPACE) {
+        parameters.keyspace = Some(reader.string("the keyspace")?);
+    }
+    if has(query_flags::NOW_IN_SECONDS) {
+        parameters.now_in_seconds = Some(reader.i32("now in seconds")?);
+    }
+    Ok(parameters)
 }
 
 fn decode_consistency(reader: &mut Reader<'_>) -> Result<Consistency, DecodeError> {
@@ -420,22 +379,15 @@ fn decode_batch<'a>(reader: &mut Reader<'a>, version: ProtocolVersion) -> Result
         }
         Ok((query, values.len()))
     })?;
-    let consistency = decode_consistency(reader)?;
-    let flags = read_flags(reader, version, "the flags of a batch")?;
-    if flags & query_flags::NAMES != 0 {
-        return Err(DecodeError::NamedValuesInBatch);
-    }
-    let known = if version >= ProtocolVersion::V5 { query_flags::BATCH_V5 } else { query_flags::BATCH_V3 };
-    check_flags("BATCH", flags, known, version)?;
-    let trailing = decode_trailing(reader, flags)?;
+    let parameters = decode_parameters(reader, version)?;
     Ok(Batch {
         kind,
         statements,
         values,
-        consistency,
-        serial_consistency: trailing.serial_consistency,
-        timestamp_us: trailing.timestamp_us,
-        keyspace: trailing.keyspace,
-        now_in_seconds: trailing.now_in_seconds,
+        consistency: parameters.consistency,
+        serial_consistency: parameters.serial_consistency,
+        timestamp_us: parameters.timestamp_us,
+        keyspace: parameters.keyspace,
+        now_in_seconds: parameters.now_in_seconds,
     })
 }

@@ -1,7 +1,8 @@
 //! The canonical form of sets and maps: ascending in the order of the type, without duplicate elements or keys.
 //!
 //! Clients send sets and maps in any order. Values are compared, stored and used as keys by their bytes, so equal values
-//! must have equal bytes: every value from a client is converted here once, including the sets and maps inside it.
+//! must have equal bytes: every value from a client is converted here once, including the sets and maps that are elements of
+//! collections. As in Cassandra, those inside tuples, user types and vectors keep their bytes as they came.
 
 use std::borrow::Cow;
 
@@ -69,18 +70,6 @@ pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Cod
             let elements = all_canonical(element, elements)?;
             (!all_borrowed(&elements)).then(|| codec::encode_elements(elements.iter().map(AsRef::as_ref)))
         }
-        CqlType::Vector { element, dimension } => {
-            let elements = all_canonical(element, codec::vector_elements(element, *dimension, bytes))?;
-            (!all_borrowed(&elements)).then(|| {
-                let mut out = Vec::new();
-                for item in &elements {
-                    codec::write_vector_element(element, item, &mut out);
-                }
-                out
-            })
-        }
-        CqlType::Tuple(types) => canonical_fields(types, bytes)?,
-        CqlType::UserType { definition, .. } => canonical_fields(&definition.field_types, bytes)?,
         _ => None,
     };
     Ok(rewritten.filter(|rewritten| rewritten != bytes).map_or(Cow::Borrowed(bytes), Cow::Owned))
@@ -110,8 +99,8 @@ fn are_ascending<'a>(
 }
 
 /// Whether none of the values had to be rewritten.
-fn all_borrowed<'v>(values: impl IntoIterator<Item = &'v Cow<'v, [u8]>>) -> bool {
-    values.into_iter().all(|value| matches!(value, Cow::Borrowed(_)))
+fn all_borrowed(values: &[Cow<'_, [u8]>]) -> bool {
+    values.iter().all(|value| matches!(value, Cow::Borrowed(_)))
 }
 
 fn all_canonical<'a>(
@@ -121,29 +110,14 @@ fn all_canonical<'a>(
     elements.map(|item| canonical(element, item?)).collect()
 }
 
-/// Returns `None` if the value is already canonical.
-fn canonical_fields(types: &[CqlType], bytes: &[u8]) -> Result<Option<Vec<u8>>, CodecError> {
-    let fields = codec::fields(bytes)
-        .zip(types)
-        .map(|(field, ty)| field?.map(|field| canonical(ty, field)).transpose())
-        .collect::<Result<Vec<_>, CodecError>>()?;
-    if all_borrowed(fields.iter().flatten()) {
-        return Ok(None);
-    }
-    Ok(Some(codec::encode_fields(fields.iter().map(Option::as_deref))))
-}
-
-/// Whether the type is or contains a set or a map. Values of other types are always canonical.
+/// Whether the type is a set or a map, or a list that holds some. Values of other types are always canonical.
 #[inline]
 pub fn holds_sorted(ty: &CqlType) -> bool {
-    match ty {
-        CqlType::Set { .. } | CqlType::Map { .. } => true,
-        CqlType::List { .. } | CqlType::Vector { .. } | CqlType::Tuple(_) | CqlType::UserType { .. } => {
-            // In a function of its own, so that the check for simple types can be inlined.
-            ty.any(&|part| matches!(part, CqlType::Set { .. } | CqlType::Map { .. }))
-        }
-        _ => false,
+    let mut part = ty;
+    while let CqlType::List { element, .. } = part {
+        part = element;
     }
+    matches!(part, CqlType::Set { .. } | CqlType::Map { .. })
 }
 
 #[cfg(test)]
@@ -199,22 +173,27 @@ mod tests {
     }
 
     #[test]
-    fn sets_inside_other_values_are_sorted() {
+    fn sets_inside_collections_are_sorted() {
         let (sent, sorted) = (texts(&["b", "a"]), texts(&["a", "b"]));
         let list = |set: &[u8]| codec::encode_elements([set].into_iter());
         assert_eq!(value(&parsed("list<frozen<set<text>>>"), &list(&sent)), list(&sorted));
         // Two spellings of one set are one element.
         let both = codec::encode_elements([&sent[..], &sorted[..]].into_iter());
         assert_eq!(value(&parsed("set<frozen<set<text>>>"), &both), list(&sorted));
-        let tuple = |set: &[u8]| codec::encode_fields([None, Some(set)].into_iter());
-        assert_eq!(value(&parsed("frozen<tuple<int, set<text>>>"), &tuple(&sent)), tuple(&sorted));
         let map = |set: &[u8]| codec::encode_entries([(set, &b"v"[..])].into_iter());
         assert_eq!(value(&parsed("map<frozen<set<text>>, text>"), &map(&sent)), map(&sorted));
-        let mut vectors = [Vec::new(), Vec::new()];
-        let ty = parsed("vector<frozen<set<text>>, 1>");
-        for (vector, set) in vectors.iter_mut().zip([&sent, &sorted]) {
-            codec::write_vector_element(&parsed("frozen<set<text>>"), set, vector);
-        }
-        assert_eq!(value(&ty, &vectors[0]), vectors[1]);
+    }
+
+    #[test]
+    fn sets_inside_tuples_and_vectors_stay_as_they_came() {
+        let sent = texts(&["b", "a", "b"]);
+        let tuple = codec::encode_fields([None, Some(&sent[..])].into_iter());
+        assert_eq!(value(&parsed("frozen<tuple<int, set<text>>>"), &tuple), tuple);
+        let mut vector = Vec::new();
+        codec::write_vector_element(&parsed("frozen<set<text>>"), &sent, &mut vector);
+        assert_eq!(value(&parsed("vector<frozen<set<text>>, 1>"), &vector), vector);
+        // Also if they are elements of a set.
+        let set = codec::encode_elements([&tuple[..]].into_iter());
+        assert_eq!(value(&parsed("set<frozen<tuple<int, set<text>>>>"), &set), set);
     }
 }

@@ -45,6 +45,27 @@ fn an_unknown_version_is_told_with_the_stream_to_answer_on() {
 }
 
 #[test]
+fn a_beta_version_is_refused_unless_the_client_asks_for_it() {
+    let error = next_error(&mut server(), "060000070500000000");
+    assert_eq!(error, FrameError::BetaNotRequested { version: ProtocolVersion::V6, stream: 7 });
+    assert_eq!(
+        error.to_string(),
+        "Beta version of the protocol used (6/v6-beta), but USE_BETA flag is unset"
+    );
+    assert_eq!(error.reply_to(), Some((ProtocolVersion::V6, 7)));
+    assert!(error.is_fatal());
+    let mut decoder = server();
+    assert!(decoder.next(&mut BytesMut::from(&unhex("061000070500000000")[..])).unwrap().is_some());
+    assert_eq!(decoder.version(), Some(ProtocolVersion::V6));
+}
+
+#[test]
+fn unknown_flags_of_a_header_mean_nothing() {
+    let mut input = BytesMut::from(&unhex("04e000010500000000")[..]);
+    assert!(server().next(&mut input).unwrap().is_some());
+}
+
+#[test]
 fn the_version_of_a_connection_does_not_change() {
     let mut decoder = server();
     let mut input = BytesMut::from(&unhex("040000010500000000 030000010500000000")[..]);

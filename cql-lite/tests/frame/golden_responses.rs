@@ -270,6 +270,7 @@ fn supported() {
 #[test]
 fn handshake_answers() {
     assert_eq!(encoded(|out| response::encode_ready(out, V4, 1)), "840000010200000000");
+    assert_eq!(encoded(|out| response::encode_ready(out, ProtocolVersion::V6, 1)), "861000010200000000");
     assert_eq!(encoded(|out| response::encode_authenticate(out, V4, 1, "A")), "840000010300000003000141");
     assert_eq!(encoded(|out| response::encode_auth_success(out, V5, 1, None)), "850000011000000004ffffffff");
     assert_eq!(
@@ -282,7 +283,7 @@ fn handshake_answers() {
 fn an_unknown_version_is_answered_so_that_drivers_downgrade() {
     assert_eq!(
         encoded(|out| response::write_unsupported_version(out, 0, 66)),
-        "85000000000000005d0000000a0057496e76616c6964206f7220756e737570706f727465642070726f746f636f6c2076657273696f6e20283636293b20737570706f727465642076657273696f6e73206172652028332f76332c20342f76342c20352f763529"
+        "8500000000000000680000000a0062496e76616c6964206f7220756e737570706f727465642070726f746f636f6c2076657273696f6e20283636293b20737570706f727465642076657273696f6e73206172652028332f76332c20342f76342c20352f76352c20362f76362d6265746129"
     );
 }
 

@@ -125,17 +125,11 @@ proptest! {
     }
 }
 
-/// An equal value that is not canonical: sets and maps in descending order, with the last element or entry twice.
+/// An equal value that is not canonical: sets and maps, not those inside tuples and vectors, in descending order, with the last element
+/// or entry twice.
 fn scrambled(ty: &CqlType, bytes: &[u8]) -> Vec<u8> {
     let parts = |element: &CqlType| -> Vec<Vec<u8>> {
         codec::elements(bytes).unwrap().map(|item| scrambled(element, item.unwrap())).collect()
-    };
-    let fields = |types: &[CqlType]| {
-        let fields: Vec<Option<Vec<u8>>> = codec::fields(bytes)
-            .zip(types)
-            .map(|(field, ty)| field.unwrap().map(|field| scrambled(ty, field)))
-            .collect();
-        codec::encode_fields(fields.iter().map(Option::as_deref))
     };
     match ty {
         _ if bytes.is_empty() => Vec::new(),
@@ -154,15 +148,6 @@ fn scrambled(ty: &CqlType, bytes: &[u8]) -> Vec<u8> {
             entries.extend(entries.last().cloned());
             entries.reverse();
             codec::encode_entries(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
-        }
-        CqlType::Tuple(types) => fields(types),
-        CqlType::UserType { definition, .. } => fields(&definition.field_types),
-        CqlType::Vector { element, dimension } => {
-            let mut out = Vec::new();
-            for item in codec::vector_elements(element, *dimension, bytes) {
-                codec::write_vector_element(element, &scrambled(element, item.unwrap()), &mut out);
-            }
-            out
         }
         _ => bytes.to_vec(),
     }

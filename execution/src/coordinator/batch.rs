@@ -21,7 +21,7 @@ use super::replica::forward::Led;
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, transact};
 use super::write::{apply, lead_all, no_any};
-use super::{Execution, Outcome, disk_room};
+use super::{Execution, Outcome, RequestOptions, disk_room};
 use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_write::{write_context, write_context_at};
@@ -75,12 +75,11 @@ fn try_batch(
     let mutations = set.finish(&write, None)?;
     BatchVolume::of_mutations(&mutations).check(request.kind, &context.node.config, warnings)?;
     if request.kind == BatchKind::Logged && mutations.len() > 1 {
-        let consistency = request.options.consistency;
-        return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, consistency))));
+        return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, request.options))));
     }
     // A batch of one partition is one mutation: it is applied whole or not at all, like a single statement.
     let write_type = if mutations.len() == 1 { WriteType::Simple } else { WriteType::UnloggedBatch };
-    Ok(apply(context, mutations, request.options.consistency, write_type))
+    Ok(apply(context, mutations, &request.options, write_type))
 }
 
 /// Whether the statements change more than one partition.
@@ -97,26 +96,26 @@ fn spans_partitions(request: &BatchRequest) -> bool {
 async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) -> Result<Outcome> {
     let BatchRequest { statements, options, .. } = &request;
     let write = write_context(&context, options);
-    let rows = RowsBeforeWrite::read(&context, statements, options.consistency, write.now_seconds).await?;
+    let rows = RowsBeforeWrite::read(&context, statements, options, write.now_seconds).await?;
     let mut set = MutationSet::default();
     for statement in statements {
         statement.add_to(&mut set, &write, Some(&rows))?;
     }
     let mutations = set.finish(&write, Some(&rows))?;
-    logged(context, mutations, options.consistency).await
+    logged(context, mutations, request.options).await
 }
 
 async fn logged(
     context: Rc<ShardContext>,
     mutations: Vec<PartitionMutation>,
-    consistency: Consistency,
+    options: RequestOptions,
 ) -> Result<Outcome> {
     // The batch log keeps all of them as one value.
     let bytes: usize = mutations.iter().map(|change| 4 + change.mutation.bytes().len()).sum();
     if bytes > context.node.config.mutation_bytes_max() {
         return Err(RequestError::invalid("Batch too large"));
     }
-    super::batch_log::replicas::write(&context, mutations, consistency).await?;
+    super::batch_log::replicas::write(&context, mutations, &options).await?;
     Ok(Outcome::Void)
 }
 

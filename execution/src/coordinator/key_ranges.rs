@@ -81,21 +81,25 @@ pub fn ranges(
             if let Some(paging_state) = paging_state {
                 let key = PartitionKey::new(paging_state.partition_key.clone());
                 let owner = Some(context.node.shard_of(key.token));
+                let static_row = full_key(&key, STATIC_POSITION)?;
+                // The state of another statement may lie outside of these tokens.
+                let is_within = start <= static_row && static_row < end;
                 if plan.distinct && !paging_state.is_unread {
-                    start = full_key(&key, PARTITION_END)?;
+                    start = start.max(full_key(&key, PARTITION_END)?);
                 } else {
-                    if plan.reads_static && paging_state.position != STATIC_POSITION {
+                    if plan.reads_static && paging_state.position != STATIC_POSITION && is_within {
                         ranges.push(KeyRange {
-                            start: full_key(&key, STATIC_POSITION)?,
+                            start: static_row,
                             end: full_key(&key, REGULAR_START)?,
                             reversed: false,
                             owner,
                         });
                     }
-                    start = full_key(&key, &paging_state.position)?;
+                    let mut next = full_key(&key, &paging_state.position)?;
                     if !paging_state.is_unread {
-                        start.push(0);
+                        next.push(0);
                     }
+                    start = start.max(next);
                 }
             }
             if start < end {

@@ -43,7 +43,7 @@ impl PreparedRead {
         let paging_state = options
             .paging_state
             .as_deref()
-            .map(|state| PagingState::decode(state, request.statement.fingerprint))
+            .map(|state| PagingState::decode(state, request.statement.fingerprint, &request.plan().table))
             .transpose()?;
         let ranges = ranges(context, request.plan(), &request.bindings(), paging_state.as_ref())?;
         let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };

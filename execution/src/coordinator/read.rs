@@ -223,7 +223,7 @@ async fn or_of_others(
     if let RequestError::SearchTooLong(reason) = &error {
         tracing::debug!(reason, "a search has timed out");
         let consistency = request.options.consistency;
-        return Err(RequestError::ReadTimeout { consistency, received: 0, required: 1, data_present: false });
+        return Err(read_timeout(consistency));
     }
     if let RequestError::IndexIncomplete(reason) = &error {
         tracing::debug!(reason, "a search was refused");
@@ -242,6 +242,11 @@ async fn or_of_others(
         });
     }
     Err(error)
+}
+
+/// The error of a read that takes this node longer than the client waits.
+fn read_timeout(consistency: Consistency) -> RequestError {
+    RequestError::ReadTimeout { consistency, received: 0, required: 1, data_present: false }
 }
 
 /// Asks the replicas as for any other level. This node fails to answer, and another one is asked instead.
@@ -287,6 +292,8 @@ async fn select_from(
         },
     };
     let is_paged = request.options.page_rows.is_some();
+    let timeout = request.options.timeout;
+    let deadline = timeout.map(|timeout| context.clock.monotonic() + timeout);
     let consistency = request.options.consistency;
     let is_replicated = from_replicas || replicated_read::is_needed(context, plan, consistency, &ranges);
     let search = search.map_or(Ok(None), |search| worthwhile(context, &request, search, is_replicated))?;
@@ -296,7 +303,7 @@ async fn select_from(
         search => (search.map(|search| Arc::new(search.by_all())), None),
     };
     let mut replicated = is_replicated
-        .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges, at_replicas));
+        .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges, at_replicas, timeout));
     let spread = SpreadRead::new(context, &request, now_seconds, here);
     let mut turns = 0_usize;
     for range in ranges {
@@ -322,6 +329,9 @@ async fn select_from(
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),
                 RangeEnd::BudgetSpent(left) => {
                     turns += 1;
+                    if deadline.is_some_and(|deadline| context.clock.monotonic() >= deadline) {
+                        return Err(read_timeout(consistency));
+                    }
                     // A page that has done enough work ends early with a paging state. Answers that cannot be cut
                     // continue.
                     let spent = turns as u64 * TURN_BYTES >= 4 * context.node.config.max_page_bytes as u64;

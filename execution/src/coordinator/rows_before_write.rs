@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_engine::RowRef;
@@ -20,6 +21,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use super::replica::read::{RangeRead, needs_others, read_range_part};
+use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::own_rows::{ShardRows, row_range};
 use crate::shard::context::ShardContext;
@@ -37,9 +39,10 @@ impl RowsBeforeWrite {
     pub async fn read(
         context: &Rc<ShardContext>,
         statements: &[BoundStatement],
-        consistency: Consistency,
+        options: &RequestOptions,
         now_seconds: u32,
     ) -> Result<Self> {
+        let RequestOptions { consistency, timeout, .. } = *options;
         if consistency == Consistency::Any {
             return Err(RequestError::invalid(
                 "Write operation require a read but consistency ANY is not supported on reads",
@@ -72,7 +75,7 @@ impl RowsBeforeWrite {
                 if !known.insert(name.clone()) {
                     continue;
                 }
-                let row = RowRead { table, partition, position, consistency, now_seconds };
+                let row = RowRead { table, partition, position, consistency, timeout, now_seconds };
                 if let Some(row) = row.read(context).await? {
                     rows.insert(name, row);
                 }
@@ -108,6 +111,7 @@ struct RowRead<'a> {
     partition: PartitionKey,
     position: Vec<u8>,
     consistency: Consistency,
+    timeout: Option<Duration>,
     now_seconds: u32,
 }
 
@@ -145,7 +149,7 @@ impl RowRead<'_> {
             now_seconds: self.now_seconds,
             live_rows: 1,
             consistency: self.consistency,
-            deadline: RangeRead::deadline_from_now(context, true),
+            deadline: RangeRead::deadline_from_now(context, true, self.timeout),
         };
         // The range holds one row, so one range part is all of it.
         let piece = read_range_part(context, &read).await?;

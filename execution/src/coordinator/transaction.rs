@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
@@ -135,7 +134,7 @@ async fn decide_by_agreement(
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
     let (key, ranges, max_rows) = reads_of(transaction)?;
-    let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
+    let timeout = options.timeout_or(context.node.config.cas_contention_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
     let mut operation = Operation {
         table: table.clone(),
@@ -200,7 +199,7 @@ async fn decide_by_agreement(
         // This may be the proposal of an earlier round: later rounds may have found that the conditions no longer
         // held.
         Ok(Agreement::Agreed { commit: agreed, contentions }) => {
-            let committed = commit(context, &operation, agreed, options.consistency, contentions).await;
+            let committed = commit(context, &operation, agreed, options, contentions).await;
             committed.and_then(|()| {
                 applied_outcome.ok_or_else(|| broken("a transaction that was agreed on was proposed"))
             })

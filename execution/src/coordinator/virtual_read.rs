@@ -78,6 +78,7 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<StoredRow>> {
             operations: Vec::new(),
             timestamp: None,
             time_to_live: None,
+            timeout: None,
             conditions: None,
             json: None,
         };

@@ -16,7 +16,7 @@ use helenus_query::schema::catalog::Table;
 use super::replica::forward::Led;
 use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
-use super::{Execution, Outcome, OwnedRequest, Request, disk_room, replica};
+use super::{Execution, Outcome, OwnedRequest, Request, RequestOptions, disk_room, replica};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
@@ -42,7 +42,7 @@ pub fn modify(
     }
     match mutations(context, request) {
         Err(error) => Execution::Ready(Err(error)),
-        Ok(mutations) => apply(context, mutations, consistency, WriteType::Simple),
+        Ok(mutations) => apply(context, mutations, request.options, WriteType::Simple),
     }
 }
 
@@ -75,7 +75,7 @@ fn mutations(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Resul
 pub fn apply(
     context: &Rc<ShardContext>,
     mutations: Vec<PartitionMutation>,
-    consistency: Consistency,
+    options: &RequestOptions,
     write_type: WriteType,
 ) -> Execution {
     if let Some(applied) = only_here::apply_at_once(context, &mutations) {
@@ -87,9 +87,10 @@ pub fn apply(
     if mutations.is_empty() {
         return Execution::Ready(Ok(Outcome::Void));
     }
-    let context = context.clone();
+    let timeout = options.timeout_or(context.node.config.write_request_timeout_ms);
+    let (context, consistency) = (context.clone(), options.consistency);
     Execution::Pending(Box::pin(async move {
-        write_all(&context, mutations, consistency, write_type).await?;
+        write_within(&context, mutations, consistency, write_type, timeout).await?;
         Ok(Outcome::Void)
     }))
 }
@@ -101,11 +102,21 @@ pub async fn write_all(
     consistency: Consistency,
     write_type: WriteType,
 ) -> Result<()> {
+    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
+    write_within(context, mutations, consistency, write_type, timeout).await
+}
+
+async fn write_within(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    consistency: Consistency,
+    write_type: WriteType,
+    timeout: Duration,
+) -> Result<()> {
     let options = WriteOptions {
         consistency,
         write_type,
-        deadline: context.clock.monotonic()
-            + Duration::from_millis(context.node.config.write_request_timeout_ms),
+        deadline: context.clock.monotonic() + timeout,
         is_applied_here: false,
         excuses_absent: false,
     };
@@ -153,12 +164,11 @@ async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest<Modi
 /// Sends statements to a leader for each partition, with one timestamp and one deadline.
 pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Result<Outcome> {
     let timestamp = context.next_timestamp();
-    let timeout = Duration::from_millis(context.node.config.counter_write_request_timeout_ms);
-    let deadline = context.clock.monotonic() + timeout;
+    let begun = context.clock.monotonic();
     for led in &mut writes {
         led.statements.iter().try_for_each(BoundStatement::check_repeatable)?;
         led.options.timestamp.get_or_insert(timestamp);
-        led.deadline = deadline;
+        led.deadline = begun + led.options.timeout_or(context.node.config.counter_write_request_timeout_ms);
     }
     let writes = writes.into_iter().map(|led| forward::write(context, led));
     futures::future::join_all(writes).await.into_iter().collect::<Result<()>>()?;

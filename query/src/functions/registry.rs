@@ -45,6 +45,12 @@ pub fn exists(name: &str) -> bool {
         || native_name(name).is_some_and(|plain| !matches!(candidates(&plain), Candidates::None))
 }
 
+/// The type that a function gives its list literals of so many items; `None`: they have no type of their own.
+pub fn list_literal_type(name: &str, items: usize) -> Option<CqlType> {
+    let takes_vectors = find(&SIMILARITIES, &native_name(name)?).is_some();
+    (takes_vectors && items > 0).then(|| CqlType::vector(CqlType::Float, items))
+}
+
 /// The functions with one name.
 enum Candidates {
     None,
@@ -495,8 +501,8 @@ fn from_json(name: &str, arguments: &[Argument<'_>], hint: Option<&CqlType>) -> 
     Ok(ResolvedFunction::new(name, vec![CqlType::Text], hint.clone(), Implementation::FromJson))
 }
 
-/// Resolves a similarity function: both arguments are float vectors of one dimension. One of them may be a literal or
-/// marker, which takes the other's type.
+/// Resolves a similarity function: both arguments are float vectors of one dimension. One of them may be a marker, which takes the
+/// other's type.
 fn resolve_similarity(
     similarity: Similarity,
     name: &str,

@@ -44,6 +44,7 @@ pub fn plan_insert(
         operations: Vec::new(),
         timestamp: None,
         time_to_live: None,
+        timeout: None,
         conditions: statement.if_not_exists.then_some(Conditions::NotExists),
         json: None,
     };
@@ -225,6 +226,7 @@ fn keyed_plan(
         operations,
         timestamp: None,
         time_to_live: None,
+        timeout: None,
         conditions,
         json: None,
     })
@@ -253,8 +255,7 @@ pub fn plan_delete(
         let operation = resolve_deletion(deletion, column, scope, markers)?;
         operations.push(ColumnOperation { column: index, operation });
     }
-    let using = ast::Using { timestamp: statement.timestamp.clone(), time_to_live: None };
-    let mut using = UsingTerms::resolve(&using, scope, markers)?;
+    let mut using = UsingTerms::resolve(&statement.using, scope, markers)?;
     let clauses = (statement.relations.as_slice(), statement.condition.as_ref());
     let mut plan = keyed_plan(ModifyKind::Delete, table, operations, clauses, scope, markers)?;
     using.apply(&mut plan)?;
@@ -374,6 +375,7 @@ fn check_conditional(plan: &ModifyPlan) -> Result<()> {
 struct UsingTerms {
     timestamp: Option<Term>,
     time_to_live: Option<Term>,
+    timeout: Option<Term>,
 }
 
 impl UsingTerms {
@@ -386,12 +388,18 @@ impl UsingTerms {
         Ok(Self {
             timestamp: term(&using.timestamp, "[timestamp]", CqlType::Bigint)?,
             time_to_live: term(&using.time_to_live, "[ttl]", CqlType::Int)?,
+            timeout: using
+                .timeout
+                .as_ref()
+                .map(|term| resolve(term, &Receiver::timeout(), scope, markers))
+                .transpose()?,
         })
     }
 
     fn apply(&mut self, plan: &mut ModifyPlan) -> Result<()> {
         plan.timestamp = self.timestamp.take();
         plan.time_to_live = self.time_to_live.take();
+        plan.timeout = self.timeout.take();
         if plan.is_counter() {
             if plan.timestamp.is_some() {
                 return Err(RequestError::invalid("Cannot provide custom timestamp for counter updates"));

@@ -42,6 +42,8 @@ pub struct SelectPlan {
     pub group_by: Vec<Selector>,
     pub limit: Option<Term>,
     pub per_partition_limit: Option<Term>,
+    /// How long the coordinator waits for the rows; `None`: as the settings say.
+    pub timeout: Option<Term>,
     /// The statement says ALLOW FILTERING.
     pub allows_filtering: bool,
     /// Static content is part of the result.
@@ -123,10 +125,11 @@ pub fn plan_select(
     };
     let per_partition_limit = limit(&statement.per_partition_limit, "[per_partition_limit]")?;
     let limit_term = limit(&statement.limit, "[limit]")?;
-    if let Some(timeout) = &statement.timeout {
-        // The node has no timeout that could be shortened: only the form is checked.
-        resolve(timeout, &Receiver::new("[timeout]", CqlType::Duration), scope, markers)?;
-    }
+    let timeout = statement
+        .timeout
+        .as_ref()
+        .map(|term| resolve(term, &Receiver::timeout(), scope, markers))
+        .transpose()?;
     let plain_slots =
         if is_grouped || statement.json || !result_order.is_empty() { None } else { selection.plain_slots() };
     let direct_rows = plain_slots
@@ -158,6 +161,7 @@ pub fn plan_select(
         limit: limit_term,
         allows_filtering: statement.allow_filtering,
         per_partition_limit,
+        timeout,
         reads_static,
         returns_static_only,
         index,
@@ -330,6 +334,18 @@ fn resolve_group_by(
     Ok(selectors)
 }
 
+/// Of several items with the same column the last one counts, in the place of the first one.
+fn last_of_each_column(items: &[ast::OrderBy]) -> Vec<&ast::OrderBy> {
+    let mut columns: Vec<&ast::OrderBy> = Vec::with_capacity(items.len());
+    for item in items {
+        match columns.iter_mut().find(|earlier| earlier.column == item.column) {
+            Some(earlier) => *earlier = item,
+            None => columns.push(item),
+        }
+    }
+    columns
+}
+
 /// Whether partitions are read in reverse, and the order of the whole result if it spans partitions.
 fn resolve_order(
     statement: &ast::Select,
@@ -357,7 +373,7 @@ fn resolve_order(
     let mut reversed = None;
     let mut next = table.partition_key_count;
     let mut result_order = Vec::new();
-    for item in &statement.order_by {
+    for item in last_of_each_column(&statement.order_by) {
         let index = column_of(table, &item.column)?;
         let column = &table.columns[index];
         if !column.is_clustering() {

@@ -33,6 +33,11 @@ impl Receiver {
         Self { name: name.into(), value_type }
     }
 
+    /// The receiver of USING TIMEOUT.
+    pub fn timeout() -> Self {
+        Self::new("[timeout]", CqlType::Duration)
+    }
+
     /// A part of this receiver, with Cassandra's name for it: `value(m)`, `key(m)`, `idx(l)`, …
     #[must_use]
     pub fn part(&self, kind: &str, value_type: CqlType) -> Self {

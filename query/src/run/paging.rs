@@ -6,9 +6,15 @@
 //!          | partition key (u16 length, bytes) | position | crc32 of everything before
 //! ```
 //!
-//! A state that is damaged, or of another statement, is refused with Cassandra's error text.
+//! As in Cassandra, a state is good for any statement on the table. One that is damaged, or of another table, is refused with
+//! Cassandra's error text.
+
+use cql_lite::types::ordered;
+use helenus_engine::key::{REGULAR_TAG, STATIC_POSITION};
 
 use crate::error::{RequestError, Result};
+use crate::schema::catalog::Table;
+use crate::stored_key::key_components;
 
 const VERSION: u8 = 1;
 const HAS_ROWS: u8 = 1;
@@ -47,56 +53,103 @@ impl PagingState {
         out
     }
 
-    /// Decodes a paging state, and checks that it belongs to the statement.
-    pub fn decode(state: &[u8], fingerprint: u32) -> Result<Self> {
-        Self::parse(state, fingerprint)
-            .ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))
+    /// Decodes the paging state of the statement with this fingerprint, or of another one on its table. The LIMIT of another one
+    /// counts rows from here on.
+    pub fn decode(state: &[u8], fingerprint: u32, table: &Table) -> Result<Self> {
+        let parsed = Self::parse(state).and_then(|(paging_state, of_statement)| {
+            if of_statement == fingerprint {
+                return Some(paging_state);
+            }
+            paging_state.names_row_of(table).then_some(Self { result_rows: 0, ..paging_state })
+        });
+        parsed.ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))
     }
 
-    fn parse(state: &[u8], fingerprint: u32) -> Option<Self> {
+    /// Whether the state could name a row of the table.
+    fn names_row_of(&self, table: &Table) -> bool {
+        if key_components(&self.partition_key, table.partition_key_count).is_err() {
+            return false;
+        }
+        if self.position == STATIC_POSITION {
+            return true;
+        }
+        let Some((&REGULAR_TAG, mut rest)) = self.position.split_first() else { return false };
+        let mut value = Vec::new();
+        let are_decoded = table.clustering_key().iter().all(|column| {
+            value.clear();
+            ordered::decode(&column.column_type, &mut rest, column.is_descending(), &mut value).is_ok()
+        });
+        are_decoded && rest.is_empty()
+    }
+
+    /// The state with the fingerprint of its statement.
+    fn parse(state: &[u8]) -> Option<(Self, u32)> {
         let (content, checksum) = state.split_last_chunk::<4>()?;
         if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
             return None;
         }
         let (head, rest) = content.split_first_chunk::<24>()?;
-        if head[0] != VERSION || head[1..5] != fingerprint.to_be_bytes() {
+        if head[0] != VERSION {
             return None;
         }
+        let fingerprint = u32::from_be_bytes(head[1..5].try_into().ok()?);
         let key_length = usize::from(u16::from_be_bytes([head[22], head[23]]));
         let (partition_key, position) = rest.split_at_checked(key_length)?;
-        Some(Self {
+        let paging_state = Self {
             partition_key: partition_key.to_vec(),
             position: position.to_vec(),
             result_rows: u64::from_be_bytes(head[5..13].try_into().ok()?),
             partition_result_rows: u64::from_be_bytes(head[13..21].try_into().ok()?),
             has_rows: head[21] & HAS_ROWS != 0,
             is_unread: head[21] & IS_UNREAD != 0,
-        })
+        };
+        Some((paging_state, fingerprint))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use cql_lite::types::CqlType;
+
     use super::*;
+    use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of};
+
+    fn table(columns: &str) -> Arc<Table> {
+        let create = format!("CREATE TABLE ks.t ({columns})");
+        catalog_of(&[CREATE_KEYSPACE, &create]).catalog.table("ks", "t").unwrap().clone()
+    }
 
     #[test]
-    fn a_state_is_decoded_and_damage_or_another_statement_is_refused() {
+    fn a_state_is_decoded_and_damage_or_another_table_is_refused() {
+        let integers = table("p int, c int, PRIMARY KEY (p, c)");
+        let mut position = vec![REGULAR_TAG];
+        ordered::encode(&CqlType::Int, &[0, 0, 0, 9], false, &mut position).unwrap();
         let paging_state = PagingState {
-            partition_key: vec![1, 2, 3],
-            position: vec![2, 9],
+            partition_key: vec![0, 0, 0, 3],
+            position,
             result_rows: 70_000,
             partition_result_rows: 5,
             has_rows: true,
             is_unread: false,
         };
         let state = paging_state.encode(77);
-        assert_eq!(PagingState::decode(&state, 77).unwrap(), paging_state);
-        assert!(PagingState::decode(&state, 78).is_err());
+        assert_eq!(PagingState::decode(&state, 77, &integers).unwrap(), paging_state);
+        let elsewhere = PagingState::decode(&state, 78, &integers).unwrap();
+        assert_eq!(elsewhere, PagingState { result_rows: 0, ..paging_state });
+        for other in [
+            "p int PRIMARY KEY",
+            "p int, c int, d int, PRIMARY KEY (p, c, d)",
+            "p int, q int, PRIMARY KEY ((p, q))",
+        ] {
+            assert!(PagingState::decode(&state, 78, &table(other)).is_err(), "{other}");
+        }
         for index in 0..state.len() {
             let mut damaged = state.clone();
             damaged[index] ^= 1;
-            assert!(PagingState::decode(&damaged, 77).is_err());
-            assert!(PagingState::decode(&state[..index], 77).is_err());
+            assert!(PagingState::decode(&damaged, 77, &integers).is_err());
+            assert!(PagingState::decode(&state[..index], 77, &integers).is_err());
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Invariants:
 //! * The run does not depend on the source of rows (this shard, other shards, a virtual table): the reader passes in
 //!   every row, reports the end of the source, and obeys the returned [`Flow`].
-//! * A page counts as full only when one more result row is known to exist, so a paging state always leads to at
-//!   least one candidate row.
+//! * As in Cassandra, a page that is exactly full has a paging state, even if there turn out to be no more rows, unless the
+//!   statement shows that it was the last one: LIMIT is reached, or no partition that it names has more.
 //! * The paging state names the last row that the page consumed: reading continues directly behind it.
 
 mod collected_rows;
@@ -20,10 +20,12 @@ use smallvec::SmallVec;
 use self::collected_rows::CollectedRows;
 use self::limit::limit_value;
 use super::evaluate::{BoundFilters, RowContext, evaluate};
+use super::keys::partition_keys;
 use super::paging::PagingState;
 use crate::error::{RequestError, Result};
 use crate::functions::AggregateState;
 use crate::plan::direct_rows::DirectRows;
+use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::row_layout::{CellTime, OwnedValues, RowScratch, RowValues, SlotBuffer};
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bindings;
@@ -302,7 +304,28 @@ impl<'p> SelectRun<'p> {
         {
             self.emit_empty_aggregate()?;
         }
-        self.page(false)
+        let more = self.may_have_more()?;
+        self.page(more)
+    }
+
+    /// Whether a page behind which there are no more rows has a paging state.
+    fn may_have_more(&self) -> Result<bool> {
+        let is_full = self.bounds.rows.is_some_and(|rows| self.row_count >= rows);
+        let is_one_row = self.plan.is_grouped() && self.plan.group_by.is_empty();
+        if !is_full || is_one_row || self.is_exhausted() {
+            return Ok(false);
+        }
+        let (PartitionRestriction::Keys(keys), Some((partition_key, position))) =
+            (&self.plan.restrictions.partition, &self.last)
+        else {
+            return Ok(true);
+        };
+        let has_no_more = self.plan.distinct
+            || self.plan.table.clustering_key_count == 0
+            || position == STATIC_POSITION
+            || self.per_partition_limit.is_some_and(|limit| self.partition.result_rows >= limit);
+        let keys = partition_keys(keys, &self.plan.table, &self.bindings)?;
+        Ok(!has_no_more || keys.last().is_some_and(|last| last.bytes != *partition_key))
     }
 
     /// Returns the page so far. `more`: reading was cut off (page full or work budget spent).

@@ -13,6 +13,7 @@ mod table;
 mod type_name;
 mod user_type;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
@@ -130,6 +131,30 @@ pub fn execute(
 ) -> Result<Change> {
     bounds::check_statement(statement)?;
     let change = carry_out(&Ddl { catalog, current_keyspace, context }, statement)?;
+    bounds::check_change(catalog, &change.catalog)?;
+    Ok(change)
+}
+
+/// Sets the extensions of a table as a whole.
+pub fn set_extensions(
+    catalog: &Catalog,
+    keyspace: &str,
+    table: &str,
+    extensions: &BTreeMap<String, Vec<u8>>,
+    context: &DdlContext,
+) -> Result<Change> {
+    refuse_system_keyspace(keyspace)?;
+    let ddl = Ddl { catalog, current_keyspace: None, context };
+    let found = catalog.keyspace(keyspace).and_then(|keyspace| Some((keyspace, keyspace.tables.get(table)?)));
+    let Some((keyspace, table)) = found else {
+        return invalid(format!("Table '{keyspace}.{table}' doesn't exist"));
+    };
+    if table.options.extensions == *extensions {
+        return Ok(ddl.unchanged());
+    }
+    let mut altered = Table::clone(table);
+    altered.options.extensions.clone_from(extensions);
+    let change = ddl.table_changed(keyspace, altered);
     bounds::check_change(catalog, &change.catalog)?;
     Ok(change)
 }

@@ -1,16 +1,14 @@
 //! The registry that shares prepared statements between the shards of a node, and a shard's own plans of them.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use hashbrown::HashMap;
 use lru::LruCache;
 
 use super::{Statement, StatementId, statement_id};
 use crate::error::{RequestError, Result};
-use crate::schema::catalog::CatalogView;
+use crate::schema::catalog::{CatalogView, Table};
 
 /// The most statements that stay prepared on a node; the oldest go first.
 const MAX_PREPARED: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
@@ -22,40 +20,87 @@ struct Registered {
     keyspace: Option<Arc<str>>,
     /// The metadata id in the last answer to PREPARE.
     metadata_id: StatementId,
+    /// Generation of the catalog at the last PREPARE.
+    generation: u64,
+    /// The tables of that catalog which the statement reads or writes.
+    tables: Vec<Arc<Table>>,
 }
 
-/// The prepared statements of a node.
-#[derive(Debug, Default)]
+impl Registered {
+    /// Whether clients must prepare the statement again: one of its tables was dropped, or altered in what statements depend on.
+    fn is_outdated(&self, catalog: &CatalogView) -> bool {
+        // A shard that takes a change later than others knows nothing of the present tables.
+        catalog.generation > self.generation
+            && !self.tables.iter().all(|before| {
+                let keyspace = catalog.catalog.keyspaces.get(&before.keyspace);
+                let after = keyspace.and_then(|keyspace| keyspace.tables.get(&before.name));
+                after.is_some_and(|after| Arc::ptr_eq(before, after) || means_the_same(before, after))
+            })
+    }
+}
+
+/// Whether statements mean the same with two versions of a table. As in Cassandra, most options make no difference.
+fn means_the_same(before: &Table, after: &Table) -> bool {
+    before.id == after.id
+        && before.columns == after.columns
+        && before.indexes == after.indexes
+        && before.options.default_time_to_live == after.options.default_time_to_live
+        && before.options.gc_grace_seconds == after.options.gc_grace_seconds
+}
+
+/// The tables whose changes end a prepared statement.
+fn tables(statement: &Statement) -> Vec<Arc<Table>> {
+    match statement {
+        Statement::Select(select) => vec![select.plan.table.clone()],
+        Statement::Modify(modify) => vec![modify.plan.table.clone()],
+        Statement::Batch(batch) => batch.plan.statements.iter().map(|plan| plan.table.clone()).collect(),
+        Statement::Truncate(_) | Statement::Use(_) | Statement::Schema(_) | Statement::Describe(_) => {
+            Vec::new()
+        }
+    }
+}
+
+/// The prepared statements of a node. When it is full, the one prepared longest ago goes.
+#[derive(Debug)]
 pub struct Registry {
-    statements: RwLock<(HashMap<StatementId, Registered>, VecDeque<StatementId>)>,
+    statements: RwLock<LruCache<StatementId, Registered>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self { statements: RwLock::new(LruCache::sparse(MAX_PREPARED)) }
+    }
 }
 
 impl Registry {
     fn insert(&self, statement: &Statement) {
-        let mut guard = self.statements.write().unwrap_or_else(PoisonError::into_inner);
-        let (statements, order) = &mut *guard;
         let registered = Registered {
             text: statement.text.clone(),
             keyspace: statement.keyspace.clone(),
             metadata_id: statement.metadata_id,
+            generation: statement.generation,
+            tables: tables(statement),
         };
-        if statements.insert(statement.id, registered).is_none() {
-            order.push_back(statement.id);
-            if order.len() > MAX_PREPARED.get()
-                && let Some(oldest) = order.pop_front()
-            {
-                statements.remove(&oldest);
-            }
-        }
+        self.statements.write().unwrap_or_else(PoisonError::into_inner).put(statement.id, registered);
     }
 
-    fn get(&self, id: &StatementId) -> Option<Registered> {
-        self.statements.read().unwrap_or_else(PoisonError::into_inner).0.get(id).cloned()
+    /// A statement that clients need not prepare again.
+    fn get(&self, id: &StatementId, catalog: &CatalogView) -> Option<Registered> {
+        let registered = self.statements.read().unwrap_or_else(PoisonError::into_inner).peek(id)?.clone();
+        if !registered.is_outdated(catalog) {
+            return Some(registered);
+        }
+        let mut statements = self.statements.write().unwrap_or_else(PoisonError::into_inner);
+        // It may have been prepared again meanwhile.
+        if statements.peek(id).is_some_and(|registered| registered.is_outdated(catalog)) {
+            statements.pop(id);
+        }
+        statements.peek(id).cloned()
     }
 
     /// Number of prepared statements.
     pub fn len(&self) -> usize {
-        self.statements.read().unwrap_or_else(PoisonError::into_inner).0.len()
+        self.statements.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Whether nothing is prepared.
@@ -97,7 +142,8 @@ impl StatementCache {
         Ok(statement)
     }
 
-    /// A prepared statement by its id, planned with the present catalog.
+    /// A prepared statement by its id, planned with the present catalog. Clients prepare it again after a change of its tables, as in
+    /// Cassandra, so that they learn its markers and result columns.
     #[inline]
     pub fn get(&self, registry: &Registry, id: &[u8], catalog: &CatalogView) -> Result<Statement> {
         let unprepared = || RequestError::Unprepared { id: id.to_vec() };
@@ -107,7 +153,10 @@ impl StatementCache {
         {
             return Ok(cached.clone());
         }
-        let registered = registry.get(&id).ok_or_else(unprepared)?;
+        let Some(registered) = registry.get(&id, catalog) else {
+            self.statements.borrow_mut().pop(&id);
+            return Err(unprepared());
+        };
         let statement = Statement::new(&registered.text, registered.keyspace.as_deref(), catalog)?;
         self.keep(&statement, registered.metadata_id);
         Ok(statement)
@@ -123,5 +172,80 @@ impl StatementCache {
 
     fn keep(&self, statement: &Statement, prepared_metadata_id: StatementId) {
         self.statements.borrow_mut().put(statement.id, (statement.clone(), prepared_metadata_id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
+
+    fn catalog() -> CatalogView {
+        catalog_of(&[
+            CREATE_KEYSPACE,
+            "CREATE TYPE ks.u (a int)",
+            "CREATE TABLE ks.t (k int PRIMARY KEY, v int, w u)",
+            "CREATE TABLE ks.other (k int PRIMARY KEY)",
+        ])
+    }
+
+    /// Whether clients must prepare the statement again after the change.
+    fn ends(text: &str, change: &str) -> bool {
+        let (registry, shard, other_shard) =
+            (Registry::default(), StatementCache::default(), StatementCache::default());
+        let before = catalog();
+        let id = shard.prepare(&registry, text, Some("ks"), &before).unwrap().id;
+        other_shard.get(&registry, &id, &before).unwrap();
+        let after = changed(&before, 1_000, change);
+        let outcomes = [&shard, &other_shard].map(|shard| match shard.get(&registry, &id, &after) {
+            Ok(_) => false,
+            Err(RequestError::Unprepared { id: unprepared }) => unprepared == id,
+            Err(error) => panic!("{error}"),
+        });
+        assert_eq!(outcomes[0], outcomes[1], "all shards agree");
+        assert_eq!(registry.is_empty(), outcomes[0]);
+        outcomes[0]
+    }
+
+    #[test]
+    fn a_change_of_its_table_ends_a_prepared_statement() {
+        let batch = "BEGIN BATCH INSERT INTO other (k) VALUES (1); INSERT INTO t (k) VALUES (?) APPLY BATCH";
+        for text in ["SELECT * FROM t", "SELECT k FROM t", "INSERT INTO t (k) VALUES (?)", batch] {
+            for change in [
+                "ALTER TABLE ks.t ADD x int",
+                "ALTER TABLE ks.t DROP v",
+                "ALTER TABLE ks.t RENAME k TO kk",
+                "ALTER TABLE ks.t WITH default_time_to_live = 10",
+                "ALTER TABLE ks.t WITH gc_grace_seconds = 10",
+                "ALTER TYPE ks.u ADD b int",
+                "CREATE INDEX ON ks.t (v)",
+                "DROP TABLE ks.t",
+                "DROP KEYSPACE ks",
+            ] {
+                assert!(ends(text, change), "{change}: {text}");
+            }
+            for change in [
+                "ALTER TABLE ks.t WITH comment = 'x'",
+                "CREATE TABLE ks.third (k int PRIMARY KEY)",
+                "CREATE TYPE ks.second (a int)",
+                "ALTER KEYSPACE ks WITH durable_writes = false",
+            ] {
+                assert!(!ends(text, change), "{change}: {text}");
+            }
+        }
+        assert!(!ends("TRUNCATE t", "ALTER TABLE ks.t ADD x int"));
+        assert!(!ends("USE ks", "DROP KEYSPACE ks"));
+    }
+
+    #[test]
+    fn a_shard_that_takes_a_change_later_ends_nothing() {
+        let (registry, first, late) =
+            (Registry::default(), StatementCache::default(), StatementCache::default());
+        let before = catalog();
+        let after = changed(&before, 1_000, "ALTER TABLE ks.t ADD x int");
+        let id = first.prepare(&registry, "SELECT * FROM t", Some("ks"), &after).unwrap().id;
+        assert_eq!(late.get(&registry, &id, &before).unwrap().result_columns.len(), 3);
+        assert_eq!(first.get(&registry, &id, &after).unwrap().result_columns.len(), 4);
+        assert_eq!(late.get(&registry, &id, &after).unwrap().result_columns.len(), 4);
     }
 }

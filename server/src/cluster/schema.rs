@@ -14,6 +14,7 @@ use cql_lite::types::codec;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
+use helenus_query::run::table_extensions::TableExtensions;
 use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
 use helenus_query::schema::ddl::{
     self, Change, DdlContext, SchemaChangeEvent, SnapshotSchema, protocol_change,
@@ -98,6 +99,19 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
             warnings: [agreed.warnings, warnings].concat(),
         },
     })
+}
+
+/// Executes an UPDATE of the extensions of a table.
+pub async fn set_extensions(context: Rc<ShardContext>, update: TableExtensions) -> Result<Outcome> {
+    context.run_on(0, move |context| Box::pin(set_extensions_here(context, update))).await?
+}
+
+async fn set_extensions_here(context: Rc<ShardContext>, update: TableExtensions) -> Result<Outcome> {
+    let TableExtensions { keyspace, table, extensions } = &update;
+    let plan = |catalog: &Catalog| {
+        ddl::set_extensions(catalog, keyspace, table, extensions, &ddl_context(&context)).map(Some)
+    };
+    agree(&context, plan, |_| Ok(Vec::new())).await.map(|_| Outcome::Void)
 }
 
 /// Makes the table of this name that takes the rows of a snapshot, with all that it needs, or checks that the present one does. Call on

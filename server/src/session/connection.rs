@@ -250,7 +250,7 @@ impl Wire {
 
     /// Switches the encoding after the answer to STARTUP: compression, and in v5 segments in both directions.
     fn switch(&mut self, connection: &Connection, compression: Option<Compression>) {
-        if connection.version.get() == ProtocolVersion::V5 {
+        if connection.version.get() >= ProtocolVersion::V5 {
             let format = if compression.is_some() { SegmentFormat::Lz4 } else { SegmentFormat::Plain };
             self.output.extend_from_slice(&connection.out.borrow_mut().split());
             self.decoder.start_segments(format);
@@ -323,7 +323,7 @@ impl Connection {
             self.error(header.stream, &ErrorResponse::new(ErrorKind::Protocol, message));
             return None;
         }
-        let metadata_ids = header.version == ProtocolVersion::V5;
+        let metadata_ids = header.version >= ProtocolVersion::V5;
         let decoded = match decode_request(header, envelope.body, metadata_ids) {
             Ok(decoded) => decoded,
             Err(error) => {

@@ -51,7 +51,7 @@ impl Connection {
 
     /// The compression of single bodies (v3, v4).
     pub(super) fn body_compression(&self) -> Option<Compression> {
-        if self.version.get() == ProtocolVersion::V5 {
+        if self.version.get() >= ProtocolVersion::V5 {
             return None;
         }
         self.startup.borrow().as_ref().and_then(|startup| startup.compression)

@@ -11,7 +11,10 @@ pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
     vec![
         one("CQL_VERSION", CQL_VERSION.to_owned()),
         ("COMPRESSION".to_owned(), vec!["lz4".to_owned(), "snappy".to_owned()]),
-        ("PROTOCOL_VERSIONS".to_owned(), vec!["3/v3".to_owned(), "4/v4".to_owned(), "5/v5".to_owned()]),
+        (
+            "PROTOCOL_VERSIONS".to_owned(),
+            ProtocolVersion::ALL.map(|version| version.name().to_owned()).to_vec(),
+        ),
         one("SCYLLA_SHARD", context.index.to_string()),
         one("SCYLLA_NR_SHARDS", context.node.shard_count().to_string()),
         one("SCYLLA_SHARDING_IGNORE_MSB", IGNORE_MSB.to_string()),
@@ -44,7 +47,7 @@ pub fn startup(version: ProtocolVersion, options: &[(&str, &str)]) -> Result<Sta
         None | Some("") => None,
         Some(name) => Some(
             Compression::from_name(name)
-                .filter(|compression| version != ProtocolVersion::V5 || *compression == Compression::Lz4)
+                .filter(|compression| version < ProtocolVersion::V5 || *compression == Compression::Lz4)
                 .ok_or_else(|| protocol(format!("Unknown compression algorithm: {name}")))?,
         ),
     };

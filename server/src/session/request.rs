@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, QueryParameters, Request};
-use cql_lite::frame::response::{Prepared, encode_prepared};
+use cql_lite::frame::response::{Prepared, WriteType, encode_prepared};
 use cql_lite::frame::{Consistency, Prefix, ProtocolVersion};
 use cql_lite::syntax::ast;
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
@@ -13,6 +13,8 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify;
+use helenus_query::run::table_extensions::table_extensions;
+use helenus_query::run::timeout::timeout_value;
 use helenus_query::statement::{Description, Statement};
 
 use super::guardrails;
@@ -161,7 +163,7 @@ fn answer_prepared(connection: &Connection, responder: &Responder, statement: &S
     let metadata = statement.metadata(responder.version);
     let prepared = Prepared {
         id: &statement.id,
-        result_metadata_id: (responder.version == ProtocolVersion::V5).then_some(&statement.metadata_id[..]),
+        result_metadata_id: (responder.version >= ProtocolVersion::V5).then_some(&statement.metadata_id[..]),
         bind: &metadata.bind,
         bind_flags: 0,
         partition_key_indexes: &statement.partition_key_markers,
@@ -201,10 +203,9 @@ fn run_prepared(
 ) -> Result<Begun> {
     let context = &connection.context;
     let statement = context.statements.get(&context.node.registry, execute.id, &context.catalog_view())?;
-    if responder.version != ProtocolVersion::V5 && context.statements.has_changed_metadata(&statement) {
-        return Err(RequestError::Unprepared { id: execute.id.to_vec() });
-    }
-    responder.skip_metadata = execute.parameters.skip_metadata;
+    let knows_metadata =
+        responder.version >= ProtocolVersion::V5 || !context.statements.has_changed_metadata(&statement);
+    responder.skip_metadata = execute.parameters.skip_metadata && knows_metadata;
     if let Some(known) = execute.result_metadata_id
         && known != statement.metadata_id
     {
@@ -226,6 +227,7 @@ fn options(context: &ShardContext, parameters: &QueryParameters<'_>) -> RequestO
         paging_state: parameters.paging_state.map(<[u8]>::to_vec),
         timestamp: parameters.timestamp_us,
         now_seconds: parameters.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+        timeout: None,
     }
 }
 
@@ -236,6 +238,9 @@ fn run(
     responder: &mut Responder,
 ) -> Result<Execution> {
     let context = &connection.context;
+    if parameters.page_size == Some(0) {
+        return Err(RequestError::Protocol("The page size cannot be 0".to_owned()));
+    }
     let rewritten = Rewritten::default();
     let values: BorrowedValues<'_> =
         bind(&statement.markers, &parameters.values, &parameters.names, &rewritten)?;
@@ -251,8 +256,14 @@ pub fn execute(
     options: &RequestOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Execution> {
-    check_consistency(context, statement, options.consistency)?;
     let call = context.call_context();
+    if let Statement::Modify(update) = statement
+        && update.plan.sets_table_extensions()
+    {
+        let update = table_extensions(&update.plan, &Bindings { values, call: &call })?;
+        return Ok(Execution::Pending(Box::pin(schema::set_extensions(context.clone(), update))));
+    }
+    check_consistency(context, statement, options.consistency)?;
     if let Statement::Modify(insert) = statement
         && let Some(plan) = modify::expand(&insert.plan, &Bindings { values, call: &call })?
     {
@@ -260,6 +271,12 @@ pub fn execute(
         return execute(context, &expanded, values, options, warnings);
     }
     guardrails::check(context, statement, values, &call, options, warnings)?;
+    let limited = timeout(statement, &Bindings { values, call: &call })?
+        .map(|timeout| RequestOptions { timeout: Some(timeout), ..options.clone() });
+    let options = limited.as_ref().unwrap_or(options);
+    if options.timeout == Some(Duration::ZERO) {
+        return Err(timed_out(statement, options.consistency));
+    }
     Ok(match statement {
         Statement::Select(statement) => {
             read::select(context, &coordinator::Request { statement, values, options, call })
@@ -301,6 +318,31 @@ pub fn execute(
             Execution::Ready(schema::describe(context, &statement.plan, keyspace, options))
         }
     })
+}
+
+/// The value of USING TIMEOUT.
+fn timeout(statement: &Statement, bindings: &Bindings<'_>) -> Result<Option<Duration>> {
+    let term = match statement {
+        Statement::Select(statement) => &statement.plan.timeout,
+        Statement::Modify(statement) => &statement.plan.timeout,
+        Statement::Batch(statement) => &statement.plan.timeout,
+        Statement::Truncate(_) | Statement::Use(_) | Statement::Schema(_) | Statement::Describe(_) => &None,
+    };
+    term.as_ref().map(|term| timeout_value(term, bindings)).transpose()
+}
+
+/// The error of a statement that waits for nothing.
+fn timed_out(statement: &Statement, consistency: Consistency) -> RequestError {
+    let write_type = match statement {
+        Statement::Modify(statement) if statement.plan.conditions.is_some() => WriteType::Cas,
+        Statement::Modify(statement) if statement.plan.is_counter() => WriteType::Counter,
+        Statement::Modify(_) => WriteType::Simple,
+        Statement::Batch(_) => WriteType::Batch,
+        _ => {
+            return RequestError::ReadTimeout { consistency, received: 0, required: 1, data_present: false };
+        }
+    };
+    RequestError::WriteTimeout { consistency, received: 0, required: 1, write_type, contentions: 0 }
 }
 
 /// Refuses a consistency level that the statement or the live replicas do not allow.
@@ -372,6 +414,7 @@ fn run_batch(
         paging_state: None,
         timestamp: message.timestamp_us,
         now_seconds: message.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+        timeout: None,
     };
     let request = BatchRequest { kind, statements, options, now_micros: call.now_micros };
     check_modifications(context, request.plans(), request.options.consistency)?;

@@ -6,13 +6,15 @@ use super::{
     select::{Comparison, InValues, Relation},
 };
 
-/// The USING clause of a modification. Values are integers or markers.
+/// The USING clause of a modification. Values are integers, of TIMEOUT a duration, or markers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Using {
     /// `TIMESTAMP`: microseconds since the epoch.
     pub timestamp: Option<Expression>,
-    /// `TTL`: seconds.
+    /// `TTL`: seconds. Never in DELETE.
     pub time_to_live: Option<Expression>,
+    /// `TIMEOUT`: an extension of ScyllaDB.
+    pub timeout: Option<Expression>,
 }
 
 /// `INSERT INTO …`
@@ -123,8 +125,8 @@ pub struct Delete {
     pub deletions: Vec<Deletion>,
     /// The table.
     pub table: QualifiedName,
-    /// `USING TIMESTAMP`: an integer or a marker.
-    pub timestamp: Option<Expression>,
+    /// `USING …`
+    pub using: Using,
     /// `WHERE …`; at least one.
     pub relations: Vec<Relation>,
     /// `IF …`

@@ -20,7 +20,7 @@ impl Parser<'_> {
         let source =
             if self.eat_keyword(Keyword::Json) { self.insert_json()? } else { self.insert_values()? };
         let if_not_exists = self.if_not_exists()?;
-        Ok(Insert { table, source, if_not_exists, using: self.using()? })
+        Ok(Insert { table, source, if_not_exists, using: self.using(true)? })
     }
 
     fn insert_values(&mut self) -> Result<InsertSource> {
@@ -53,23 +53,30 @@ impl Parser<'_> {
         Ok(InsertSource::Json { value, default })
     }
 
-    /// `USING TTL … AND TIMESTAMP …`, if present.
-    fn using(&mut self) -> Result<Using> {
+    /// `USING TTL … AND TIMESTAMP … AND TIMEOUT …`, if present. `takes_ttl`: TTL may be among them.
+    fn using(&mut self, takes_ttl: bool) -> Result<Using> {
         let mut using = Using::default();
         if !self.eat_keyword(Keyword::Using) {
             return Ok(using);
         }
         self.and_separated(|parser| {
+            let is_timeout = parser.is_timeout();
             let (name, place) = match parser.peek() {
                 TokenKind::Keyword(Keyword::Timestamp) => ("TIMESTAMP", &mut using.timestamp),
-                TokenKind::Keyword(Keyword::Ttl) => ("TTL", &mut using.time_to_live),
-                _ => return Err(parser.no_viable_alternative()),
+                TokenKind::Keyword(Keyword::Ttl) if takes_ttl => ("TTL", &mut using.time_to_live),
+                _ if is_timeout => ("TIMEOUT", &mut using.timeout),
+                _ if takes_ttl => return Err(parser.no_viable_alternative()),
+                _ => return Err(parser.mismatched("K_TIMESTAMP")),
             };
             parser.advance();
             if place.is_some() {
                 return Err(SyntaxError::Rule(format!("Multiple definition for property {name}")));
             }
-            *place = Some(parser.integer_or_marker()?);
+            *place = Some(if is_timeout {
+                parser.literal_or_marker(TokenKind::Duration)?
+            } else {
+                parser.integer_or_marker()?
+            });
             Ok(())
         })?;
         Ok(using)
@@ -78,7 +85,7 @@ impl Parser<'_> {
     pub(super) fn update(&mut self) -> Result<Update> {
         self.advance();
         let table = self.table_name()?;
-        let using = self.using()?;
+        let using = self.using(true)?;
         self.expect_keyword(Keyword::Set)?;
         let assignments = self.comma_separated(Self::assignment)?;
         check_compatible(&assignments)?;
@@ -217,14 +224,9 @@ impl Parser<'_> {
         };
         self.expect_keyword(Keyword::From)?;
         let table = self.table_name()?;
-        let timestamp = if self.eat_keyword(Keyword::Using) {
-            self.expect_keyword(Keyword::Timestamp)?;
-            Some(self.integer_or_marker()?)
-        } else {
-            None
-        };
+        let using = self.using(false)?;
         let relations = self.where_clause()?;
-        Ok(Delete { deletions, table, timestamp, relations, condition: self.if_clause()? })
+        Ok(Delete { deletions, table, using, relations, condition: self.if_clause()? })
     }
 
     pub(super) fn batch(&mut self) -> Result<Batch> {
@@ -237,7 +239,7 @@ impl Parser<'_> {
             BatchKind::Logged
         };
         self.expect_keyword(Keyword::Batch)?;
-        let using = self.using()?;
+        let using = self.using(true)?;
         let mut statements = Vec::new();
         while !self.eat_keyword(Keyword::Apply) {
             statements.push(match self.peek() {

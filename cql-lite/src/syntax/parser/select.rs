@@ -44,8 +44,7 @@ impl Parser<'_> {
             self.expect_keyword(Keyword::Filtering)?;
         }
         let timeout = if self.eat_keyword(Keyword::Using) {
-            if !(self.peek() == TokenKind::Word && self.text_of(self.token()).eq_ignore_ascii_case("timeout"))
-            {
+            if !self.is_timeout() {
                 return Err(self.no_viable_alternative());
             }
             self.advance();
@@ -66,6 +65,11 @@ impl Parser<'_> {
             allow_filtering,
             timeout,
         })
+    }
+
+    /// Whether the next token is `TIMEOUT`, which is no keyword.
+    pub(super) fn is_timeout(&self) -> bool {
+        self.peek() == TokenKind::Word && self.text_of(self.token()).eq_ignore_ascii_case("timeout")
     }
 
     /// JSON or DISTINCT, unless the next token shows that it is the name of a column.

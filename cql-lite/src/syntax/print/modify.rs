@@ -39,9 +39,10 @@ impl Display for InsertSource {
 /// Prints ` USING …`, if not empty, with the bind markers in their order.
 impl Display for Using {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut parts: Vec<(&str, &Expression)> = Vec::with_capacity(2);
+        let mut parts: Vec<(&str, &Expression)> = Vec::with_capacity(3);
         parts.extend(self.timestamp.as_ref().map(|timestamp| ("TIMESTAMP", timestamp)));
         parts.extend(self.time_to_live.as_ref().map(|time_to_live| ("TTL", time_to_live)));
+        parts.extend(self.timeout.as_ref().map(|timeout| ("TIMEOUT", timeout)));
         parts.sort_by_key(|(_, value)| match value {
             Expression::Marker(marker) => marker.index,
             _ => 0,
@@ -81,10 +82,7 @@ impl Display for Delete {
         if !self.deletions.is_empty() {
             write!(f, "{} ", List(&self.deletions))?;
         }
-        write!(f, "FROM {}", self.table)?;
-        if let Some(timestamp) = &self.timestamp {
-            write!(f, " USING TIMESTAMP {timestamp}")?;
-        }
+        write!(f, "FROM {}{}", self.table, self.using)?;
         write_where(f, &self.relations)?;
         write_condition(f, self.condition.as_ref())
     }

@@ -19,6 +19,7 @@ use helenus_ring::member::{Member, MemberState};
 use helenus_ring::view::ClusterView;
 
 use super::store;
+use crate::coordinator::RequestOptions;
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::write::{self, Started, WriteOptions};
@@ -31,13 +32,14 @@ const COPIES: usize = 2;
 pub async fn write(
     context: &Rc<ShardContext>,
     changes: Vec<PartitionMutation>,
-    consistency: Consistency,
+    request: &RequestOptions,
 ) -> Result<()> {
+    let consistency = request.consistency;
     for change in &changes {
         write::check_alive(context, change, consistency)?;
     }
     let keepers = keepers(context, consistency)?;
-    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
+    let timeout = request.timeout_or(context.node.config.write_request_timeout_ms);
     let id = BatchId::new(context);
     store(context, &keepers, id, &changes, timeout).await?;
     let options = WriteOptions {

@@ -27,6 +27,7 @@ use super::late_commit;
 use super::message::{PaxosOrder, PaxosRequest};
 use super::round::send;
 use super::state::Commit;
+use crate::coordinator::RequestOptions;
 use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::failures::failure_reason;
@@ -40,12 +41,13 @@ pub async fn commit(
     context: &Rc<ShardContext>,
     operation: &Operation,
     agreed: Commit,
-    level: Consistency,
+    options: &RequestOptions,
     contentions: u16,
 ) -> Result<()> {
+    let level = options.consistency;
     let mutation = Mutation::from_bytes(agreed.mutation.clone().into())
         .map_err(|error| RequestError::Server(error.to_string()))?;
-    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
+    let timeout = options.timeout_or(context.node.config.write_request_timeout_ms);
     let distribution = Distribution {
         context: context.clone(),
         operation: operation.clone(),

@@ -6,7 +6,6 @@
 //! with higher limits. If the client pages, the page ends where the shortest reading ended instead.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
@@ -50,7 +49,7 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<Select
     let values = request.values.borrow();
     let request = request.with(&values);
     let plan = request.plan();
-    let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
+    let timeout = request.options.timeout_or(context.node.config.cas_contention_timeout_ms);
     let deadline = context.clock.monotonic() + timeout;
     let mut limits = None;
     loop {

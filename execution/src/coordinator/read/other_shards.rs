@@ -34,6 +34,8 @@ pub struct SpreadRead<'r> {
     filtered_by: Option<Arc<OwnedRequest<SelectPlan>>>,
     /// Only rows that these indexes find are read.
     search: Option<Arc<IndexSearch>>,
+    /// How long a shard may search.
+    patience: Duration,
 }
 
 impl<'r> SpreadRead<'r> {
@@ -45,7 +47,8 @@ impl<'r> SpreadRead<'r> {
     ) -> Self {
         let plan = request.plan();
         let filtered_by = RowFilters::are_in(plan).then(|| Arc::new(request.to_owned()));
-        Self { context, plan, now_seconds, filtered_by, search }
+        let patience = request.options.timeout_or(context.node.config.range_request_timeout_ms);
+        Self { context, plan, now_seconds, filtered_by, search, patience }
     }
 
     /// The most rows that are wanted before shards are asked again. What indexes find passes the filters, mostly.
@@ -69,7 +72,7 @@ impl<'r> SpreadRead<'r> {
             filtered_by: self.filtered_by.clone(),
             search: self.search.clone(),
             reads_static: self.plan.reads_static,
-            patience: Duration::from_millis(self.context.node.config.range_request_timeout_ms),
+            patience: self.patience,
         }
     }
 

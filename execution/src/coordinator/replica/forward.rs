@@ -343,6 +343,7 @@ fn unpack(
             paging_state: None,
             timestamp: Some(request.timestamp),
             now_seconds: request.now_seconds,
+            timeout: None,
         },
         now_micros: request.now_micros,
         kind: request.kind,

@@ -7,7 +7,7 @@ use cql_lite::types::CqlType;
 use crate::plan::condition::Conditions;
 use crate::plan::restrictions::{ClusteringRestriction, Values};
 use crate::plan::term::Term;
-use crate::schema::catalog::Table;
+use crate::schema::catalog::{Table, TableKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModifyKind {
@@ -28,6 +28,8 @@ pub struct ModifyPlan {
     pub operations: Vec<ColumnOperation>,
     pub timestamp: Option<Term>,
     pub time_to_live: Option<Term>,
+    /// How long the coordinator waits for replicas; `None`: as the settings say. Within a batch that of the batch counts instead.
+    pub timeout: Option<Term>,
     pub conditions: Option<Conditions>,
     /// The document of INSERT JSON: keys and operations are made at execution.
     pub json: Option<JsonInsert>,
@@ -76,6 +78,11 @@ pub enum Operation {
 }
 
 impl ModifyPlan {
+    /// Whether this is a change of the schema: the extensions of tables are the only content of virtual tables that can be written.
+    pub fn sets_table_extensions(&self) -> bool {
+        self.table.kind == TableKind::Virtual
+    }
+
     /// Whether rows must be read before they can be changed (lists by index or value).
     pub fn needs_read(&self) -> bool {
         self.operations.iter().any(|change| {

@@ -75,11 +75,20 @@ impl<R: Row> Resolver<'_, R> {
             return Err(R::unknown_function(name));
         }
         let mut resolved = Vec::with_capacity(arguments.len());
+        let mut known = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            resolved.push(if is_open(argument) { None } else { Some(self.resolve_untyped(argument)?) });
+            let given = match argument {
+                ast::Expression::List(items) => functions::list_literal_type(name, items.len()),
+                _ => None,
+            };
+            let own = if given.is_some() || is_open(argument) {
+                None
+            } else {
+                Some(self.resolve_untyped(argument)?)
+            };
+            known.push(own.as_ref().map(|(_, own)| own.clone()).or(given));
+            resolved.push(own);
         }
-        let known: Vec<Option<CqlType>> =
-            resolved.iter().map(|argument| argument.as_ref().map(|(_, own)| own.clone())).collect();
         let natural: Vec<Option<CqlType>> =
             arguments.iter().map(|argument| self.natural_type(argument)).collect();
         let texts: Vec<String> = arguments.iter().map(|argument| display_name(argument)).collect();
