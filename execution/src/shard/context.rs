@@ -23,6 +23,7 @@ use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
 use helenus_observe::metrics::ShardMetrics;
 use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::user::UserFunctionRuntime;
 use helenus_query::functions::{CallContext, UuidSource};
 use helenus_query::guardrails::{self, Guardrails};
 use helenus_query::schema::catalog::{Catalog, CatalogView};
@@ -176,6 +177,7 @@ pub struct ShardContext {
     pub layers: ShardLayers,
     view_changes: fn(&ShardContext, &ClusterView),
     uuids: &'static dyn UuidSource,
+    user_functions: &'static dyn UserFunctionRuntime,
     planted_bug: Option<PlantedBug>,
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
@@ -190,6 +192,8 @@ pub struct ShardParts {
     pub random_seed: u64,
     /// For the CQL functions that make UUIDs.
     pub uuids: &'static dyn UuidSource,
+    /// Calls the functions of users.
+    pub user_functions: &'static dyn UserFunctionRuntime,
     /// `None` except in simulations.
     pub planted_bug: Option<PlantedBug>,
 }
@@ -200,6 +204,27 @@ pub struct Layers {
     pub states: ShardLayers,
     /// Called with the next view of the cluster before the shard installs it.
     pub view_changes: fn(&ShardContext, &ClusterView),
+}
+
+/// Steps of users' functions after which other requests of the shard come to their turn: some tens of milliseconds.
+const FUNCTION_TURN_STEPS: u64 = 20_000;
+
+/// Watches the work that functions of users do in one turn of this thread.
+pub struct FunctionTurn {
+    functions: &'static dyn UserFunctionRuntime,
+    begun_at: u64,
+}
+
+impl FunctionTurn {
+    /// Whether the functions have done the work of a turn. The next turn begins then.
+    pub fn is_over(&mut self) -> bool {
+        let now = self.functions.steps_on_this_thread();
+        let is_over = now.wrapping_sub(self.begun_at) >= FUNCTION_TURN_STEPS;
+        if is_over {
+            self.begun_at = now;
+        }
+        is_over
+    }
 }
 
 impl ShardContext {
@@ -226,6 +251,7 @@ impl ShardContext {
             layers: layers.states,
             view_changes: layers.view_changes,
             uuids: parts.uuids,
+            user_functions: parts.user_functions,
             planted_bug: parts.planted_bug,
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
@@ -291,7 +317,17 @@ impl ShardContext {
 
     /// The time and the UUID source for CQL functions of a request that is executed now.
     pub fn call_context(&self) -> CallContext {
-        CallContext::with_uuids(self.clock.now_micros(), self.uuids)
+        CallContext::with_uuids(self.clock.now_micros(), self.uuids).with_user_functions(self.user_functions)
+    }
+
+    /// Checks and calls the functions of users.
+    pub fn user_functions(&self) -> &'static dyn UserFunctionRuntime {
+        self.user_functions
+    }
+
+    /// The work of functions of users from now on.
+    pub fn function_turn(&self) -> FunctionTurn {
+        FunctionTurn { functions: self.user_functions, begun_at: self.user_functions.steps_on_this_thread() }
     }
 
     /// Checks guardrails. What they warn of, and what they refuse, is counted.

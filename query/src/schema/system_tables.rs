@@ -20,6 +20,7 @@ use super::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES, SYSTEM_VIEWS,
     SYSTEM_VIRTUAL_SCHEMA,
 };
+use super::user_functions::UserFunctions;
 
 /// The catalog of a node without keyspaces of users.
 pub fn initial_catalog(version: Uuid) -> Catalog {
@@ -61,6 +62,7 @@ fn keyspace(name: &str, replication: Replication, kind: TableKind, text: &str) -
         is_virtual: [SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA].contains(&name),
         tables: OrdMap::new(),
         types: BTreeMap::new(),
+        user_functions: UserFunctions::default(),
     };
     for statement in text.split_terminator(";\n") {
         let table = match syntax::parse(statement) {

@@ -13,6 +13,7 @@ use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Keyspace, TableKind};
 use crate::schema::options::{KeyspaceOptions, Properties, replication_warnings};
 use crate::schema::system_keyspaces;
+use crate::schema::user_functions::UserFunctions;
 
 impl Ddl<'_> {
     pub(super) fn create_keyspace(&self, create: &CreateKeyspace) -> Result<Change> {
@@ -54,6 +55,7 @@ impl Ddl<'_> {
             is_virtual: false,
             tables: OrdMap::new(),
             types: BTreeMap::new(),
+            user_functions: UserFunctions::default(),
         };
         Ok(Change {
             catalog: self.with_keyspace(keyspace),

@@ -44,6 +44,7 @@ impl Session {
             new_id: Uuid::from_u128(self.statements),
             new_version: Uuid::from_u128(self.statements << 64),
             data_centers: BTreeMap::from([("datacenter1".to_owned(), 1)]),
+            user_functions: &crate::schema::test_catalog::EveryFunction,
         };
         let statement = parse(statement).unwrap();
         let change = execute(&self.catalog, &statement, self.keyspace, &context)?;
@@ -317,6 +318,7 @@ fn context() -> DdlContext {
         new_id: Uuid::from_u128(u128::MAX),
         new_version: Uuid::from_u128(10),
         data_centers: BTreeMap::new(),
+        user_functions: &crate::schema::test_catalog::EveryFunction,
     }
 }
 
@@ -474,9 +476,9 @@ fn unsupported_features_are_named() {
         ("DROP MATERIALIZED VIEW w", "Materialized view 'ks.w' doesn't exist"),
         (
             "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE java AS 'return a;'",
-            "User-defined functions are not supported by Helenus yet",
+            "Language 'java' is not supported: user-defined functions are written in Lua (LANGUAGE lua)",
         ),
-        ("CREATE AGGREGATE a (int) SFUNC f STYPE int", "User-defined aggregates are not supported by Helenus yet"),
+        ("CREATE AGGREGATE a (int) SFUNC f STYPE int", "State function ks.f(int, int) doesn't exist"),
         ("DROP FUNCTION f", "Function 'ks.f' doesn't exist"),
         ("CREATE TRIGGER x ON t USING 'X'", "Triggers are not supported by Helenus yet"),
         ("CREATE ROLE r", "Roles and permissions are not supported by Helenus yet"),
