@@ -1,21 +1,32 @@
 //! Counts of a shard's compactions since it was opened.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::iter::Sum;
 use std::time::Duration;
 
-/// The counts in the making.
+use super::running_compactions::CompactionKind;
+use crate::mutation::TableId;
+
+/// Compactions that are remembered.
+const ENDED_MAX: usize = 100;
+
+/// The counts in the making, and the last compactions.
 #[derive(Debug, Default)]
 pub(super) struct CompactionCounters {
-    pub merges: Cell<u64>,
-    pub failed: Cell<u64>,
-    pub dropped_files: Cell<u64>,
-    pub moved_files: Cell<u64>,
-    pub input_bytes: Cell<u64>,
-    pub output_bytes: Cell<u64>,
-    pub duration: Cell<Duration>,
-    pub verification: Cell<Duration>,
-    pub large_rows: Cell<u64>,
+    counts: Cell<CompactionStatistics>,
+    ended: RefCell<VecDeque<EndedCompaction>>,
+}
+
+/// A compaction that has merged or rewritten files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedCompaction {
+    pub table: TableId,
+    pub kind: CompactionKind,
+    /// Since the epoch.
+    pub ended_micros: i64,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
 }
 
 /// Counts of a shard's compactions since it was opened.
@@ -55,25 +66,31 @@ impl Sum for CompactionStatistics {
 }
 
 impl CompactionCounters {
-    pub fn add_merge(&self, input_bytes: u64, output_bytes: u64, duration: Duration, verification: Duration) {
-        self.merges.set(self.merges.get() + 1);
-        self.input_bytes.set(self.input_bytes.get() + input_bytes);
-        self.output_bytes.set(self.output_bytes.get() + output_bytes);
-        self.duration.set(self.duration.get() + duration);
-        self.verification.set(self.verification.get() + verification);
+    pub fn note(&self, change: impl FnOnce(&mut CompactionStatistics)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    pub fn add_merge(&self, ended: EndedCompaction, duration: Duration, verification: Duration) {
+        self.note(|counts| {
+            counts.merges += 1;
+            counts.input_bytes += ended.input_bytes;
+            counts.output_bytes += ended.output_bytes;
+            counts.duration += duration;
+            counts.verification += verification;
+        });
+        let mut known = self.ended.borrow_mut();
+        known.truncate(ENDED_MAX - 1);
+        known.push_front(ended);
     }
 
     pub fn statistics(&self) -> CompactionStatistics {
-        CompactionStatistics {
-            merges: self.merges.get(),
-            failed: self.failed.get(),
-            dropped_files: self.dropped_files.get(),
-            moved_files: self.moved_files.get(),
-            input_bytes: self.input_bytes.get(),
-            output_bytes: self.output_bytes.get(),
-            duration: self.duration.get(),
-            verification: self.verification.get(),
-            large_rows: self.large_rows.get(),
-        }
+        self.counts.get()
+    }
+
+    /// The last compactions, the newest first.
+    pub fn ended(&self) -> Vec<EndedCompaction> {
+        self.ended.borrow().iter().copied().collect()
     }
 }

@@ -147,8 +147,13 @@ pub struct TableStatistics {
     pub tombstones: u64,
     /// Files of which at least a part cannot be read.
     pub damaged_files: usize,
-    /// Microseconds; `None` if the table is empty.
+    /// Of the largest file without its indexes.
+    pub max_file_bytes: u64,
+    /// Of the largest partition of a file, before compression.
+    pub max_partition_bytes: u64,
+    /// The most time between the oldest and the newest timestamp of a file, in microseconds.
+    pub max_file_micros: i64,
+    /// Microseconds, as the next; `None` if the table is empty.
     pub min_timestamp: Option<i64>,
-    /// Microseconds; `None` if the table is empty.
     pub max_timestamp: Option<i64>,
 }

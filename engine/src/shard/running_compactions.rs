@@ -23,6 +23,8 @@ pub enum CompactionKind {
     GarbageCollection,
     /// An index of a file is made.
     IndexBuild,
+    /// The readable rows of a damaged file are saved.
+    Scrub,
 }
 
 /// A compaction that is under way.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::HashMap;
@@ -28,6 +29,15 @@ struct Registered {
 #[derive(Debug, Default)]
 pub struct Registry {
     statements: RwLock<(HashMap<StatementId, Registered>, VecDeque<StatementId>)>,
+    evicted: AtomicU64,
+}
+
+/// A prepared statement, as clients see it in `system.prepared_statements`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PreparedText {
+    pub id: StatementId,
+    pub text: Arc<str>,
+    pub keyspace: Option<Arc<str>>,
 }
 
 impl Registry {
@@ -45,12 +55,29 @@ impl Registry {
                 && let Some(oldest) = order.pop_front()
             {
                 statements.remove(&oldest);
+                self.evicted.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
     fn get(&self, id: &StatementId) -> Option<Registered> {
         self.statements.read().unwrap_or_else(PoisonError::into_inner).0.get(id).cloned()
+    }
+
+    /// All prepared statements.
+    pub fn all(&self) -> Vec<PreparedText> {
+        let guard = self.statements.read().unwrap_or_else(PoisonError::into_inner);
+        let of = |(id, known): (&StatementId, &Registered)| PreparedText {
+            id: *id,
+            text: known.text.clone(),
+            keyspace: known.keyspace.clone(),
+        };
+        guard.0.iter().map(of).collect()
+    }
+
+    /// How many had to go for others.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     /// Number of prepared statements.
