@@ -413,8 +413,15 @@ impl Shard {
         let input_bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
         let ended_micros = self.environment.clock.now_micros();
         let ended = EndedCompaction { table: table.id, kind, ended_micros, input_bytes, output_bytes };
-        self.compaction_counters.add_merge(ended, duration, verification);
-        self.compaction_counters.note(|counts| counts.large_rows += large_rows.count);
+        self.compaction_counters.remember(ended);
+        self.compaction_counters.note(|counts| {
+            counts.merges += 1;
+            counts.input_bytes += input_bytes;
+            counts.output_bytes += output_bytes;
+            counts.duration += duration;
+            counts.verification += verification;
+            counts.large_rows += large_rows.count;
+        });
         large_rows.warn(table.id);
         if table.options.borrow().compaction.logs_all {
             tracing::info!(

@@ -1,8 +1,6 @@
 //! Counts of a shard's compactions since it was opened.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::iter::Sum;
 use std::time::Duration;
 
 use super::running_compactions::CompactionKind;
@@ -14,8 +12,8 @@ const ENDED_MAX: usize = 100;
 /// The counts in the making, and the last compactions.
 #[derive(Debug, Default)]
 pub(super) struct CompactionCounters {
-    counts: Cell<CompactionStatistics>,
-    ended: RefCell<VecDeque<EndedCompaction>>,
+    pub counts: Cell<CompactionStatistics>,
+    pub ended: RefCell<Vec<EndedCompaction>>,
 }
 
 /// A compaction that has merged or rewritten files.
@@ -23,7 +21,6 @@ pub(super) struct CompactionCounters {
 pub struct EndedCompaction {
     pub table: TableId,
     pub kind: CompactionKind,
-    /// Since the epoch.
     pub ended_micros: i64,
     pub input_bytes: u64,
     pub output_bytes: u64,
@@ -49,22 +46,6 @@ pub struct CompactionStatistics {
     pub large_rows: u64,
 }
 
-impl Sum for CompactionStatistics {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |left, right| Self {
-            merges: left.merges + right.merges,
-            failed: left.failed + right.failed,
-            dropped_files: left.dropped_files + right.dropped_files,
-            moved_files: left.moved_files + right.moved_files,
-            input_bytes: left.input_bytes + right.input_bytes,
-            output_bytes: left.output_bytes + right.output_bytes,
-            duration: left.duration + right.duration,
-            verification: left.verification + right.verification,
-            large_rows: left.large_rows + right.large_rows,
-        })
-    }
-}
-
 impl CompactionCounters {
     pub fn note(&self, change: impl FnOnce(&mut CompactionStatistics)) {
         let mut counts = self.counts.get();
@@ -72,25 +53,9 @@ impl CompactionCounters {
         self.counts.set(counts);
     }
 
-    pub fn add_merge(&self, ended: EndedCompaction, duration: Duration, verification: Duration) {
-        self.note(|counts| {
-            counts.merges += 1;
-            counts.input_bytes += ended.input_bytes;
-            counts.output_bytes += ended.output_bytes;
-            counts.duration += duration;
-            counts.verification += verification;
-        });
+    pub fn remember(&self, ended: EndedCompaction) {
         let mut known = self.ended.borrow_mut();
         known.truncate(ENDED_MAX - 1);
-        known.push_front(ended);
-    }
-
-    pub fn statistics(&self) -> CompactionStatistics {
-        self.counts.get()
-    }
-
-    /// The last compactions, the newest first.
-    pub fn ended(&self) -> Vec<EndedCompaction> {
-        self.ended.borrow().iter().copied().collect()
+        known.insert(0, ended);
     }
 }

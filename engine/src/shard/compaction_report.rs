@@ -79,12 +79,12 @@ impl TableState {
 impl Shard {
     /// Counts of all compactions since the shard was opened.
     pub fn compaction_statistics(&self) -> CompactionStatistics {
-        self.compaction_counters.statistics()
+        self.compaction_counters.counts.get()
     }
 
     /// The last compactions of all tables, the newest first.
     pub fn ended_compactions(&self) -> Vec<EndedCompaction> {
-        self.compaction_counters.ended()
+        self.compaction_counters.ended.borrow().clone()
     }
 
     /// Whether compactions of a table are due, and why some fail.

@@ -147,11 +147,9 @@ pub struct TableStatistics {
     pub tombstones: u64,
     /// Files of which at least a part cannot be read.
     pub damaged_files: usize,
-    /// Of the largest file without its indexes.
+    /// The largest file, the largest partition in a file before compression, and the most time between two timestamps of a file.
     pub max_file_bytes: u64,
-    /// Of the largest partition of a file, before compression.
     pub max_partition_bytes: u64,
-    /// The most time between the oldest and the newest timestamp of a file, in microseconds.
     pub max_file_micros: i64,
     /// Microseconds, as the next; `None` if the table is empty.
     pub min_timestamp: Option<i64>,

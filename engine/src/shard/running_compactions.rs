@@ -23,7 +23,6 @@ pub enum CompactionKind {
     GarbageCollection,
     /// An index of a file is made.
     IndexBuild,
-    /// The readable rows of a damaged file are saved.
     Scrub,
 }
 

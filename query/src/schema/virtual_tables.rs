@@ -69,6 +69,11 @@ pub fn is_writable(table: &Table) -> bool {
     (table.keyspace.as_str(), table.name.as_str()) == (SYSTEM_VIEWS, "settings")
 }
 
+/// Whether a filter on a virtual table needs ALLOW FILTERING, as on tables with rows of their own.
+pub fn asks_for_filtering(table: &Table) -> bool {
+    (table.keyspace.as_str(), table.name.as_str()) == (SYSTEM_VIEWS, "system_logs")
+}
+
 /// Whether clients can have the node forget the table's rows.
 pub fn is_truncatable(table: &Table) -> bool {
     table.keyspace == SYSTEM_VIEWS && ["slow_queries", "system_logs"].contains(&table.name.as_str())

@@ -7,7 +7,7 @@ use helenus_observe::AdminError;
 use helenus_observe::metrics::{CountSnapshot, ShardMetrics};
 use helenus_query::schema::virtual_tables::RowWriter;
 
-use super::Views;
+use super::source::Views;
 use crate::logs;
 use crate::session::connection;
 use crate::session::latencies::micros;

@@ -13,7 +13,7 @@ use helenus_query::schema::virtual_tables::{RELEASE_VERSION, RowFields, RowWrite
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 
-use super::Views;
+use super::source::Views;
 
 /// The state of a member as Cassandra's nodes announce it, with its first token.
 fn status_text(member: &Member) -> String {

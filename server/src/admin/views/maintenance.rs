@@ -10,7 +10,7 @@ use helenus_observe::{Admin, AdminError, RepairRanges};
 use helenus_query::schema::virtual_tables::RowWriter;
 use uuid::Uuid;
 
-use super::Views;
+use super::source::Views;
 use crate::admin::compactions::kind_name;
 
 /// An id that is the same at each read: a shard does not begin, or end, two works on a table in one microsecond.

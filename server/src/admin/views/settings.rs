@@ -4,7 +4,8 @@ use helenus_observe::{Admin, AdminError, Controls, SettingChange};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::virtual_tables::RowWriter;
 
-use super::{NodeAdmin, Views, refused};
+use super::source::{Views, refused};
+use crate::admin::NodeAdmin;
 
 const COMPACTION_RATE: &str = "compaction_bytes_per_second";
 const STREAM_RATE: &str = "stream_throughput_bytes_per_second";
@@ -75,6 +76,7 @@ pub async fn change(admin: &NodeAdmin, name: &str, value: Option<String>) -> Res
             }
             _ => return Err(invalid(name, &format!("'{value}' is no number from 0 to 1"))),
         },
+        LOG_FILTER => return Err(invalid(name, "Levels are changed one by one, by 'setlogginglevel'")),
         _ if admin.node.information.settings.iter().any(|(known, _)| known == name) => {
             return Err(invalid(name, "It can be changed only by a restart of the node"));
         }

@@ -8,7 +8,7 @@ use helenus_observe::metrics::{Operation, TimingsSnapshot};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::virtual_tables::{RowFields, RowWriter};
 
-use super::Views;
+use super::source::Views;
 
 fn row<'w>(writer: &'w mut RowWriter<'_>, table: &Table) -> RowFields<'w> {
     let mut row = writer.row();
