@@ -17,6 +17,7 @@ pub mod disk_room;
 pub mod disk_warnings;
 pub mod found_ranges;
 pub mod key_ranges;
+pub mod local_work;
 pub mod local_write;
 pub mod own_rows;
 pub mod paxos;
@@ -32,6 +33,7 @@ pub mod traces;
 pub mod transaction;
 pub mod virtual_read;
 pub mod virtual_state;
+pub mod virtual_write;
 pub mod write;
 
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use super::frame::{Frame, FrameError, FrameKind};
 use super::link_context::LinkOptions;
 use super::transport::Handler;
 use super::wire::{Inbox, Outbox};
-use crate::metrics::InternodeMetrics;
+use crate::metrics::{InboundTraffic, InternodeMetrics};
 
 /// Number of keepalive periods of silence after which a link is closed (the node that made it sends a ping after
 /// one).
@@ -69,6 +69,7 @@ enum Ended {
 /// The state that the link's task shares with the requests in flight.
 struct Incoming {
     peer: Peer,
+    traffic: Arc<InboundTraffic>,
     outbox: RefCell<Outbox>,
     under_way: Cell<usize>,
     /// Notified when a request has ended.
@@ -77,8 +78,13 @@ struct Incoming {
 
 /// Serves a link until it ends. Its handshake is complete.
 pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
-    let incoming =
-        Rc::new(Incoming { peer, outbox: RefCell::default(), under_way: Cell::new(0), ended: Notify::new() });
+    let incoming = Rc::new(Incoming {
+        peer,
+        traffic: server.metrics.inbound(peer.host_id),
+        outbox: RefCell::default(),
+        under_way: Cell::new(0),
+        ended: Notify::new(),
+    });
     let mut stopping = server.stopping.clone();
     server.metrics.links.increment();
     let ended = tokio::select! {
@@ -95,6 +101,7 @@ pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
             let _ = incoming.outbox.borrow_mut().flush(&stream);
         }
         Some(reason @ (Ended::Frame(_) | Ended::Kind(_))) => {
+            incoming.traffic.errors.increment();
             tracing::warn!(%address, %host_id, %reason, "a link was dropped: invalid data");
         }
         Some(reason) => tracing::debug!(%address, %host_id, %reason, "a link of another node has ended"),
@@ -133,6 +140,7 @@ impl Incoming {
                     Some(0) => return Err(Ended::Closed),
                     Some(read) => {
                         server.metrics.received_bytes.add(read as u64);
+                        self.traffic.received_bytes.add(read as u64);
                         last_read = server.clock.monotonic();
                         continue;
                     }
@@ -186,9 +194,11 @@ impl Incoming {
             }
         };
         server.metrics.requests.increment();
+        self.traffic.received.increment();
         let deadline = Duration::from_millis(u64::from(frame.deadline_ms));
         if needs_answer && server.clock.monotonic().saturating_sub(arrived) >= deadline {
             server.metrics.dropped.increment();
+            self.traffic.expired.increment();
             return Ok(());
         }
         self.under_way.set(self.under_way.get() + 1);
@@ -197,6 +207,7 @@ impl Incoming {
         tokio::task::spawn_local(async move {
             let answer = handled.await;
             incoming.under_way.set(incoming.under_way.get() - 1);
+            incoming.traffic.processed.increment();
             if needs_answer && let Some(answer) = answer {
                 incoming.answer(frame.call_id, answer, limit_bytes);
             }

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, oneshot};
 use super::frame::{Frame, FrameKind};
 use super::handshake::{HandshakeError, Opening, Refusal};
 use super::link_context::{LinkContext, LinkFailure, LinkKey, milliseconds};
+use super::metrics::OutboundTraffic;
 use super::transport::{CallError, Destination};
 use super::wire::{Inbox, Outbox};
 
@@ -57,6 +59,7 @@ pub type PendingResponse = oneshot::Receiver<Result<Bytes, CallError>>;
 
 pub struct Link {
     key: LinkKey,
+    traffic: Arc<OutboundTraffic>,
     state: RefCell<LinkState>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
     next_call_id: Cell<u64>,
@@ -65,9 +68,10 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(key: LinkKey) -> Self {
+    pub fn new(key: LinkKey, traffic: Arc<OutboundTraffic>) -> Self {
         Self {
             key,
+            traffic,
             state: RefCell::new(LinkState::Connecting { queued: Vec::new(), bytes: 0 }),
             waiting: RefCell::default(),
             next_call_id: Cell::new(1),
@@ -84,6 +88,7 @@ impl Link {
         deadline: Duration,
     ) -> Result<PendingResponse, CallError> {
         if self.waiting.borrow().len() >= shared.options.calls_per_link_max {
+            self.traffic.overloaded.increment();
             return Err(CallError::Overloaded { address: to.address });
         }
         let expires = shared.clock.monotonic() + deadline;
@@ -91,6 +96,7 @@ impl Link {
         self.queue(shared, FrameKind::Request, call_id, to, Some((expires, deadline)), payload)?;
         let (answer, receiver) = oneshot::channel();
         self.waiting.borrow_mut().insert(call_id, Waiting { answer, expires, deadline });
+        self.traffic.pending.increment();
         shared.expect_expiry(expires);
         Ok(receiver)
     }
@@ -114,6 +120,7 @@ impl Link {
         match &mut *self.state.borrow_mut() {
             LinkState::Connecting { queued, bytes } => {
                 if is_full(*bytes) || queued.len() >= shared.options.calls_per_link_max {
+                    self.traffic.overloaded.increment();
                     return Err(CallError::Overloaded { address: to.address });
                 }
                 *bytes += payload.len();
@@ -124,6 +131,7 @@ impl Link {
                 check_host(to.host_id, *host_id)
                     .map_err(|refusal| LinkFailure::from(refusal).as_call_error(to.address))?;
                 if is_full(outbox.bytes()) {
+                    self.traffic.overloaded.increment();
                     return Err(CallError::Overloaded { address: to.address });
                 }
                 outbox.push(kind, call_id, deadline.map_or(0, |(_, left)| milliseconds(left)), payload);
@@ -133,6 +141,7 @@ impl Link {
                 return Err(CallError::Unreachable { address: to.address, reason });
             }
         }
+        self.traffic.sent.increment();
         self.queued.notify_one();
         Ok(())
     }
@@ -152,6 +161,8 @@ impl Link {
             true
         });
         let count = expired.len() as u64;
+        self.traffic.expired.add(count);
+        self.traffic.pending.add(-(count as i64));
         for (answer, deadline) in expired {
             let after_ms = u64::from(milliseconds(deadline));
             let _ = answer.send(Err(CallError::TimedOut { address: self.key.address, after_ms }));
@@ -161,6 +172,7 @@ impl Link {
 
     /// Runs the link's task.
     pub async fn run(self: Rc<Self>, shared: Rc<LinkContext>) {
+        self.traffic.attempts.increment();
         let timeout = shared.clock.sleep(shared.options.connect_timeout);
         let connected = tokio::select! {
             biased;
@@ -176,12 +188,15 @@ impl Link {
             }
             Ok((stream, host_id)) => {
                 shared.connected(&self.key, host_id);
+                self.traffic.successful_attempts.increment();
+                self.traffic.links.increment();
                 let since = shared.clock.monotonic();
                 self.go_up(&shared, host_id);
                 let failure = match self.exchange(&shared, &stream).await {
                     Ok(never) => match never {},
                     Err(failure) => failure,
                 };
+                self.traffic.links.decrement();
                 shared.disconnected(&self.key, host_id, since, &failure);
                 failure
             }
@@ -190,6 +205,8 @@ impl Link {
         let error = failure.as_call_error(self.key.address);
         for (_, waiting) in mem::take(&mut *self.waiting.borrow_mut()) {
             shared.metrics.failures.increment();
+            self.traffic.errors.increment();
+            self.traffic.pending.decrement();
             let _ = waiting.answer.send(Err(error.clone()));
         }
     }
@@ -237,6 +254,7 @@ impl Link {
             if let Err(refusal) = check_host(message.expected, host_id) {
                 let failure = LinkFailure::from(refusal.clone());
                 if let Some(waiting) = self.waiting.borrow_mut().remove(&message.call_id) {
+                    self.traffic.pending.decrement();
                     let _ = waiting.answer.send(Err(failure.as_call_error(self.key.address)));
                 }
                 mistaken = Some(refusal);
@@ -313,6 +331,7 @@ impl Link {
         let LinkState::Up { outbox, .. } = &mut *state else { return Ok(true) };
         let written = outbox.flush(stream)?;
         shared.metrics.sent_bytes.add(written as u64);
+        self.traffic.sent_bytes.add(written as u64);
         Ok(outbox.is_empty())
     }
 
@@ -337,6 +356,7 @@ impl Link {
         };
         // Without a waiting request the answer came too late.
         if let Some(waiting) = self.waiting.borrow_mut().remove(&frame.call_id) {
+            self.traffic.pending.decrement();
             let _ = waiting.answer.send(result);
         }
         Ok(())

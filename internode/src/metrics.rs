@@ -1,9 +1,16 @@
 //! Counters of the traffic between one shard and other nodes.
 //!
+//! The traffic is counted as a whole, and by the other node.
+//!
 //! Invariant: each shard writes only to its own [`InternodeMetrics`], which shares no cache line with those of other
 //! shards. Any thread may read; each number is read by itself (relaxed atomics).
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use helenus_ring::HostId;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -65,4 +72,71 @@ pub struct InternodeMetrics {
     pub dropped: Counter,
     pub sent_bytes: Counter,
     pub received_bytes: Counter,
+    by_node: Mutex<ByNode>,
+}
+
+/// The traffic with each node that a shard has met. There is an entry for each member that there ever was.
+#[derive(Debug, Default)]
+struct ByNode {
+    inbound: BTreeMap<HostId, Arc<InboundTraffic>>,
+    outbound: BTreeMap<SocketAddr, Arc<OutboundTraffic>>,
+}
+
+/// What a node asks of a shard, over the links that it makes.
+#[derive(Debug, Default)]
+pub struct InboundTraffic {
+    pub received_bytes: Counter,
+    /// Requests and messages.
+    pub received: Counter,
+    /// Requests that arrived after their deadline.
+    pub expired: Counter,
+    /// Requests and messages that were carried out.
+    pub processed: Counter,
+    /// Links that ended because of invalid data.
+    pub errors: Counter,
+}
+
+/// What a shard asks of a node, over the links that it makes.
+#[derive(Debug, Default)]
+pub struct OutboundTraffic {
+    pub sent_bytes: Counter,
+    /// Requests and messages.
+    pub sent: Counter,
+    /// Requests that timed out.
+    pub expired: Counter,
+    /// Requests that failed because of their link.
+    pub errors: Counter,
+    /// Requests and messages that were refused because too many waited.
+    pub overloaded: Counter,
+    /// Requests that wait for their answers.
+    pub pending: Gauge,
+    /// Links that are up.
+    pub links: Gauge,
+    pub attempts: Counter,
+    pub successful_attempts: Counter,
+}
+
+impl InternodeMetrics {
+    fn by_node(&self) -> MutexGuard<'_, ByNode> {
+        // Each change is a whole one: a panic of another holder of the lock leaves the maps usable.
+        self.by_node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counters of a node that makes links to this shard. They are looked up once for each link.
+    pub fn inbound(&self, host_id: HostId) -> Arc<InboundTraffic> {
+        Arc::clone(self.by_node().inbound.entry(host_id).or_default())
+    }
+
+    /// The counters of the node at an address to which this shard makes links. They are looked up once for each link.
+    pub fn outbound(&self, address: SocketAddr) -> Arc<OutboundTraffic> {
+        Arc::clone(self.by_node().outbound.entry(address).or_default())
+    }
+
+    pub fn all_inbound(&self) -> Vec<(HostId, Arc<InboundTraffic>)> {
+        self.by_node().inbound.iter().map(|(host_id, traffic)| (*host_id, Arc::clone(traffic))).collect()
+    }
+
+    pub fn all_outbound(&self) -> Vec<(SocketAddr, Arc<OutboundTraffic>)> {
+        self.by_node().outbound.iter().map(|(address, traffic)| (*address, Arc::clone(traffic))).collect()
+    }
 }

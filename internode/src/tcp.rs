@@ -78,7 +78,7 @@ impl TcpTransport {
         if let Some(error) = self.shared.absence(to.address) {
             return Err(error);
         }
-        let link = Rc::new(Link::new(key));
+        let link = Rc::new(Link::new(key, self.shared.metrics.outbound(to.address)));
         self.links.borrow_mut().insert(key, link.clone());
         let (running, shared, links) = (link.clone(), self.shared.clone(), self.links.clone());
         tokio::task::spawn_local(async move {

@@ -4,8 +4,10 @@
 //! shard. So counting costs no more on a hundred cores than on one. Any thread may read; a reader sees each number by
 //! itself, not a consistent set (relaxed atomics).
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use helenus_internode::metrics::{Counter, Gauge, InternodeMetrics};
 
@@ -84,6 +86,114 @@ impl HistogramSnapshot {
         let wanted = (self.count as f64 * part).ceil().max(1.0) as u64;
         let reached = self.cumulative.iter().find(|(_, count)| *count >= wanted).or(self.cumulative.last());
         if self.count == 0 { 0 } else { reached.map_or(0, |(bound_us, _)| *bound_us) }
+    }
+}
+
+/// How often something was done in the last minutes. A rate from the past counts half after three and a half minutes.
+#[derive(Debug, Default)]
+pub struct RecentRate {
+    /// At the time `counted_at`.
+    per_second: Cell<f64>,
+    /// Of the monotonic clock, in seconds.
+    counted_at: Cell<u64>,
+    /// What was done since then.
+    uncounted: Cell<u64>,
+}
+
+impl RecentRate {
+    /// The time after which a rate counts only by its 2.7th part.
+    const PERIOD_SECONDS: f64 = 300.0;
+
+    /// `now`: of the monotonic clock.
+    pub fn record(&self, now: Duration) {
+        self.count(now);
+        self.uncounted.set(self.uncounted.get() + 1);
+    }
+
+    pub fn per_second(&self, now: Duration) -> f64 {
+        self.count(now);
+        self.per_second.get() + self.uncounted.get() as f64 / Self::PERIOD_SECONDS
+    }
+
+    fn count(&self, now: Duration) {
+        let before = self.counted_at.replace(now.as_secs());
+        if before != now.as_secs() {
+            let passed = now.as_secs().saturating_sub(before) as f64;
+            let rate = self.per_second.get() + self.uncounted.take() as f64 / Self::PERIOD_SECONDS;
+            self.per_second.set(rate * (-passed / Self::PERIOD_SECONDS).exp());
+        }
+    }
+}
+
+/// The durations of one kind of work on a shard, and how often it was done lately.
+#[derive(Debug, Default)]
+pub struct Timings {
+    durations: Histogram,
+    rate: RecentRate,
+}
+
+impl Timings {
+    /// `now`: of the monotonic clock.
+    pub fn record(&self, duration_us: u64, now: Duration) {
+        self.durations.record(duration_us);
+        self.rate.record(now);
+    }
+
+    pub fn snapshot(&self, now: Duration) -> TimingsSnapshot {
+        TimingsSnapshot { durations: self.durations.snapshot(), per_second: self.rate.per_second(now) }
+    }
+}
+
+/// The content of [`Timings`] at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TimingsSnapshot {
+    pub durations: HistogramSnapshot,
+    pub per_second: f64,
+}
+
+impl TimingsSnapshot {
+    /// Adds what another shard has recorded.
+    pub fn add(&mut self, other: &Self) {
+        self.durations.add(&other.durations);
+        self.per_second += other.per_second;
+    }
+}
+
+/// A distribution of counts (rows, partitions), each known to within a half.
+#[derive(Debug, Default)]
+pub struct CountHistogram(Histogram);
+
+impl CountHistogram {
+    /// Durations of so many microseconds stand for one: the first bucket of a histogram has what is at most 1.
+    const UNIT: u64 = 1 << FIRST_EXPONENT;
+
+    pub fn record(&self, count: u64) {
+        self.0.record(count.saturating_mul(Self::UNIT));
+    }
+
+    pub fn snapshot(&self) -> CountSnapshot {
+        CountSnapshot(self.0.snapshot())
+    }
+}
+
+/// The content of a [`CountHistogram`] at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CountSnapshot(HistogramSnapshot);
+
+impl CountSnapshot {
+    /// Adds what another shard has recorded.
+    pub fn add(&mut self, other: &Self) {
+        self.0.add(&other.0);
+    }
+
+    /// How many counts were recorded.
+    pub fn recorded(&self) -> u64 {
+        self.0.count
+    }
+
+    /// As [`HistogramSnapshot::quantile_us`].
+    pub fn quantile(&self, part: f64) -> u64 {
+        self.0.quantile_us(part) / CountHistogram::UNIT
     }
 }
 
@@ -184,6 +294,12 @@ pub struct ShardMetrics {
     pub operations: [Histogram; Operation::ALL.len()],
     /// Requests that took longer than `slow_query_log_timeout_ms`.
     pub slow_requests: Counter,
+    /// Executions of prepared statements, also those of batches.
+    pub prepared_executed: Counter,
+    /// Executions of statements that came as texts.
+    pub texts_executed: Counter,
+    /// The partitions of each batch, by the kind of the batch: logged, unlogged, of counters.
+    pub batch_partitions: [CountHistogram; 3],
     pub internode: Arc<InternodeMetrics>,
 }
 
@@ -234,6 +350,33 @@ mod tests {
         both.add(&histogram.snapshot());
         assert_eq!((both.count, both.sum_us), (8, 2_120));
         assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|part| both.quantile_us(part)), [16, 16, 24, 32, 1_024]);
+    }
+
+    #[test]
+    fn a_rate_follows_what_is_done_and_fades() {
+        let rate = RecentRate::default();
+        for second in 0..3_000 {
+            (0..10).for_each(|_| rate.record(Duration::from_secs(second)));
+        }
+        let at = |seconds| rate.per_second(Duration::from_secs(seconds));
+        assert!((at(3_000) - 10.0).abs() < 0.1, "{}", at(3_000));
+        assert!((at(3_208) - 5.0).abs() < 0.1, "{}", at(3_208));
+        assert!(at(10_000) < 0.001);
+    }
+
+    #[test]
+    fn small_counts_are_exact() {
+        let histogram = CountHistogram::default();
+        for count in [1, 2, 2, 3, 5] {
+            histogram.record(count);
+        }
+        let mut both = CountSnapshot::default();
+        both.add(&histogram.snapshot());
+        assert_eq!(
+            (both.recorded(), both.quantile(0.5), both.quantile(0.8), both.quantile(1.0)),
+            (5, 2, 3, 6)
+        );
+        assert_eq!(CountSnapshot::default().quantile(1.0), 0);
     }
 
     #[test]

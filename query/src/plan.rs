@@ -25,7 +25,8 @@ use self::select::{SelectPlan, plan_select};
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Table, TableKind};
-use crate::schema::system_keyspaces::SYSTEM_SCHEMA;
+use crate::schema::system_keyspaces::{SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA};
+use crate::schema::virtual_tables;
 
 /// The operation of a statement.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> 
         }
         Statement::Truncate(truncate) => {
             let (_, table) = table_of(catalog, &truncate.table, keyspace)?;
-            check_writable(table)?;
+            check_truncatable(table)?;
             Plan::Truncate(table.clone())
         }
         Statement::Describe(describe) => Plan::Describe(describe),
@@ -142,10 +143,23 @@ fn unsupported(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-fn check_writable(table: &Table) -> Result<()> {
-    if table.kind == TableKind::Virtual {
-        return Err(RequestError::Unauthorized(format!(
-            "Cannot modify {}: it is a virtual table",
+/// Refuses a modification of a table that is computed, unless it changes the node itself. `plan`: the modification.
+fn check_writable(table: &Table, plan: &ModifyPlan) -> Result<()> {
+    if table.kind != TableKind::Virtual {
+        return Ok(());
+    }
+    if !is_of_views(table) {
+        return Err(not_modifiable(table));
+    }
+    if plan.conditions.is_some() {
+        return Err(RequestError::invalid("Conditional updates are not supported by virtual tables"));
+    }
+    if plan.time_to_live.is_some() {
+        return Err(RequestError::invalid("Expiring columns are not supported by virtual tables"));
+    }
+    if !virtual_tables::is_writable(table) {
+        return Err(RequestError::invalid(format!(
+            "Modification is not supported by table {}",
             table.full_name()
         )));
     }
@@ -164,6 +178,25 @@ fn sets_table_extensions(statement: &ast::Modification, table: &Table) -> bool {
         && update.using == ast::Using::default()
 }
 
+fn check_truncatable(table: &Table) -> Result<()> {
+    if table.kind != TableKind::Virtual || virtual_tables::is_truncatable(table) {
+        return Ok(());
+    }
+    if !is_of_views(table) {
+        return Err(not_modifiable(table));
+    }
+    Err(RequestError::invalid(format!("Truncation is not supported by table {}", table.full_name())))
+}
+
+/// Whether the table is computed in Cassandra as well, so that clients know its errors.
+fn is_of_views(table: &Table) -> bool {
+    [SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA].contains(&table.keyspace.as_str())
+}
+
+fn not_modifiable(table: &Table) -> RequestError {
+    RequestError::Unauthorized(format!("Cannot modify {}: it is a virtual table", table.full_name()))
+}
+
 fn plan_modification(
     statement: &ast::Modification,
     catalog: &Catalog,
@@ -176,15 +209,16 @@ fn plan_modification(
         ast::Modification::Delete(delete) => &delete.table,
     };
     let (_, table) = table_of(catalog, name, keyspace)?;
-    if !sets_table_extensions(statement, table) {
-        check_writable(table)?;
-    }
     let scope = NameScope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
-    match statement {
+    let plan = match statement {
         ast::Modification::Insert(insert) => plan_insert(insert, table, &scope, markers),
         ast::Modification::Update(update) => plan_update(update, table, &scope, markers),
         ast::Modification::Delete(delete) => plan_delete(delete, table, &scope, markers),
+    }?;
+    if !sets_table_extensions(statement, table) {
+        check_writable(table, &plan)?;
     }
+    Ok(plan)
 }
 
 fn plan_batch(
@@ -235,7 +269,15 @@ pub fn check_batch<'a>(
 ) -> Result<()> {
     let (mut has_counters, mut has_others, mut has_conditions) = (false, false, false);
     for statement in statements {
-        check_writable(&statement.table)?;
+        if statement.table.kind == TableKind::Virtual && !is_of_views(&statement.table) {
+            return Err(not_modifiable(&statement.table));
+        }
+        if statement.table.kind == TableKind::Virtual {
+            return Err(RequestError::invalid(match kind {
+                ast::BatchKind::Logged => "Cannot include a virtual table statement in a logged batch",
+                _ => "Statements about virtual tables are not supported in batches by Helenus",
+            }));
+        }
         has_counters |= statement.is_counter();
         has_others |= !statement.is_counter();
         has_conditions |= statement.conditions.is_some();

@@ -13,7 +13,7 @@ use cql_lite::frame::{ColumnSpec, ColumnsMetadata, ProtocolVersion, type_codes};
 use cql_lite::syntax::{self, ast};
 use md5::{Digest, Md5};
 
-pub use self::cache::{Registry, StatementCache};
+pub use self::cache::{PreparedText, Registry, StatementCache};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::select::SelectPlan;
@@ -169,6 +169,11 @@ impl<P> Deref for Prepared<P> {
 }
 
 impl Description {
+    /// The table that the statement reads or changes, if there is one; of a batch the first one.
+    pub fn table(&self) -> Option<&Arc<Table>> {
+        self.table.as_ref()
+    }
+
     /// The metadata in the encoding of a version, created at its first use.
     pub fn metadata(&self, version: ProtocolVersion) -> &StatementMetadata {
         let slot = &self.encoded[usize::from(version.number().clamp(3, 5) - 3)];

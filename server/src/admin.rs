@@ -8,6 +8,7 @@ mod indexes;
 mod partition_key;
 mod repairs;
 mod storage;
+pub mod views;
 
 use crate::cluster::liveness::LivenessMonitor;
 use std::collections::BTreeMap;
@@ -245,6 +246,21 @@ struct ShardGauges {
     counted_backlog_files: u64,
 }
 
+/// The counts of all shards together.
+fn total(shards: impl Iterator<Item = CompactionStatistics>) -> CompactionStatistics {
+    shards.fold(CompactionStatistics::default(), |left, right| CompactionStatistics {
+        merges: left.merges + right.merges,
+        failed: left.failed + right.failed,
+        dropped_files: left.dropped_files + right.dropped_files,
+        moved_files: left.moved_files + right.moved_files,
+        input_bytes: left.input_bytes + right.input_bytes,
+        output_bytes: left.output_bytes + right.output_bytes,
+        duration: left.duration + right.duration,
+        verification: left.verification + right.verification,
+        large_rows: left.large_rows + right.large_rows,
+    })
+}
+
 fn failed(error: &RequestError) -> AdminError {
     AdminError::Failed(error.to_string())
 }
@@ -302,7 +318,7 @@ impl Admin for NodeAdmin {
                     is_reserve_reached: reserve.is_reached(),
                 }),
                 refused_writes: reserve.refused_writes(),
-                compactions: shards.iter().map(|shard| shard.compactions).sum(),
+                compactions: total(shards.iter().map(|shard| shard.compactions)),
                 write_waits: shards.iter().map(|shard| shard.write_waits).sum(),
                 compaction_backlog_files: shards.iter().map(|shard| shard.backlog_files).max().unwrap_or(0),
                 counted_backlog_files: shards

@@ -1,16 +1,128 @@
-//! The log of the process, on standard error, and its filter, which an operator can change while the process runs.
+//! The log of the process, on standard error, and its filter, which an operator can change while the process runs. The last lines
+//! stay in memory, for `system_views.system_logs`.
+//!
+//! Invariant: the lines in memory are bounded in number and in bytes.
 
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
 use std::io::IsTerminal;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use helenus_config::{Config, LogFormat};
 use thiserror::Error;
-use tracing_subscriber::EnvFilter;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// The levels, from the least to the most lines.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Cassandra's name for everything.
 const ROOT: &str = "ROOT";
+
+/// Lines that stay in memory, most bytes of one of them, and of all.
+const LINES_MAX: usize = 10_000;
+const LINE_BYTES_MAX: usize = 4 << 10;
+const BYTES_MAX: usize = 4 << 20;
+
+/// A line of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// Since the epoch.
+    pub millis: i64,
+    /// Among the lines of the same millisecond.
+    pub order: i32,
+    pub level: &'static str,
+    /// The part of the program.
+    pub target: String,
+    /// With the values of the event behind it.
+    pub message: String,
+}
+
+/// The last lines of the log, the oldest first.
+#[derive(Debug, Default)]
+struct LastLines {
+    lines: VecDeque<LogLine>,
+    bytes: usize,
+}
+
+static LAST_LINES: Mutex<LastLines> = Mutex::new(LastLines { lines: VecDeque::new(), bytes: 0 });
+
+fn last_lines() -> MutexGuard<'static, LastLines> {
+    // Each change is a whole one: a panic of another holder of the lock leaves the lines usable.
+    LAST_LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LogLine {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.target.len() + self.message.len()
+    }
+}
+
+impl LastLines {
+    fn push(&mut self, mut line: LogLine) {
+        line.message.truncate(line.message.floor_char_boundary(LINE_BYTES_MAX));
+        if let Some(last) = self.lines.back().filter(|last| last.millis == line.millis) {
+            line.order = last.order + 1;
+        }
+        self.bytes += line.bytes();
+        self.lines.push_back(line);
+        while self.lines.len() > LINES_MAX || self.bytes > BYTES_MAX {
+            let Some(first) = self.lines.pop_front() else { return };
+            self.bytes -= first.bytes();
+        }
+    }
+}
+
+/// The last lines of the log, the oldest first. None, if another program has set the log up.
+pub fn last() -> Vec<LogLine> {
+    last_lines().lines.iter().cloned().collect()
+}
+
+/// Forgets the lines in memory.
+pub fn forget() {
+    *last_lines() = LastLines::default();
+}
+
+/// Keeps the lines of the log in memory.
+struct Remember;
+
+impl<S: Subscriber> Layer<S> for Remember {
+    #[allow(clippy::disallowed_methods, reason = "a line has the time at which it was written")]
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let mut text = LineText::default();
+        event.record(&mut text);
+        let metadata = event.metadata();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        last_lines().push(LogLine {
+            millis: now.as_millis() as i64,
+            order: 0,
+            level: metadata.level().as_str(),
+            target: metadata.target().to_owned(),
+            message: text.message + &text.fields,
+        });
+    }
+}
+
+/// The text of an event: its message, and its values.
+#[derive(Default)]
+struct LineText {
+    message: String,
+    fields: String,
+}
+
+impl Visit for LineText {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a text does not fail.
+        let _ = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.fields, " {}={value:?}", field.name())
+        };
+    }
+}
 
 type Apply = Box<dyn Fn(EnvFilter) -> Result<(), tracing_subscriber::reload::Error> + Send + Sync>;
 
@@ -49,13 +161,13 @@ pub fn start(config: &Config) {
         LogFormat::Text => {
             let builder = builder.with_env_filter(filter).with_filter_reloading();
             let handle = builder.reload_handle();
-            builder.init();
+            builder.finish().with(Remember).init();
             Box::new(move |filter| handle.reload(filter))
         }
         LogFormat::Json => {
             let builder = builder.json().with_env_filter(filter).with_filter_reloading();
             let handle = builder.reload_handle();
-            builder.init();
+            builder.finish().with(Remember).init();
             Box::new(move |filter| handle.reload(filter))
         }
     };
@@ -119,6 +231,31 @@ mod tests {
         assert_eq!(with_level("helenus,info", None, "warn").unwrap(), "helenus,warn");
         assert_eq!(changed(Some("openraft"), "info"), "info,openraft=info");
         assert_eq!(changed(Some("helenus::session"), "trace"), "info,openraft=warn,helenus::session=trace");
+    }
+
+    #[test]
+    fn the_last_lines_are_bounded_and_numbered_within_a_millisecond() {
+        let mut last = LastLines::default();
+        let line = |millis, message: &str| LogLine {
+            millis,
+            order: 0,
+            level: "INFO",
+            target: "t".to_owned(),
+            message: message.to_owned(),
+        };
+        for millis in [1, 1, 1, 2] {
+            last.push(line(millis, "m"));
+        }
+        assert_eq!(last.lines.iter().map(|line| line.order).collect::<Vec<_>>(), [0, 1, 2, 0]);
+        for millis in 3..20_000 {
+            last.push(line(millis, &"ä".repeat(9_000)));
+        }
+        assert!(last.lines.len() < LINES_MAX && last.bytes <= BYTES_MAX);
+        assert_eq!(
+            last.lines.back().map(|line| (line.millis, line.message.len())),
+            Some((19_999, LINE_BYTES_MAX))
+        );
+        assert_eq!(last.bytes, last.lines.iter().map(LogLine::bytes).sum::<usize>());
     }
 
     #[test]

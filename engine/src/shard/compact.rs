@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::candidates::LOOK_PAUSE;
 use super::compaction_choice::{Lane, Next, raw_bytes};
+use super::compaction_counters::EndedCompaction;
 use super::compaction_failures::Failure;
 use super::compaction_report::Subject;
 use super::edit::Edited;
@@ -187,7 +188,7 @@ impl Shard {
             table.failure.replace(Some(Failure::stopped(now)));
             return;
         }
-        self.compaction_counters.failed.set(self.compaction_counters.failed.get() + 1);
+        self.compaction_counters.note(|counts| counts.failed += 1);
         let subject = table.note_failure(choice.inputs(), &error, now);
         let which = match subject {
             Subject::Table => "all of them",
@@ -226,8 +227,7 @@ impl Shard {
         if installed {
             let count = busy.files.len() as u64;
             tracing::info!(table = %table.id, files = count, bytes, "files of expired data are removed");
-            let counters = &self.compaction_counters;
-            counters.dropped_files.set(counters.dropped_files.get() + count);
+            self.compaction_counters.note(|counts| counts.dropped_files += count);
         }
         self.let_go(busy).await;
         Ok(())
@@ -245,8 +245,7 @@ impl Shard {
             indexes: file.indexes.borrow().clone(),
         };
         if self.install(table, busy, vec![successor], table.restores.get()).await? {
-            let counters = &self.compaction_counters;
-            counters.moved_files.set(counters.moved_files.get() + 1);
+            self.compaction_counters.note(|counts| counts.moved_files += 1);
         }
         Ok(())
     }
@@ -286,7 +285,8 @@ impl Shard {
         .await;
         let outcome = match built {
             Ok(Ok(compacted)) => {
-                self.install_compaction(table, merge, &busy, compacted, (directory, job), restores).await
+                self.install_compaction(table, merge, &busy, compacted, (directory, job, kind), restores)
+                    .await
             }
             Ok(Err(error)) => Err(error.into()),
             Err(error) => Err(error.into()),
@@ -387,7 +387,7 @@ impl Shard {
         merge: &Merge,
         busy: &Busy,
         compacted: Compacted,
-        (directory, job): (u32, JobKind),
+        (directory, job, kind): (u32, JobKind, CompactionKind),
         restores: u64,
     ) -> Result<bool, EngineError> {
         let Compacted { outputs, output_bytes, duration, verification, large_rows } = compacted;
@@ -411,9 +411,17 @@ impl Shard {
             return Ok(false);
         }
         let input_bytes: u64 = busy.files.iter().map(|file| file.reader.file_bytes()).sum();
-        let counters = &self.compaction_counters;
-        counters.add_merge(input_bytes, output_bytes, duration, verification);
-        counters.large_rows.set(counters.large_rows.get() + large_rows.count);
+        let ended_micros = self.environment.clock.now_micros();
+        let ended = EndedCompaction { table: table.id, kind, ended_micros, input_bytes, output_bytes };
+        self.compaction_counters.remember(ended);
+        self.compaction_counters.note(|counts| {
+            counts.merges += 1;
+            counts.input_bytes += input_bytes;
+            counts.output_bytes += output_bytes;
+            counts.duration += duration;
+            counts.verification += verification;
+            counts.large_rows += large_rows.count;
+        });
         large_rows.warn(table.id);
         if table.options.borrow().compaction.logs_all {
             tracing::info!(

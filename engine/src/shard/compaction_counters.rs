@@ -1,21 +1,29 @@
 //! Counts of a shard's compactions since it was opened.
 
-use std::cell::Cell;
-use std::iter::Sum;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-/// The counts in the making.
+use super::running_compactions::CompactionKind;
+use crate::mutation::TableId;
+
+/// Compactions that are remembered.
+const ENDED_MAX: usize = 100;
+
+/// The counts in the making, and the last compactions.
 #[derive(Debug, Default)]
 pub(super) struct CompactionCounters {
-    pub merges: Cell<u64>,
-    pub failed: Cell<u64>,
-    pub dropped_files: Cell<u64>,
-    pub moved_files: Cell<u64>,
-    pub input_bytes: Cell<u64>,
-    pub output_bytes: Cell<u64>,
-    pub duration: Cell<Duration>,
-    pub verification: Cell<Duration>,
-    pub large_rows: Cell<u64>,
+    pub counts: Cell<CompactionStatistics>,
+    pub ended: RefCell<Vec<EndedCompaction>>,
+}
+
+/// A compaction that has merged or rewritten files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedCompaction {
+    pub table: TableId,
+    pub kind: CompactionKind,
+    pub ended_micros: i64,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
 }
 
 /// Counts of a shard's compactions since it was opened.
@@ -38,42 +46,16 @@ pub struct CompactionStatistics {
     pub large_rows: u64,
 }
 
-impl Sum for CompactionStatistics {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |left, right| Self {
-            merges: left.merges + right.merges,
-            failed: left.failed + right.failed,
-            dropped_files: left.dropped_files + right.dropped_files,
-            moved_files: left.moved_files + right.moved_files,
-            input_bytes: left.input_bytes + right.input_bytes,
-            output_bytes: left.output_bytes + right.output_bytes,
-            duration: left.duration + right.duration,
-            verification: left.verification + right.verification,
-            large_rows: left.large_rows + right.large_rows,
-        })
-    }
-}
-
 impl CompactionCounters {
-    pub fn add_merge(&self, input_bytes: u64, output_bytes: u64, duration: Duration, verification: Duration) {
-        self.merges.set(self.merges.get() + 1);
-        self.input_bytes.set(self.input_bytes.get() + input_bytes);
-        self.output_bytes.set(self.output_bytes.get() + output_bytes);
-        self.duration.set(self.duration.get() + duration);
-        self.verification.set(self.verification.get() + verification);
+    pub fn note(&self, change: impl FnOnce(&mut CompactionStatistics)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
     }
 
-    pub fn statistics(&self) -> CompactionStatistics {
-        CompactionStatistics {
-            merges: self.merges.get(),
-            failed: self.failed.get(),
-            dropped_files: self.dropped_files.get(),
-            moved_files: self.moved_files.get(),
-            input_bytes: self.input_bytes.get(),
-            output_bytes: self.output_bytes.get(),
-            duration: self.duration.get(),
-            verification: self.verification.get(),
-            large_rows: self.large_rows.get(),
-        }
+    pub fn remember(&self, ended: EndedCompaction) {
+        let mut known = self.ended.borrow_mut();
+        known.truncate(ENDED_MAX - 1);
+        known.insert(0, ended);
     }
 }

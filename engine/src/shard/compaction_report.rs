@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::compaction_counters::CompactionStatistics;
+use super::compaction_counters::{CompactionStatistics, EndedCompaction};
 use super::compaction_failures::Failure;
 use super::names::file_name;
 use super::state::Shard;
@@ -79,7 +79,12 @@ impl TableState {
 impl Shard {
     /// Counts of all compactions since the shard was opened.
     pub fn compaction_statistics(&self) -> CompactionStatistics {
-        self.compaction_counters.statistics()
+        self.compaction_counters.counts.get()
+    }
+
+    /// The last compactions of all tables, the newest first.
+    pub fn ended_compactions(&self) -> Vec<EndedCompaction> {
+        self.compaction_counters.ended.borrow().clone()
     }
 
     /// Whether compactions of a table are due, and why some fail.

@@ -18,6 +18,7 @@ use super::edit::Edited;
 use super::examination::{Examination, ExaminationProgress, ExaminationState, FileFinding, FileOutcome};
 use super::files::discard_output;
 use super::index_files::discard_indexes_of;
+use super::running_compactions::CompactionKind;
 use super::state::Shard;
 use super::table_state::{LiveFile, TableState};
 use crate::compaction::{Compacted, KeySample, LargeRows, Merge, Output, Split};
@@ -193,7 +194,7 @@ impl Shard {
                     &merge,
                     &busy,
                     compacted,
-                    (directory, JobKind::Long),
+                    (directory, JobKind::Long, CompactionKind::Scrub),
                     table.restores.get(),
                 )
                 .await

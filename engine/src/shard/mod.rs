@@ -81,7 +81,7 @@ pub use self::attachment::Attachment;
 pub use self::check::DirectoryReport;
 pub use self::cleanup::Dropped;
 pub use self::cold::{Attempt, ColdRead, MissingBlocks, ReadProgress};
-pub use self::compaction_counters::CompactionStatistics;
+pub use self::compaction_counters::{CompactionStatistics, EndedCompaction};
 pub use self::compaction_report::{CompactionFailure, CompactionReport};
 pub use self::directory::ShardDirectory;
 pub use self::examination::{Examination, ExaminationProgress, FileFinding, FileOutcome};

@@ -147,8 +147,11 @@ pub struct TableStatistics {
     pub tombstones: u64,
     /// Files of which at least a part cannot be read.
     pub damaged_files: usize,
-    /// Microseconds; `None` if the table is empty.
+    /// The largest file, the largest partition in a file before compression, and the most time between two timestamps of a file.
+    pub max_file_bytes: u64,
+    pub max_partition_bytes: u64,
+    pub max_file_micros: i64,
+    /// Microseconds, as the next; `None` if the table is empty.
     pub min_timestamp: Option<i64>,
-    /// Microseconds; `None` if the table is empty.
     pub max_timestamp: Option<i64>,
 }

@@ -23,6 +23,7 @@ pub enum CompactionKind {
     GarbageCollection,
     /// An index of a file is made.
     IndexBuild,
+    Scrub,
 }
 
 /// A compaction that is under way.

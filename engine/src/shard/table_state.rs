@@ -413,8 +413,8 @@ impl TableState {
             });
         });
         let files = self.files.borrow();
-        let (mut disk_bytes, mut index_bytes, mut tombstones) = (0, 0, 0);
-        let mut missing_indexes = 0;
+        let (mut disk_bytes, mut index_bytes, mut tombstones, mut missing_indexes) = (0, 0, 0, 0);
+        let (mut max_file_bytes, mut max_partition_bytes, mut max_file_micros) = (0, 0, 0);
         let options = self.options.borrow();
         let with_damage = files.iter().filter(|file| file.damage.borrow().is_some()).count();
         let damaged_files = self.damaged.borrow().len() + with_damage;
@@ -422,6 +422,10 @@ impl TableState {
             let statistics = file.reader.statistics();
             note_timestamps(Some(statistics.min_timestamp), Some(statistics.max_timestamp));
             disk_bytes += file.reader.file_bytes();
+            max_file_bytes = file.reader.file_bytes().max(max_file_bytes);
+            max_partition_bytes = statistics.largest_partition_bytes.max(max_partition_bytes);
+            let micros = statistics.max_timestamp.saturating_sub(statistics.min_timestamp);
+            max_file_micros = micros.max(max_file_micros);
             let indexes = file.indexes.borrow();
             index_bytes += indexes.iter().map(|index| index.reader.file_bytes()).sum::<u64>();
             let is_missing = |id| indexes.iter().all(|index| index.id != id);
@@ -440,6 +444,9 @@ impl TableState {
             partition_versions: partitions,
             tombstones,
             damaged_files,
+            max_file_bytes,
+            max_partition_bytes,
+            max_file_micros,
             ..sum
         }
     }

@@ -45,6 +45,7 @@ fn try_batch(
     if request.statements.is_empty() {
         return Ok(Execution::Ready(Ok(Outcome::Void)));
     }
+    context.metrics.batch_partitions[request.kind as usize].record(partition_count(&request) as u64);
     if context.node.disks.is_any_short() {
         let partitions = request.statements.iter().flat_map(BoundStatement::partitions);
         disk_room::check(context, partitions, request.options.consistency, warnings)?;
@@ -62,7 +63,7 @@ fn try_batch(
         }
         let volume = BatchVolume::of_statements(&request.statements);
         volume.check(request.kind, &context.node.config, warnings)?;
-        if request.kind == BatchKind::Logged && spans_partitions(&request) {
+        if request.kind == BatchKind::Logged && partition_count(&request) > 1 {
             return Ok(Execution::Pending(Box::pin(logged_after_reads(context.clone(), request))));
         }
         return Ok(Execution::Pending(Box::pin(batch_at_leaders(context.clone(), request))));
@@ -82,14 +83,14 @@ fn try_batch(
     Ok(apply(context, mutations, &request.options, write_type))
 }
 
-/// Whether the statements change more than one partition.
-fn spans_partitions(request: &BatchRequest) -> bool {
+/// The partitions that the statements change.
+fn partition_count(request: &BatchRequest) -> usize {
     let partitions: BTreeSet<_> = request
         .statements
         .iter()
         .flat_map(|statement| statement.keys.iter().map(|key| (statement.plan().table.id, key.token)))
         .collect();
-    partitions.len() > 1
+    partitions.len()
 }
 
 /// Executes a logged batch of several partitions with statements that read before they write.

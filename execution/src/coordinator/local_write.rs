@@ -8,6 +8,7 @@ use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext};
 
 use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
+use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::own_rows::ShardRows;
 use crate::shard::context::ShardContext;
 
@@ -33,7 +34,9 @@ pub fn write_context_at(context: &ShardContext, options: &RequestOptions, clock_
 pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosition> {
     let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
     context.metrics.writes.increment();
+    let started = context.clock.monotonic();
     let position = context.shard.apply(&view)?;
+    LocalWork::note_write(context, view.table, started);
     context.note_append(position);
     Ok(position)
 }

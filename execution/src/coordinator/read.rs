@@ -13,7 +13,7 @@ use helenus_query::plan::index_search::BoundSearch;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::TableKind;
-use helenus_query::schema::virtual_tables::{self, NodeState};
+use helenus_query::schema::virtual_tables::{self, Row};
 
 use self::other_shards::SpreadRead;
 use self::own_shard::{TURN_BYTES, read_local, read_local_cold, turn_budget};
@@ -23,6 +23,7 @@ use super::replica::only_here;
 use super::replica::read::level_demand;
 use super::replica::search::possible_searches;
 use super::replicated_read::{self, ReplicatedRead};
+use super::virtual_state::NodeReports;
 use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
 use crate::shard::context::ShardContext;
@@ -39,7 +40,9 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         if virtual_state::is_gathered(&plan.table) {
             return Execution::Pending(Box::pin(select_virtual_later(context.clone(), request.to_owned())));
         }
-        return Execution::Ready(select_virtual(context, request, &virtual_state::at_hand(context)));
+        let state = virtual_state::at_hand(context);
+        let rows = virtual_tables::rows(&plan.table, &context.catalog(), &context.node.information, &state);
+        return Execution::Ready(select_virtual(context, request, rows));
     }
     context.metrics.reads.increment();
     if consistency.is_serial() && serial::is_replicated(context, &plan.table) {
@@ -109,15 +112,21 @@ async fn select_virtual_later(
     context: Rc<ShardContext>,
     request: OwnedRequest<SelectPlan>,
 ) -> Result<Outcome> {
-    let state = virtual_state::gather(&context, &request.statement.plan.table).await?;
+    let table = &request.statement.plan.table;
+    let rows = if virtual_tables::is_report(table) {
+        (NodeReports::of(&context).rows)(context.clone(), table.clone()).await?
+    } else {
+        let state = virtual_state::gather(&context, table).await?;
+        virtual_tables::rows(table, &context.catalog(), &context.node.information, &state)
+    };
     let values = request.values.borrow();
-    select_virtual(&context, &request.with(&values), &state)
+    select_virtual(&context, &request.with(&values), rows)
 }
 
 fn select_virtual(
     context: &ShardContext,
     request: &Request<'_, SelectPlan>,
-    state: &NodeState,
+    rows: Vec<Row>,
 ) -> Result<Outcome> {
     let table = &request.plan().table;
     let prepared = PreparedRead::new(context, request)?;
@@ -125,7 +134,6 @@ fn select_virtual(
     if run.is_exhausted() {
         return run.page(false).map(Outcome::Rows);
     }
-    let rows = virtual_tables::rows(table, &context.catalog(), &context.node.information, state);
     virtual_read::read(table, rows, &prepared.ranges, run).map(Outcome::Rows)
 }
 

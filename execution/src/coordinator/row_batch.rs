@@ -17,6 +17,7 @@ use helenus_query::stored_key::SourceRow;
 
 use super::OwnedRequest;
 use super::found_ranges::{FOUND_KEYS_MAX, FoundRange, FoundRanges};
+use super::local_work::{LocalKind, LocalWork};
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
 
@@ -238,8 +239,14 @@ impl BatchReader<'_> {
             (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
             (None, None) => context.shard.scan(&request)?,
         };
+        let (started, rows_before) = (context.clock.monotonic(), self.rows_read);
         let mut used = Budget { bytes: 0, tombstones: 0 };
         let outcome = self.take_rows(&mut scan, &mut used);
+        if outcome.is_ok() {
+            let kind = LocalKind::of_range(&start, &end);
+            let met = ((self.rows_read - rows_before) as u64, used.tombstones);
+            LocalWork::note_read(context, table, kind, started, met);
+        }
         self.bytes_left = self.bytes_left.saturating_sub(used.bytes);
         self.tombstones_left = self.tombstones_left.saturating_sub(used.tombstones);
         outcome

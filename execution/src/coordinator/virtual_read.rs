@@ -1,5 +1,6 @@
 //! SELECT on virtual tables: their rows are computed, encoded like stored rows, and read in the same way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use helenus_engine::key;
@@ -7,47 +8,77 @@ use helenus_engine::mutation::Operation;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::plan::modify::{ModifyKind, ModifyPlan, fill_insert};
+use helenus_query::plan::restrictions::Values;
 use helenus_query::plan::term::{Bindings, Term};
 use helenus_query::run::keys::partition_keys;
 use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext};
 use helenus_query::run::select::{Flow, ResultPage, SelectRun};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::virtual_tables::Row;
+use helenus_query::stored_key::PartitionKey;
 
 use super::key_ranges::KeyRange;
 use super::row_batch::BatchRow;
 
-/// Reads ranges of a virtual table from `rows`, whose values are in the order of the table's columns.
+/// Reads ranges of a virtual table from `rows`, whose values are in the order of the table's columns. Only rows of partitions
+/// that the page reaches are encoded.
 pub fn read(
     table: &Arc<Table>,
     rows: Vec<Row>,
     ranges: &[KeyRange],
     mut run: SelectRun<'_>,
 ) -> Result<ResultPage> {
-    let rows = stored_form(table, rows)?;
+    let partitions = by_partition(table, rows)?;
     let mut skip: Option<&[u8]> = None;
     for range in ranges {
-        let inside = rows.iter().filter(|row| range.start <= row.key && row.key < range.end);
-        let ordered: Box<dyn Iterator<Item = &StoredRow>> = if range.reversed {
-            Box::new(inside.collect::<Vec<_>>().into_iter().rev())
-        } else {
-            Box::new(inside)
+        // The partitions of the range, and those in which it begins or ends.
+        let is_touched = |prefix: &[u8]| {
+            let begins = range.start.as_slice() <= prefix || range.start.starts_with(prefix);
+            begins && prefix < range.end.as_slice()
         };
-        for row in ordered {
-            if skip.is_some_and(|prefix| row.key.starts_with(prefix)) {
+        let touched = partitions.iter().filter(|(prefix, _)| is_touched(prefix));
+        let ordered: Box<dyn Iterator<Item = _>> =
+            if range.reversed { Box::new(touched.rev()) } else { Box::new(touched) };
+        for (prefix, rows) in ordered {
+            if skip == Some(prefix.as_slice()) {
                 continue;
             }
-            match run.row(&BatchRow { key: &row.key, row: &row.row }.source()?)? {
-                Flow::Continue => {}
-                Flow::SkipPartition => {
-                    skip = key::prefix_length(&row.key).and_then(|length| row.key.get(..length));
+            let mut stored = stored_form(table, rows)?;
+            if range.reversed {
+                stored.reverse();
+            }
+            for row in stored.iter().filter(|row| range.start <= row.key && row.key < range.end) {
+                match run.row(&BatchRow { key: &row.key, row: &row.row }.source()?)? {
+                    Flow::Continue => {}
+                    Flow::SkipPartition => {
+                        skip = Some(prefix);
+                        break;
+                    }
+                    Flow::PageFull => return run.page(true),
+                    Flow::Done => return run.page(false),
                 }
-                Flow::PageFull => return run.page(true),
-                Flow::Done => return run.page(false),
             }
         }
     }
     run.finish()
+}
+
+/// The rows by the prefix of their partition.
+fn by_partition(table: &Arc<Table>, rows: Vec<Row>) -> Result<BTreeMap<Vec<u8>, Vec<Row>>> {
+    let call = CallContext::at(0);
+    let bindings = Bindings { values: &[], call: &call };
+    let mut partitions: BTreeMap<Vec<u8>, Vec<Row>> = BTreeMap::new();
+    for row in rows {
+        let values = row.iter().take(table.partition_key_count);
+        let values: Vec<Values> = values.map(|value| Values::One(Term::Constant(value.clone()))).collect();
+        for PartitionKey { token, bytes } in partition_keys(&values, table, &bindings)? {
+            let mut prefix = Vec::new();
+            key::put_partition_prefix(&mut prefix, token, &bytes)
+                .map_err(|error| RequestError::Server(error.to_string()))?;
+            partitions.entry(prefix).or_default().push(row.clone());
+        }
+    }
+    Ok(partitions)
 }
 
 /// A row as a table would have it: its full key and its encoding with base 0.
@@ -56,7 +87,7 @@ struct StoredRow {
     row: Vec<u8>,
 }
 
-fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<StoredRow>> {
+fn stored_form(table: &Arc<Table>, rows: &[Row]) -> Result<Vec<StoredRow>> {
     let call = CallContext::at(0);
     let bindings = Bindings { values: &[], call: &call };
     let write = WriteContext {
@@ -83,10 +114,10 @@ fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<StoredRow>> {
             json: None,
         };
         let terms = row
-            .into_iter()
+            .iter()
             .zip(&table.columns)
             .map(|(value, column)| {
-                (value.is_some() || column.is_primary_key()).then_some(Term::Constant(value))
+                (value.is_some() || column.is_primary_key()).then(|| Term::Constant(value.clone()))
             })
             .collect();
         fill_insert(&mut plan, terms)?;

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use futures::future::LocalBoxFuture;
 use helenus_engine::secondary_index::IndexId;
 use helenus_engine::shard::{IndexFileStatus, IndexStatus};
 use helenus_engine::{TableId, TableStatistics};
@@ -13,7 +15,7 @@ use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Table, TableKind};
 use helenus_query::schema::system_keyspaces::{SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_VIEWS};
 use helenus_query::schema::virtual_tables::{
-    ConnectedClient, IndexState, NodeState, Peer, RangeKind, SizeEstimate,
+    ConnectedClient, IndexState, NodeState, Peer, RangeKind, Row, SizeEstimate, is_report,
 };
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
@@ -29,16 +31,38 @@ use crate::shard::context::ShardContext;
 #[derive(Clone, Copy)]
 pub struct ClientSource(pub fn(&ShardContext) -> Vec<ConnectedClient>);
 
+/// Computes the rows of a table that is a report of the node about itself: see `virtual_tables::is_report`.
+pub type ReportRows = fn(Rc<ShardContext>, Arc<Table>) -> LocalBoxFuture<'static, Result<Vec<Row>>>;
+
+/// Changes a setting of the node, by its name. `None`: the value is deleted.
+pub type ChangeSetting = fn(Rc<ShardContext>, String, Option<String>) -> LocalBoxFuture<'static, Result<()>>;
+
+/// The reports of the node, and what clients can change through them. Injected from an upper layer, which has the reports.
+#[derive(Clone, Copy)]
+pub struct NodeReports {
+    pub rows: ReportRows,
+    pub change_setting: ChangeSetting,
+    /// Forgets the rows of a table: see `virtual_tables::is_truncatable`.
+    pub forget: fn(Rc<ShardContext>, Arc<Table>) -> LocalBoxFuture<'static, Result<()>>,
+}
+
+impl NodeReports {
+    pub fn of(context: &ShardContext) -> Self {
+        *context.layers.get()
+    }
+}
+
 /// Whether a table shows values that must be collected for it.
 pub fn is_gathered(table: &Table) -> bool {
-    matches!(
-        (table.keyspace.as_str(), table.name.as_str()),
-        (
-            SYSTEM_VIEWS,
-            "clients" | "sai_column_indexes" | "sai_sstable_index_segments" | "sai_sstable_indexes"
-        ) | (SYSTEM, "IndexInfo" | "size_estimates" | "table_estimates")
-            | (SYSTEM_DISTRIBUTED, "repair_history")
-    )
+    is_report(table)
+        || matches!(
+            (table.keyspace.as_str(), table.name.as_str()),
+            (
+                SYSTEM_VIEWS,
+                "clients" | "sai_column_indexes" | "sai_sstable_index_segments" | "sai_sstable_indexes"
+            ) | (SYSTEM, "IndexInfo" | "size_estimates" | "table_estimates")
+                | (SYSTEM_DISTRIBUTED, "repair_history")
+        )
 }
 
 /// The state that this shard knows.

@@ -63,15 +63,31 @@ impl PrivateTable {
         now_seconds: u32,
         budget: Budget,
     ) -> Result<PrivateScan<'s>, EngineError> {
-        let scan = shard.scan(&ScanRequest {
+        let request = self.request(range, now_seconds, budget);
+        Ok(PrivateScan { scan: shard.scan(&request)? })
+    }
+
+    /// As [`Self::scan`], from the end of the range on.
+    pub fn scan_backwards<'s>(
+        self,
+        shard: &'s Shard,
+        range: &PrivateRange,
+        now_seconds: u32,
+        budget: Budget,
+    ) -> Result<PrivateScan<'s>, EngineError> {
+        let request = ScanRequest { reversed: true, ..self.request(range, now_seconds, budget) };
+        Ok(PrivateScan { scan: shard.scan(&request)? })
+    }
+
+    fn request(self, range: &PrivateRange, now_seconds: u32, budget: Budget) -> ScanRequest<'_> {
+        ScanRequest {
             table: self.0,
             start: &range.start,
             end: &range.end,
             reversed: false,
             now_seconds,
             budget,
-        })?;
-        Ok(PrivateScan { scan })
+        }
     }
 }
 

@@ -34,6 +34,6 @@ pub use aggregate::{AggregateFunction, AggregateState, count_rows, is_aggregate,
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
 pub use registry::{
-    NEGATION, exists, list_literal_type, operator_name, qualified_name, resolve_among, resolve_cast, resolve_described,
-    resolve_with_literals,
+    NEGATION, exists, list_literal_type, operator_name, qualified_name, resolve_among, resolve_cast,
+    resolve_described, resolve_with_literals,
 };

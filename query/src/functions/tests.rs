@@ -419,9 +419,9 @@ fn aggregate(name: &str, ty: &CqlType, values: &[&str]) -> String {
     let function = resolve_aggregate(name, std::slice::from_ref(ty)).unwrap().unwrap();
     let mut state = function.new_state();
     for text in values {
-        state.add(&[value(ty, text).as_deref()]).unwrap();
+        state.add(&[value(ty, text).as_deref()], &CallContext::at(0)).unwrap();
     }
-    let result = state.result().unwrap();
+    let result = state.result(&CallContext::at(0)).unwrap();
     result.map_or_else(|| "null".to_owned(), |bytes| literal::to_text(function.return_type(), &bytes))
 }
 
@@ -457,8 +457,8 @@ fn aggregates() {
         assert_eq!(actual, expected, "{name}({ty}) of {values:?}");
     }
     let mut rows = resolve_aggregate("system.count", &[]).unwrap().unwrap().new_state();
-    rows.add(&[]).unwrap();
-    assert_eq!(rows.result().unwrap(), Some(1i64.to_be_bytes().to_vec()));
+    rows.add(&[], &CallContext::at(0)).unwrap();
+    assert_eq!(rows.result(&CallContext::at(0)).unwrap(), Some(1i64.to_be_bytes().to_vec()));
     assert!(
         is_aggregate("SUM") && is_aggregate("system.avg") && !is_aggregate("ks.sum") && !is_aggregate("abs")
     );

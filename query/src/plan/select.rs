@@ -17,6 +17,7 @@ use crate::error::{RequestError, Result};
 use crate::plan::direct_rows::DirectRows;
 use crate::plan::row_layout::RowLayout;
 use crate::schema::catalog::{ColumnKind, Table};
+use crate::schema::virtual_tables;
 
 /// A planned SELECT.
 #[derive(Debug)]
@@ -100,7 +101,8 @@ pub fn plan_select(
     let is_grouped = !selection.aggregates.is_empty() || !group_by.is_empty();
     let (reversed, result_order) =
         resolve_order(statement, table, &mut fetched, &restrictions, index_use.is_read_by_index)?;
-    let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual;
+    let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual
+        && !virtual_tables::asks_for_filtering(table);
     check_filtering(statement, table, &restrictions, &index_use, is_virtual)?;
     check_tuple_slices(&restrictions, table)?;
     for filter in &restrictions.filters {

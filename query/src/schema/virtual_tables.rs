@@ -1,5 +1,6 @@
 //! The rows of tables that the node computes at each read: `system`, `system_distributed`, `system_schema`, `system_views`,
-//! `system_virtual_schema`.
+//! `system_virtual_schema`. Here are those that follow from the schema, the cluster and the clients; reports of a node about
+//! itself ([`is_report`]) are written by an upper layer, with the same [`RowWriter`].
 //!
 //! Invariants:
 //! * A row has one value for each column, in the order of [`Table::columns`], in wire encoding.
@@ -13,7 +14,7 @@ mod row;
 mod schema_tables;
 mod state;
 
-use self::row::RowWriter;
+pub use self::row::{IntoWire, RowFields, RowWriter};
 pub use self::state::{
     CQL_VERSION, ConnectedClient, IndexState, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState,
     PARTITIONER, Peer, RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
@@ -49,11 +50,35 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
         (SYSTEM_VIEWS, "sai_column_indexes") => indexes::column_indexes(&mut writer, catalog, state),
         (SYSTEM_VIEWS, "sai_sstable_index_segments") => indexes::segments(&mut writer, catalog, state),
         (SYSTEM_VIEWS, "sai_sstable_indexes") => indexes::file_indexes(&mut writer, catalog, state),
-        (SYSTEM_VIEWS, "settings") => node::settings(&mut writer, node),
         // Tables that are defined and have no rows.
         _ => {}
     }
     writer.finish()
+}
+
+/// Whether the rows of a virtual table are a report of the node about itself, or of what it remembers.
+pub fn is_report(table: &Table) -> bool {
+    match table.keyspace.as_str() {
+        SYSTEM_VIEWS => table.name != "clients" && !table.name.starts_with("sai_"),
+        SYSTEM => ["compaction_history", "prepared_statements"].contains(&table.name.as_str()),
+        SYSTEM_DISTRIBUTED => table.name == "parent_repair_history",
+        _ => false,
+    }
+}
+
+/// Whether clients can change the node by a change of the table's rows.
+pub fn is_writable(table: &Table) -> bool {
+    (table.keyspace.as_str(), table.name.as_str()) == (SYSTEM_VIEWS, "settings")
+}
+
+/// Whether a filter on a virtual table needs ALLOW FILTERING, as on tables with rows of their own.
+pub fn asks_for_filtering(table: &Table) -> bool {
+    (table.keyspace.as_str(), table.name.as_str()) == (SYSTEM_VIEWS, "system_logs")
+}
+
+/// Whether clients can have the node forget the table's rows.
+pub fn is_truncatable(table: &Table) -> bool {
+    table.keyspace == SYSTEM_VIEWS && ["slow_queries", "system_logs"].contains(&table.name.as_str())
 }
 
 #[cfg(test)]

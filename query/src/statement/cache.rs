@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lru::LruCache;
@@ -64,12 +65,21 @@ fn tables(statement: &Statement) -> Vec<Arc<Table>> {
 #[derive(Debug)]
 pub struct Registry {
     statements: RwLock<LruCache<StatementId, Registered>>,
+    evicted: AtomicU64,
 }
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { statements: RwLock::new(LruCache::sparse(MAX_PREPARED)) }
+        Self { statements: RwLock::new(LruCache::sparse(MAX_PREPARED)), evicted: AtomicU64::new(0) }
     }
+}
+
+/// A prepared statement, as clients see it in `system.prepared_statements`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PreparedText {
+    pub id: StatementId,
+    pub text: Arc<str>,
+    pub keyspace: Option<Arc<str>>,
 }
 
 impl Registry {
@@ -81,7 +91,11 @@ impl Registry {
             generation: statement.generation,
             tables: tables(statement),
         };
-        self.statements.write().unwrap_or_else(PoisonError::into_inner).put(statement.id, registered);
+        let replaced =
+            self.statements.write().unwrap_or_else(PoisonError::into_inner).push(statement.id, registered);
+        if replaced.is_some_and(|(id, _)| id != statement.id) {
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A statement that clients need not prepare again.
@@ -96,6 +110,22 @@ impl Registry {
             statements.pop(id);
         }
         statements.peek(id).cloned()
+    }
+
+    /// All prepared statements.
+    pub fn all(&self) -> Vec<PreparedText> {
+        let guard = self.statements.read().unwrap_or_else(PoisonError::into_inner);
+        let of = |(id, known): (&StatementId, &Registered)| PreparedText {
+            id: *id,
+            text: known.text.clone(),
+            keyspace: known.keyspace.clone(),
+        };
+        guard.iter().map(of).collect()
+    }
+
+    /// How many had to go for others.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     /// Number of prepared statements.

@@ -20,13 +20,15 @@ struct OfShard {
     disabled: Vec<TableId>,
 }
 
-fn kind_name(kind: CompactionKind) -> &'static str {
+/// As nodetool names it.
+pub(super) fn kind_name(kind: CompactionKind) -> &'static str {
     match kind {
         CompactionKind::Compaction => "Compaction",
         CompactionKind::Cleanup => "Cleanup",
         CompactionKind::Upgrade => "Upgrade sstables",
         CompactionKind::GarbageCollection => "Remove deleted data",
         CompactionKind::IndexBuild => "Secondary index build",
+        CompactionKind::Scrub => "Scrub",
     }
 }
 

@@ -11,7 +11,7 @@ use helenus_admin::reports::{
 use helenus_engine::TableId;
 use helenus_execution::coordinator::replica::hints;
 use helenus_execution::shard::context::{ShardContext, run_on};
-use helenus_observe::metrics::{HistogramSnapshot, Operation, ShardMetrics};
+use helenus_observe::metrics::{HistogramSnapshot, Operation, ShardMetrics, TimingsSnapshot};
 use helenus_observe::{AdminError, Controls, SettingChange};
 use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
@@ -25,6 +25,7 @@ use crate::session::connection;
 use crate::session::latencies::Latencies;
 
 type OfOperations = [HistogramSnapshot; Operation::ALL.len()];
+type TimingsOfOperations = [TimingsSnapshot; Operation::ALL.len()];
 
 fn latency(snapshot: &HistogramSnapshot) -> LatencyReport {
     LatencyReport {
@@ -72,11 +73,14 @@ fn member_named(topology: &Topology, name: &str) -> Result<HostId, AdminError> {
 }
 
 impl NodeAdmin {
-    async fn latencies_by_table(&self) -> Result<BTreeMap<TableId, OfOperations>, AdminError> {
+    /// What clients have asked of each table, over all shards.
+    pub(super) async fn timings_by_table(
+        &self,
+    ) -> Result<BTreeMap<TableId, TimingsOfOperations>, AdminError> {
         let shards = self
             .on_every_shard(|context| Box::pin(async move { Ok(Latencies::of_tables(&context)) }))
             .await?;
-        let mut tables: BTreeMap<TableId, OfOperations> = BTreeMap::new();
+        let mut tables: BTreeMap<TableId, TimingsOfOperations> = BTreeMap::new();
         for (id, of_shard) in shards.into_iter().flatten() {
             let known = tables.entry(id).or_default();
             known.iter_mut().zip(&of_shard).for_each(|(known, more)| known.add(more));
@@ -91,13 +95,13 @@ impl NodeAdmin {
         table: Option<&str>,
     ) -> Result<Vec<TableLatencies>, AdminError> {
         let targets = self.targets(keyspace, table).await?;
-        let mut known = self.latencies_by_table().await?;
+        let mut known = self.timings_by_table().await?;
         let mut report = |target: &Table| {
             let of_operations = known.remove(&target.engine_id());
             (of_operations.is_some() || table.is_some()).then(|| TableLatencies {
                 keyspace: target.keyspace.clone(),
                 table: target.name.clone(),
-                latencies: latencies(&of_operations.unwrap_or_default()),
+                latencies: latencies(&of_operations.unwrap_or_default().map(|timings| timings.durations)),
             })
         };
         let mut reports: Vec<TableLatencies> = targets.iter().filter_map(|target| report(target)).collect();
@@ -105,7 +109,7 @@ impl NodeAdmin {
         Ok(reports)
     }
 
-    async fn activity_report(&self) -> Result<ActivityReport, AdminError> {
+    pub(super) async fn activity_report(&self) -> Result<ActivityReport, AdminError> {
         let shards = self
             .on_every_shard(|context| {
                 Box::pin(async move {

@@ -1,5 +1,6 @@
 //! The states that the layers keep with a node and its shards. This is the only place that knows all of them.
 
+use crate::admin::views;
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
@@ -7,6 +8,7 @@ use crate::session::connection::{self, Connections};
 use crate::session::latencies::Latencies;
 use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
+use helenus_execution::coordinator::local_work::LocalWork;
 use helenus_execution::coordinator::paxos;
 use helenus_execution::coordinator::paxos::replica::PaxosState;
 use helenus_execution::coordinator::repair::RepairState;
@@ -33,13 +35,15 @@ pub fn of_shard() -> Layers {
         .with(ReplicationState::default())
         .with(PaxosState::default())
         .with(RepairState::default())
+        .with(LocalWork::default())
         .with(Latencies::default())
         .with(Connections::default())
         .with(LivenessMonitor::default())
         .with(OpenMetadataLog::default())
         .with(SchemaLock::default())
         .with(SlowRequests::default())
-        .with(ClientSource(connection::clients));
+        .with(ClientSource(connection::clients))
+        .with(views::reports());
     Layers { states, view_changes }
 }
 

@@ -28,7 +28,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::handshake::{self, Startup};
 use super::request;
-use crate::session::connection_state::Connection;
+use crate::session::connection_state::{Connection, WaitingRequest};
 use helenus_execution::shard::context::ShardContext;
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
@@ -80,6 +80,17 @@ pub fn requests_under_way(context: &ShardContext) -> u64 {
     connections.values().filter_map(Weak::upgrade).map(|connection| connection.under_way.get() as u64).sum()
 }
 
+/// The same requests with the connections of their clients and their numbers there.
+pub fn waiting_requests(context: &ShardContext) -> Vec<(SocketAddr, u64, WaitingRequest)> {
+    let connections = Connections::of(context).borrow();
+    let of = |connection: Rc<Connection>| {
+        let waiting = connection.waiting.borrow();
+        let listed = waiting.iter().map(|(number, request)| (connection.peer, *number, request.clone()));
+        listed.collect::<Vec<_>>()
+    };
+    connections.values().filter_map(Weak::upgrade).flat_map(of).collect()
+}
+
 /// Describes a connection that has sent requests.
 fn client(connection: &Connection) -> Option<ConnectedClient> {
     let startup = connection.startup.borrow();
@@ -111,6 +122,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         out: RefCell::new(BytesMut::new()),
         answered: Notify::new(),
         under_way: Cell::new(0),
+        waiting: RefCell::default(),
         closing: Cell::new(false),
         request_count: Cell::new(0),
         answered_at: Cell::new(None),

@@ -1,8 +1,10 @@
 //! The state of a connection that its task and the requests in flight share.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -16,6 +18,15 @@ use crate::session::latencies::{Latencies, Measured, micros};
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
 
+/// A request that is under way.
+#[derive(Debug, Clone)]
+pub struct WaitingRequest {
+    /// Monotonic time.
+    pub started: Duration,
+    /// The statement; `None` for a batch of the protocol.
+    pub text: Option<Arc<str>>,
+}
+
 /// The state of a connection, shared by its task and the requests in flight.
 pub struct Connection {
     pub context: Rc<ShardContext>,
@@ -28,6 +39,8 @@ pub struct Connection {
     /// Notified when something was added to `out`.
     pub answered: Notify,
     pub(super) under_way: Cell<usize>,
+    /// The requests under way that wait for something, by their number on the connection.
+    pub(super) waiting: RefCell<BTreeMap<u64, WaitingRequest>>,
     pub(super) closing: Cell<bool>,
     pub request_count: Cell<u64>,
     /// The monotonic time at which the last request was answered, if the next one follows at once: then one reading
@@ -72,14 +85,17 @@ impl Connection {
         let duration_us = micros(duration);
         context.metrics.request_duration.record(duration_us);
         if let Some(measured) = measured {
-            Latencies::record(context, measured, duration_us);
+            Latencies::record(context, measured, duration_us, now);
         }
         slow_requests::note(context, self.peer, statement, duration);
     }
 
-    /// Counts a request that will be answered later.
-    pub fn begin_request(&self) {
+    /// Lists a request that will be answered later, and returns its number.
+    pub fn begin_request(&self, request: WaitingRequest) -> u64 {
         self.under_way.set(self.under_way.get() + 1);
+        let number = self.request_count.get();
+        self.waiting.borrow_mut().insert(number, request);
+        number
     }
 
     /// Accepts no more requests, and ends when those in flight are answered.
@@ -89,7 +105,8 @@ impl Connection {
     }
 
     /// Writes the answer of a request that is in flight, and wakes the connection.
-    pub fn end_request(&self, write: impl FnOnce(&mut BytesMut)) {
+    pub fn end_request(&self, number: u64, write: impl FnOnce(&mut BytesMut)) {
+        self.waiting.borrow_mut().remove(&number);
         self.under_way.set(self.under_way.get() - 1);
         self.write(write);
         self.answered.notify_one();

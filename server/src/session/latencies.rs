@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use helenus_engine::TableId;
 use helenus_execution::shard::context::ShardContext;
-use helenus_observe::metrics::{Histogram, HistogramSnapshot, Operation};
+use helenus_observe::metrics::{Operation, Timings, TimingsSnapshot};
 use helenus_query::plan::restrictions::PartitionRestriction;
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::Statement;
@@ -51,17 +51,17 @@ impl Measured {
     }
 }
 
-/// The histograms of a table, each made with its first request.
-type OfTable = [Option<Box<Histogram>>; Operation::ALL.len()];
+/// What is known about a table, each part made with its first request.
+type OfTable = [Option<Box<Timings>>; Operation::ALL.len()];
 
 /// The durations of requests to the tables, on one shard.
 #[derive(Debug, Default)]
 pub struct Latencies(RefCell<HashMap<TableId, OfTable>>);
 
 impl Latencies {
-    /// Records the duration of a request.
+    /// Records the duration of a request that ends `now` (monotonic time).
     #[inline]
-    pub fn record(context: &ShardContext, measured: Measured, duration_us: u64) {
+    pub fn record(context: &ShardContext, measured: Measured, duration_us: u64, now: Duration) {
         context.metrics.operations[measured.operation as usize].record(duration_us);
         if let Some(table) = measured.table {
             let mut tables = context.layers.get::<Self>().0.borrow_mut();
@@ -69,16 +69,17 @@ impl Latencies {
                 forget_dropped(context, &mut tables);
             }
             let of_table = tables.entry(table).or_default();
-            of_table[measured.operation as usize].get_or_insert_default().record(duration_us);
+            of_table[measured.operation as usize].get_or_insert_default().record(duration_us, now);
         }
     }
 
     /// What this shard has recorded of each table, in the order of [`Operation::ALL`]. Forgets tables that do not exist any more.
-    pub fn of_tables(context: &ShardContext) -> Vec<(TableId, [HistogramSnapshot; Operation::ALL.len()])> {
+    pub fn of_tables(context: &ShardContext) -> Vec<(TableId, [TimingsSnapshot; Operation::ALL.len()])> {
         let mut tables = context.layers.get::<Self>().0.borrow_mut();
         forget_dropped(context, &mut tables);
-        let snapshot = |histogram: &Option<Box<Histogram>>| {
-            histogram.as_ref().map_or_else(HistogramSnapshot::default, |histogram| histogram.snapshot())
+        let now = context.clock.monotonic();
+        let snapshot = |timings: &Option<Box<Timings>>| {
+            timings.as_ref().map_or_else(TimingsSnapshot::default, |timings| timings.snapshot(now))
         };
         tables.iter().map(|(id, of_table)| (*id, of_table.each_ref().map(snapshot))).collect()
     }

@@ -15,12 +15,13 @@ use helenus_query::plan::term::Bindings;
 use helenus_query::run::modify;
 use helenus_query::run::table_extensions::table_extensions;
 use helenus_query::run::timeout::timeout_value;
+use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::{Description, Statement};
 
 use super::guardrails;
 use super::respond::Responder;
 use crate::cluster::schema;
-use crate::session::connection_state::Connection;
+use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
 use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
@@ -28,7 +29,10 @@ use helenus_execution::coordinator::batch_request::BatchRequest;
 use helenus_execution::coordinator::bound_statement::{BoundStatement, Modification};
 use helenus_execution::coordinator::consistency::{self, Access};
 use helenus_execution::coordinator::transaction::{Transaction, transact};
-use helenus_execution::coordinator::{self, Execution, Outcome, RequestOptions, disk_room, read, write};
+use helenus_execution::coordinator::virtual_state::NodeReports;
+use helenus_execution::coordinator::{
+    self, Execution, Outcome, RequestOptions, disk_room, read, virtual_write, write,
+};
 use helenus_execution::shard::context::ShardContext;
 
 /// Executes a request that began at `started` (monotonic time) and answers it, now or later.
@@ -115,7 +119,8 @@ fn begin(
         }
         execution => {
             let connection = connection.clone();
-            connection.begin_request();
+            let text = statement.as_ref().map(|statement| statement.text.clone());
+            let number = connection.begin_request(WaitingRequest { started, text });
             let coordinating = connection.context.replication().coordinating();
             tokio::task::spawn_local(async move {
                 let outcome = match execution {
@@ -131,7 +136,7 @@ fn begin(
                     begun.finish(&connection).await;
                 }
                 note(&connection, &outcome);
-                connection.end_request(|out| responder.respond(out, statement.as_deref(), &outcome));
+                connection.end_request(number, |out| responder.respond(out, statement.as_deref(), &outcome));
                 drop(coordinating);
             });
         }
@@ -192,6 +197,7 @@ fn run_query(connection: &Rc<Connection>, query: &Query<'_>, responder: &mut Res
     let keyspace = query.parameters.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
     let view = connection.context.catalog_view();
     let statement = Statement::new(query.statement, keyspace.as_deref(), &view)?;
+    connection.context.metrics.texts_executed.increment();
     let execution = run(connection, &statement, &query.parameters, responder);
     Ok((Some(statement), execution))
 }
@@ -206,6 +212,7 @@ fn run_prepared(
     let knows_metadata =
         responder.version >= ProtocolVersion::V5 || !context.statements.has_changed_metadata(&statement);
     responder.skip_metadata = execute.parameters.skip_metadata && knows_metadata;
+    context.metrics.prepared_executed.increment();
     if let Some(known) = execute.result_metadata_id
         && known != statement.metadata_id
     {
@@ -291,6 +298,9 @@ pub fn execute(
                 Transaction { statements: vec![bound], options: options.clone(), is_batch: false };
             Execution::Pending(Box::pin(transact(context.clone(), transaction)))
         }
+        Statement::Modify(statement) if statement.plan.table.kind == TableKind::Virtual => {
+            virtual_write::modify(context, &coordinator::Request { statement, values, options, call })
+        }
         Statement::Modify(statement) => {
             write::modify(context, &coordinator::Request { statement, values, options, call }, warnings)
         }
@@ -307,6 +317,10 @@ pub fn execute(
             batch(context, request, warnings)
         }
         Statement::Use(statement) => Execution::Ready(Ok(Outcome::SetKeyspace(statement.plan.clone()))),
+        Statement::Truncate(statement) if statement.plan.kind == TableKind::Virtual => {
+            let forgotten = (NodeReports::of(context).forget)(context.clone(), statement.plan.clone());
+            Execution::Pending(Box::pin(async move { forgotten.await.map(|()| Outcome::Void) }))
+        }
         Statement::Truncate(statement) => {
             Execution::Pending(Box::pin(schema::truncate(context.clone(), statement.plan.clone())))
         }
@@ -392,9 +406,13 @@ fn run_batch(
     let mut statements = Vec::with_capacity(message.len());
     for (query, values) in message.statements() {
         let statement = match query {
-            BatchQuery::Prepared(id) => context.statements.get(&context.node.registry, id, &view)?,
+            BatchQuery::Prepared(id) => {
+                context.metrics.prepared_executed.increment();
+                context.statements.get(&context.node.registry, id, &view)?
+            }
             BatchQuery::Text(text) => {
                 check_length(connection, text)?;
+                context.metrics.texts_executed.increment();
                 Statement::new(text, keyspace.as_deref(), &view)?
             }
         };

@@ -3,8 +3,10 @@
 //! Invariants:
 //! * Values are not logged: neither those that were bound nor those that are written in the statement.
 //! * A shard logs a bounded number of lines a second. It counts the others, and says with the next line how many they were.
+//! * It remembers the last ones, for `system_views.slow_queries`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,15 +18,47 @@ const LINES_A_SECOND: u32 = 5;
 /// Most bytes of a statement in a line.
 const TEXT_BYTES_MAX: usize = 2_000;
 
+/// Requests that a shard remembers.
+const REMEMBERED_MAX: usize = 1_000;
+
+/// A request that took long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlowRequest {
+    pub keyspace: String,
+    pub table: String,
+    /// Without its values.
+    pub text: String,
+    /// When it was answered.
+    pub ended_micros: i64,
+    pub duration: Duration,
+}
+
 /// What a shard has logged lately.
 #[derive(Debug, Default)]
 pub struct SlowRequests {
+    /// The newest first.
+    remembered: RefCell<VecDeque<SlowRequest>>,
     second: Cell<u64>,
     lines: Cell<u32>,
     untold: Cell<u64>,
 }
 
 impl SlowRequests {
+    /// The last slow requests of a shard, the newest first. Batches are left out: they have no table of their own.
+    pub fn remembered(context: &ShardContext) -> Vec<SlowRequest> {
+        context.layers.get::<Self>().remembered.borrow().iter().cloned().collect()
+    }
+
+    pub fn forget(context: &ShardContext) {
+        context.layers.get::<Self>().remembered.borrow_mut().clear();
+    }
+
+    fn remember(&self, request: SlowRequest) {
+        let mut remembered = self.remembered.borrow_mut();
+        remembered.truncate(REMEMBERED_MAX - 1);
+        remembered.push_front(request);
+    }
+
     /// Whether a line may be written now; the number of requests without one since the last line.
     fn admit(&self, now: Duration) -> Option<u64> {
         if self.second.replace(now.as_secs()) != now.as_secs() {
@@ -57,14 +91,26 @@ fn note_slow(
 ) {
     context.metrics.slow_requests.increment();
     let requests: &SlowRequests = context.layers.get();
+    if let Some((statement, table)) = statement.and_then(|statement| Some((statement, statement.table()?))) {
+        requests.remember(SlowRequest {
+            keyspace: table.keyspace.clone(),
+            table: table.name.clone(),
+            text: shown(&statement.text),
+            ended_micros: context.clock.now_micros(),
+            duration,
+        });
+    }
     let Some(untold) = requests.admit(context.clock.monotonic()) else { return };
     let (text, keyspace) = match statement {
-        Some(statement) => {
-            (without_values(shortened(&statement.text)), statement.keyspace.as_deref().unwrap_or_default())
-        }
+        Some(statement) => (shown(&statement.text), statement.keyspace.as_deref().unwrap_or_default()),
         None => ("(a batch, or a statement that was refused)".to_owned(), ""),
     };
     tracing::warn!(target: "helenus::slow_requests", statement = text, keyspace, %client, ?duration, untold, "a request was slow");
+}
+
+/// The text of a statement for operators: without values, and not longer than a line.
+pub fn shown(text: &str) -> String {
+    without_values(shortened(text))
 }
 
 fn shortened(text: &str) -> &str {

@@ -10,6 +10,7 @@ use helenus_query::run::select::{Flow, PartitionHead, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
 use crate::coordinator::key_ranges::KeyRange;
+use crate::coordinator::local_work::{LocalKind, LocalWork};
 use crate::coordinator::prepared_read::RangeEnd;
 use crate::shard::context::ShardContext;
 
@@ -101,12 +102,37 @@ pub fn read_local(
     budget: &mut Budget,
     mut note: impl FnMut(Passed<'_>),
 ) -> Result<RangeEnd> {
+    let (whole, started) = (*budget, context.clock.monotonic());
+    let mut rows = 0;
+    let counted = |passed: Passed<'_>| {
+        rows += 1;
+        note(passed);
+    };
+    let end = read_range(context, plan, run, range, now_seconds, budget, counted)?;
+    let met = (rows, whole.tombstones.saturating_sub(budget.tombstones));
+    let kind = LocalKind::of_range(&range.start, &range.end);
+    LocalWork::note_read(context, plan.table.engine_id(), kind, started, met);
+    Ok(end)
+}
+
+fn read_range(
+    context: &ShardContext,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    range: &KeyRange,
+    now_seconds: u32,
+    budget: &mut Budget,
+    mut note: impl FnMut(Passed<'_>),
+) -> Result<RangeEnd> {
     let whole = *budget;
     let table = plan.table.engine_id();
     if key::is_one_key(&range.start, &range.end) {
         let row = RowRequest { table, key: &range.start, columns: run.simple_columns(), now_seconds };
         match context.shard.look_up(&row, |view| run.row(&source_row(&view)))? {
-            Lookup::Row(flow) => return Ok(end_after(flow?).unwrap_or(RangeEnd::Complete)),
+            Lookup::Row(flow) => {
+                note(Passed::Row(&range.start));
+                return Ok(end_after(flow?).unwrap_or(RangeEnd::Complete));
+            }
             Lookup::Absent => return Ok(RangeEnd::Complete),
             Lookup::Unmerged => {}
         }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, digest};
 use super::epoch;
+use crate::coordinator::local_work::{LocalKind, LocalWork};
 use crate::coordinator::shard_rows::share_of;
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
@@ -178,8 +179,9 @@ async fn scan_here(context: &ShardContext, request: &ReadRequest) -> Result<Vers
 fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Versions, Failure> {
     // Checked in the turn in which the data is read: ownership may have changed while the request was on its way.
     epoch::refuse_stale(context, request.epoch)?;
+    let (table, started) = (TableId(request.table_id.to_be_bytes()), context.clock.monotonic());
     let versions = context.shard.scan_versions(&VersionScanRequest {
-        table: TableId(request.table_id.to_be_bytes()),
+        table,
         start: &request.start,
         end: &request.end,
         reversed: request.reversed,
@@ -194,7 +196,10 @@ fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Version
             scanned_bytes: SCANNED_BYTES,
         },
     });
-    versions.map_err(Failure::from)
+    let versions = versions.map_err(Failure::from)?;
+    let kind = LocalKind::of_range(&request.start, &request.end);
+    LocalWork::note_read(context, table, kind, started, (versions.live_rows, versions.tombstones));
+    Ok(versions)
 }
 
 /// Joins the answers of the shards, up to the first position at which one of them stopped: behind it the answer is

@@ -8,6 +8,7 @@ use helenus_engine::MutationRef;
 use helenus_internode::service::Failure;
 
 use super::epoch;
+use crate::coordinator::local_work::LocalWork;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
@@ -47,7 +48,9 @@ async fn apply_in_turn(
     }
     let view = MutationRef::parse(&mutation).map_err(|error| Failure::Malformed(error.to_string()))?;
     context.metrics.writes.increment();
+    let started = context.clock.monotonic();
     let position = context.shard.apply(&view).map_err(Failure::from)?;
+    LocalWork::note_write(&context, view.table, started);
     context.note_append(position);
     trace::note(&context, || "Applied to the memtable and appended to the commit log".to_owned());
     if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {

@@ -112,6 +112,36 @@ impl Hints {
     }
 }
 
+/// The hints of a shard for a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingHints {
+    pub target: HostId,
+    /// When the oldest and the newest of them were written, in microseconds since the epoch. `None`: that is not found out quickly.
+    pub oldest_micros: Option<i64>,
+    pub newest_micros: Option<i64>,
+}
+
+/// The hints of a shard that wait to be delivered, by member.
+pub fn pending(context: &ShardContext) -> Result<Vec<PendingHints>> {
+    let targets: Vec<_> = context.replication().hints.targets.borrow().keys().copied().collect();
+    let (shard, now_seconds) = (&context.shard, context.now_seconds());
+    let created = |row: Option<PrivateRow<'_>>| {
+        row.and_then(|row| row.position.get(1..)?.first_chunk().map(|time| i64::from_be_bytes(*time)))
+    };
+    let mut found = Vec::new();
+    for target in targets {
+        let range = PrivateRange::partition(target.as_bytes());
+        let mut forwards = TABLE.scan(shard, &range, now_seconds, SCAN_BUDGET)?;
+        let oldest_micros = created(forwards.next()?);
+        let is_left = oldest_micros.is_some() || forwards.resume_bound()?.is_some();
+        if is_left {
+            let mut backwards = TABLE.scan_backwards(shard, &range, now_seconds, SCAN_BUDGET)?;
+            found.push(PendingHints { target, oldest_micros, newest_micros: created(backwards.next()?) });
+        }
+    }
+    Ok(found)
+}
+
 /// A stored hint.
 struct Hint {
     position: Vec<u8>,

@@ -180,12 +180,3 @@ pub fn clients(writer: &mut RowWriter, state: &NodeState) {
             .set("username", client.username.as_deref().unwrap_or("anonymous"));
     }
 }
-
-/// `system_views.settings`.
-pub fn settings(writer: &mut RowWriter, node: &NodeInformation) {
-    let mut settings: Vec<&(String, String)> = node.settings.iter().collect();
-    settings.sort_unstable();
-    for (name, value) in settings {
-        writer.row().set("name", name.as_str()).set("value", value.as_str());
-    }
-}

@@ -10,6 +10,7 @@ use super::Row;
 use crate::schema::catalog::Table;
 
 /// Collects the rows of a table.
+#[derive(Debug)]
 pub struct RowWriter<'a> {
     table: &'a Table,
     rows: Vec<Row>,
@@ -93,6 +94,12 @@ impl IntoWire for i64 {
 }
 
 impl IntoWire for f64 {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        Some(self.to_be_bytes().to_vec())
+    }
+}
+
+impl IntoWire for f32 {
     fn into_wire(self) -> Option<Vec<u8>> {
         Some(self.to_be_bytes().to_vec())
     }

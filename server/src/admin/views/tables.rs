@@ -1,0 +1,125 @@
+//! Views with a row for each table that has rows of its own.
+
+use helenus_engine::{TableId, TableStatistics};
+use helenus_execution::coordinator::local_work::{LocalKind, LocalSnapshot, LocalWork};
+use helenus_execution::shard::context::ShardContext;
+use helenus_observe::AdminError;
+use helenus_observe::metrics::{Operation, TimingsSnapshot};
+use helenus_query::schema::catalog::Table;
+use helenus_query::schema::virtual_tables::{RowFields, RowWriter};
+
+use super::source::Views;
+
+fn row<'w>(writer: &'w mut RowWriter<'_>, table: &Table) -> RowFields<'w> {
+    let mut row = writer.row();
+    row.set("keyspace_name", table.keyspace.as_str()).set("table_name", table.name.as_str());
+    row
+}
+
+/// What is shown of the files of a table.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(clippy::struct_field_names, reason = "units stand at the end of names")]
+struct Sizes {
+    disk_bytes: u64,
+    max_file_bytes: u64,
+    max_partition_bytes: u64,
+    max_file_micros: i64,
+}
+
+fn sizes(context: &ShardContext) -> Vec<(TableId, Sizes)> {
+    let of = |statistics: TableStatistics| Sizes {
+        disk_bytes: statistics.disk_bytes + statistics.index_bytes,
+        max_file_bytes: statistics.max_file_bytes,
+        max_partition_bytes: statistics.max_partition_bytes,
+        max_file_micros: statistics.max_file_micros,
+    };
+    let shard = &context.shard;
+    shard.table_ids().into_iter().filter_map(|id| Some((id, of(shard.statistics(id).ok()?)))).collect()
+}
+
+/// `disk_usage`, `max_partition_size`, `max_sstable_size`, `max_sstable_duration`.
+pub async fn size(views: &Views, view: &str, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
+    let add = |known: &mut Sizes, more: Sizes| {
+        known.disk_bytes += more.disk_bytes;
+        known.max_file_bytes = known.max_file_bytes.max(more.max_file_bytes);
+        known.max_partition_bytes = known.max_partition_bytes.max(more.max_partition_bytes);
+        known.max_file_micros = known.max_file_micros.max(more.max_file_micros);
+    };
+    let known = views.by_table(sizes, add).await?;
+    // Whole mebibytes: what is there is not shown as nothing.
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20) as i64;
+    for table in views.stored_tables() {
+        let of_table = known.get(&table.engine_id()).copied().unwrap_or_default();
+        let (column, value) = match view {
+            "disk_usage" => ("mebibytes", mebibytes(of_table.disk_bytes)),
+            "max_partition_size" => ("mebibytes", mebibytes(of_table.max_partition_bytes)),
+            "max_sstable_size" => ("mebibytes", mebibytes(of_table.max_file_bytes)),
+            _ => ("max_sstable_duration", of_table.max_file_micros / 1_000),
+        };
+        row(writer, table).set(column, value);
+    }
+    Ok(())
+}
+
+fn latency(row: &mut RowFields<'_>, timings: &TimingsSnapshot) {
+    let millis = |part: f64| timings.durations.quantile_us(part) as f64 / 1_000.0;
+    row.set("count", timings.durations.count as i64)
+        .set("max_ms", millis(1.0))
+        .set("p50th_ms", millis(0.5))
+        .set("p99th_ms", millis(0.99))
+        .set("per_second", (timings.per_second * 1_000.0).round() / 1_000.0);
+}
+
+/// `coordinator_read_latency`, `coordinator_scan_latency`, `coordinator_write_latency`. Writes with conditions are writes.
+pub async fn coordinator_latency(
+    views: &Views,
+    view: &str,
+    writer: &mut RowWriter<'_>,
+) -> Result<(), AdminError> {
+    let operations: &[Operation] = match view {
+        "coordinator_read_latency" => &[Operation::Read],
+        "coordinator_scan_latency" => &[Operation::Scan],
+        _ => &[Operation::Write, Operation::Conditional],
+    };
+    let known = views.admin.timings_by_table().await?;
+    for table in views.stored_tables() {
+        let mut timings = TimingsSnapshot::default();
+        if let Some(of_table) = known.get(&table.engine_id()) {
+            operations.iter().for_each(|operation| timings.add(&of_table[*operation as usize]));
+        }
+        latency(&mut row(writer, table), &timings);
+    }
+    Ok(())
+}
+
+/// `local_read_latency`, `local_scan_latency`, `local_write_latency`.
+pub async fn local_latency(views: &Views, view: &str, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
+    let kind = match view {
+        "local_read_latency" => LocalKind::Read,
+        "local_scan_latency" => LocalKind::Scan,
+        _ => LocalKind::Write,
+    };
+    let known = views.by_table(LocalWork::of_tables, |known, more| known.add(&more)).await?;
+    let none = LocalSnapshot::default();
+    for table in views.stored_tables() {
+        let of_table = known.get(&table.engine_id()).unwrap_or(&none);
+        latency(&mut row(writer, table), &of_table.timings[kind as usize]);
+    }
+    Ok(())
+}
+
+/// `rows_per_read`, `tombstones_per_read`.
+pub async fn met_by_reads(views: &Views, view: &str, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
+    let known = views.by_table(LocalWork::of_tables, |known, more| known.add(&more)).await?;
+    let none = LocalSnapshot::default();
+    for table in views.stored_tables() {
+        let of_table = known.get(&table.engine_id()).unwrap_or(&none);
+        let counts = if view == "rows_per_read" { &of_table.rows } else { &of_table.tombstones };
+        row(writer, table)
+            .set("count", counts.recorded() as i64)
+            .set("max", counts.quantile(1.0) as f64)
+            .set("p50th", counts.quantile(0.5) as f64)
+            .set("p99th", counts.quantile(0.99) as f64);
+    }
+    Ok(())
+}
