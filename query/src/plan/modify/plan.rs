@@ -8,6 +8,7 @@ use crate::plan::condition::Conditions;
 use crate::plan::restrictions::{ClusteringRestriction, Values};
 use crate::plan::term::Term;
 use crate::schema::catalog::{Table, TableKind};
+use crate::schema::system_keyspaces::SYSTEM_SCHEMA;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModifyKind {
@@ -78,9 +79,9 @@ pub enum Operation {
 }
 
 impl ModifyPlan {
-    /// Whether this is a change of the schema: the extensions of tables are the only content of virtual tables that can be written.
+    /// Whether this is a change of the schema: the extensions of tables are the only content of the schema tables that can be written.
     pub fn sets_table_extensions(&self) -> bool {
-        self.table.kind == TableKind::Virtual
+        self.table.kind == TableKind::Virtual && self.table.keyspace == SYSTEM_SCHEMA
     }
 
     /// Whether rows must be read before they can be changed (lists by index or value).
