@@ -119,7 +119,9 @@ pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Resul
                 "Column {} is mandatory for this COMPACT STORAGE table",
                 value.name
             )),
-            _ => missing_clustering_keys(table.hidden_columns().iter().filter(|column| column.is_clustering())),
+            _ => {
+                missing_clustering_keys(table.hidden_columns().iter().filter(|column| column.is_clustering()))
+            }
         });
     }
     plan.clustering = clustering

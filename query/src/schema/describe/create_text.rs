@@ -202,11 +202,7 @@ fn column_lines(table: &Table, with_dropped: bool) -> String {
 }
 
 fn column_definition(table: &Table, column: &Column) -> String {
-    definition(
-        &column.name,
-        &column.column_type.to_string(),
-        column.is_static() && table.compact.is_none(),
-    )
+    definition(&column.name, &column.column_type.to_string(), column.is_static() && table.compact.is_none())
 }
 
 fn dropped_definition(table: &Table, column: &DroppedColumn) -> String {
@@ -229,6 +225,9 @@ fn primary_key(table: &Table) -> String {
 /// The options after WITH, to be joined by AND.
 fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<String> {
     let mut lines = Vec::new();
+    if table.compact.is_some() {
+        lines.push("COMPACT STORAGE".to_owned());
+    }
     if with_internals {
         lines.push(format!("ID = {}", table.id));
     }

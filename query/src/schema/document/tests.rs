@@ -89,7 +89,9 @@ fn indexes_are_read_back_and_tables_without_are_written_as_before() {
     let start = [CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v text, m map<int, text>)"];
     let written = |catalog: &Catalog| serde_json::to_string(&CatalogDocument::of(catalog)).unwrap();
     let without = catalog_of(&start);
-    assert!(!written(&without.catalog).contains("indexes") && !written(&without.catalog).contains("compact\":"));
+    assert!(
+        !written(&without.catalog).contains("indexes") && !written(&without.catalog).contains("compact\":")
+    );
     let indexes = [
         "CREATE INDEX ON t (v)",
         "CREATE INDEX ON t (entries(m))",

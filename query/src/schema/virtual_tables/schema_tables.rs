@@ -36,7 +36,8 @@ pub fn tables(writer: &mut RowWriter, catalog: &Catalog) {
         // Drivers take a table without `compound`, or with `dense`, for one with COMPACT STORAGE.
         let flags =
             [("compound", table.is_compound()), ("counter", table.is_counter), ("dense", table.is_dense())];
-        let flags: Vec<&str> = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect();
+        let flags: Vec<&str> =
+            flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect();
         let mut row = writer.row();
         row.set("keyspace_name", table.keyspace.as_str())
             .set("table_name", table.name.as_str())
