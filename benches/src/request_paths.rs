@@ -60,6 +60,7 @@ fn catalog() -> Result<CatalogView, Failure> {
             new_version: Uuid::from_u128(number),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
             user_functions: &helenus_query::functions::user::NoUserFunctions,
+            may_drop_compact_storage: false,
         };
         catalog = ddl::execute(&catalog, &syntax::parse(text)?, None, &context)?.catalog;
     }

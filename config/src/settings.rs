@@ -494,6 +494,8 @@ settings! {
     /// ... or when this many tombstones were passed for it.
     max_page_tombstones: usize = 100_000,
         range Range::at_least(1_000);
+    /// Whether ALTER TABLE may drop COMPACT STORAGE.
+    drop_compact_storage_enabled: bool = false;
 
     section "Guardrails" "What operators of a cluster may set for its clients, with Cassandra's names. -1 turns a number off, and so does no size.";
     /// Keyspaces, apart from those of the system, above which CREATE KEYSPACE brings a warning.
@@ -576,6 +578,8 @@ settings! {
     secondary_indexes_enabled: bool = true;
     /// Whether statements may turn the compression of a table off.
     uncompressed_tables_enabled: bool = true;
+    /// Whether CREATE TABLE may have COMPACT STORAGE.
+    compact_tables_enabled: bool = true;
     /// Whether keyspaces may have `SimpleStrategy`.
     simplestrategy_enabled: bool = true;
     /// Whether a table with `TimeWindowCompactionStrategy` may have a `default_time_to_live` of 0.

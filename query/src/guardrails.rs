@@ -116,6 +116,7 @@ guardrails! {
         drop_keyspace ("drop_keyspace_enabled"): "DROP KEYSPACE functionality";
         secondary_indexes ("secondary_indexes"): "Creating secondary indexes";
         uncompressed_tables ("uncompressed_tables_enabled"): "Uncompressed table";
+        compact_tables ("compact_tables"): "Creation of new COMPACT STORAGE tables";
         read_before_write_list_operations
             ("read_before_write_list_operations"):
             "List operation requiring read before write";

@@ -92,15 +92,20 @@ fn malformed_key() -> RequestError {
     RequestError::Server("a stored partition key is malformed".to_owned())
 }
 
-/// Decodes a clustering value from the start of a stored position and appends its wire bytes.
+/// Decodes a clustering value from the start of a stored position and appends its wire bytes. False: the position has no more values. Rows
+/// that were written WITH COMPACT STORAGE may have none for the last clustering columns.
 #[inline]
 pub fn decode_clustering(
     value_type: &CqlType,
     rest: &mut &[u8],
     descending: bool,
     out: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<bool> {
+    if rest.is_empty() {
+        return Ok(false);
+    }
     ordered::decode(value_type, rest, descending, out)
+        .map(|()| true)
         .map_err(|error| RequestError::Server(format!("a stored clustering key is malformed: {error}")))
 }
 

@@ -320,6 +320,7 @@ impl Log {
             new_version: Uuid::from_u128(version),
             data_centers: [("datacenter1".to_owned(), self.state.topology.members.len())].into(),
             user_functions: &helenus_query::functions::user::NoUserFunctions,
+            may_drop_compact_storage: false,
         };
         let old: &Arc<Catalog> = &self.state.catalog;
         let change = ddl::execute(old, &parse(statement)?, Some("ks"), &context)?;

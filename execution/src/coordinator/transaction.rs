@@ -277,7 +277,8 @@ fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn Existing
         let plan = statement.plan();
         let Some(conditions) = &plan.conditions else { continue };
         let row = current_row(statement, rows, write.now_seconds)?;
-        let only_static = plan.touches_only_static() && plan.clustering.is_empty();
+        let only_static =
+            plan.table.is_static_compact() || (plan.touches_only_static() && plan.clustering.is_empty());
         let values = statement.borrow();
         applied &= hold(conditions, &plan.table, &row.row, only_static, &values.bindings())?;
         seen.push((plan, conditions, row));

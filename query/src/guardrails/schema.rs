@@ -26,6 +26,9 @@ impl Guardrails {
         match statement {
             Statement::DropKeyspace(_) => self.drop_keyspace.guard(warnings)?,
             Statement::CreateIndex(_) => self.secondary_indexes.guard(warnings)?,
+            Statement::CreateTable(create) if create.options.compact_storage => {
+                self.compact_tables.guard(warnings)?;
+            }
             Statement::DropTable(_) => self.drop_truncate_table.guard(warnings)?,
             Statement::AlterTable(alter) => match &alter.operation {
                 AlterTableOperation::AddColumns { .. }

@@ -122,7 +122,7 @@ impl DirectRows {
         if !self.added_again.is_empty() {
             self.hide_old_cells(source, &mut cells);
         }
-        // A position is its tag and its components; one without them fails below, where they are decoded.
+        // A position is its tag and its components.
         let mut rest = source.position.get(1..).unwrap_or_default();
         let mut decoded = 0;
         for part in &self.parts {
@@ -137,13 +137,17 @@ impl DirectRows {
                         decode_clustering(value_type, &mut rest, *descending, out)?;
                         out.truncate(length);
                     }
+                    decoded = component + 1;
+                    if rest.is_empty() {
+                        codec::write_field(None, out);
+                        continue;
+                    }
                     let (value_type, descending) = &self.clustering[component];
-                    let mut outcome = Ok(());
+                    let mut outcome = Ok(true);
                     codec::write_element_with(out, |out| {
                         outcome = decode_clustering(value_type, &mut rest, *descending, out);
                     });
                     outcome?;
-                    decoded = component + 1;
                 }
                 Part::Cell(number) => codec::write_field(cells[number], out),
             }

@@ -111,18 +111,18 @@ pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Resul
     if clustering.iter().all(Option::is_none) && clustering_count > 0 && plan.touches_only_static() {
         return Ok(());
     }
-    let missing: Vec<&Column> = table
-        .clustering_key()
-        .iter()
-        .zip(&clustering)
-        .filter(|(_, term)| term.is_none())
-        .map(|(column, _)| column)
-        .collect();
-    if !missing.is_empty() {
-        return Err(RequestError::invalid(format!(
-            "Some clustering keys are missing: {}",
-            list_names(missing)
-        )));
+    check_inserted_clustering(&table, &clustering)?;
+    if plan.operations.is_empty() && !table.marks_rows() {
+        // Such a row would have nothing by which it lives.
+        return Err(match table.value_columns() {
+            [value] if table.is_dense() => RequestError::invalid(format!(
+                "Column {} is mandatory for this COMPACT STORAGE table",
+                value.name
+            )),
+            _ => {
+                missing_clustering_keys(table.hidden_columns().iter().filter(|column| column.is_clustering()))
+            }
+        });
     }
     plan.clustering = clustering
         .into_iter()
@@ -131,6 +131,28 @@ pub fn fill_insert(plan: &mut ModifyPlan, mut terms: Vec<Option<Term>>) -> Resul
         .map(|(first, term)| ClusteringRestriction::Values { first, values: Values::One(term) })
         .collect();
     Ok(())
+}
+
+/// Checks that the clustering columns of an INSERT have values, as far as the table asks for them.
+fn check_inserted_clustering(table: &Table, terms: &[Option<Term>]) -> Result<()> {
+    let columns = || table.clustering_key().iter().zip(terms);
+    let mut missing = columns().filter(|(_, term)| term.is_none()).map(|(column, _)| column);
+    let Some(first_missing) = missing.next() else { return Ok(()) };
+    if !table.allows_short_clustering() || terms.iter().all(Option::is_none) {
+        return Err(missing_clustering_keys(std::iter::once(first_missing).chain(missing)));
+    }
+    let mut behind = columns().skip_while(|(_, term)| term.is_some());
+    match behind.find(|(_, term)| term.is_some()) {
+        Some((given, _)) => Err(RequestError::invalid(format!(
+            "PRIMARY KEY column \"{}\" cannot be restricted as preceding column \"{}\" is not restricted",
+            given.name, first_missing.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn missing_clustering_keys<'a>(columns: impl IntoIterator<Item = &'a Column>) -> RequestError {
+    RequestError::invalid(format!("Some clustering keys are missing: {}", list_names(columns)))
 }
 
 /// Plans an UPDATE.
@@ -165,11 +187,8 @@ pub fn plan_update(
                 "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns",
             ));
         }
-    } else if !plan.has_full_clustering() {
-        return Err(RequestError::invalid(format!(
-            "Some clustering keys are missing: {}",
-            list_names(missing_clustering(&plan))
-        )));
+    } else if !plan.names_written_rows() {
+        return Err(missing_clustering_keys(missing_clustering(&plan)));
     }
     check_conditional(&plan)?;
     Ok(plan)

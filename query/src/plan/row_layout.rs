@@ -263,7 +263,9 @@ impl RowLayout {
             let mut rest = &position[1..];
             for (value_type, descending, slot) in &self.clustering[..self.last_clustering] {
                 let start = bytes.len();
-                decode_clustering(value_type, &mut rest, *descending, bytes)?;
+                if !decode_clustering(value_type, &mut rest, *descending, bytes)? {
+                    break;
+                }
                 if let Some(slot) = slot {
                     slots[*slot] = SlotValue::Scratch(start as u32, bytes.len() as u32);
                 }

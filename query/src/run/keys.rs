@@ -219,12 +219,13 @@ fn put_position(terms: &[&Term], table: &Table, bindings: &Bindings<'_>, out: &m
     Ok(value_bytes)
 }
 
-/// The positions named by full clustering values: one for each combination of values.
+/// The positions of rows that are named by their clustering values: one for each combination of values.
 pub fn positions(
     restrictions: &[ClusteringRestriction],
     table: &Table,
     bindings: &Bindings<'_>,
 ) -> Result<SmallVec<[Vec<u8>; 1]>> {
+    check_clustering_values(restrictions, table, bindings)?;
     if let Some(terms) = only_clustering_terms(restrictions, table) {
         let mut position = Vec::with_capacity(CLUSTERING_BYTES);
         check_clustering_length(put_position(&terms, table, bindings, &mut position)?)?;
@@ -232,6 +233,37 @@ pub fn positions(
     }
     check_restricted_length(restrictions, table, bindings)?;
     Ok(clustering_slices(restrictions, table, bindings)?.into_iter().map(|slice| slice.start).collect())
+}
+
+/// Refuses values of clustering columns that the table cannot have.
+pub fn check_clustering_values(
+    restrictions: &[ClusteringRestriction],
+    table: &Table,
+    bindings: &Bindings<'_>,
+) -> Result<()> {
+    if !table.refuses_empty_clustering() {
+        return Ok(());
+    }
+    let columns = table.clustering_key();
+    for restriction in restrictions {
+        let has_empty = match restriction {
+            ClusteringRestriction::Values { first, values } => {
+                column_values(values, &columns[*first], bindings)?.iter().any(|value| value.is_empty())
+            }
+            ClusteringRestriction::Tuples { first, count, values } => {
+                let tuples = tuple_values(values, &columns[*first..first + count], bindings)?;
+                tuples.iter().flatten().any(|value| value.is_empty())
+            }
+            ClusteringRestriction::Slice { .. } => false,
+        };
+        if has_empty {
+            return Err(RequestError::invalid(format!(
+                "Invalid empty or null value for column {}",
+                columns[0].name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses restrictions of clustering columns that no row could satisfy, because its key would be too long. The bounds of a deletion are

@@ -115,11 +115,26 @@ pub struct Table {
     pub clustering_key_count: usize,
     pub options: TableOptions,
     pub is_counter: bool,
+    /// The table is `WITH COMPACT STORAGE`.
+    pub compact: Option<CompactStorage>,
     /// In the order of the drops; no two have the same id.
     pub dropped_columns: Vec<DroppedColumn>,
     pub next_column_id: u32,
     /// By name.
     pub indexes: Vec<Arc<Index>>,
+}
+
+/// What a table WITH COMPACT STORAGE has beside its columns.
+///
+/// Its rows have no liveness: they live by their cells, so a null for the only cell deletes the row. If the table has no clustering columns, its
+/// other columns are of the kind [`ColumnKind::Static`], as in Cassandra: no regular rows are written. If it has several clustering
+/// columns, a row may leave out the last ones: they are null. If it has nothing but its key, rows have a liveness, which stands for the empty
+/// value that Cassandra writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompactStorage {
+    /// The columns that clients do not see before COMPACT STORAGE is dropped: the clustering column and the value of a table
+    /// without clustering columns, the value of one that has nothing but its key. Nothing was written to them.
+    pub hidden_columns: Vec<Column>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -263,6 +278,41 @@ impl Table {
 
     pub fn has_static_columns(&self) -> bool {
         self.value_columns().iter().any(|column| column.kind == ColumnKind::Static)
+    }
+
+    /// Whether the table is WITH COMPACT STORAGE and has no clustering columns.
+    pub fn is_static_compact(&self) -> bool {
+        self.compact.is_some() && self.clustering_key_count == 0
+    }
+
+    /// Whether the table is WITH COMPACT STORAGE and has clustering columns.
+    pub fn is_dense(&self) -> bool {
+        self.compact.is_some() && self.clustering_key_count > 0
+    }
+
+    /// Whether the positions of rows have, in Cassandra, several components: the flag `compound` of `system_schema.tables`.
+    pub fn is_compound(&self) -> bool {
+        self.compact.is_none() || self.clustering_key_count > 1
+    }
+
+    /// Whether INSERT gives rows a liveness.
+    pub fn marks_rows(&self) -> bool {
+        self.compact.is_none() || (self.is_dense() && self.value_columns().is_empty())
+    }
+
+    /// Whether a row may leave out the last of its clustering columns.
+    pub fn allows_short_clustering(&self) -> bool {
+        self.is_dense() && self.is_compound()
+    }
+
+    /// Whether the clustering value of a row must not be empty. In Cassandra it is the name of the only cell.
+    pub fn refuses_empty_clustering(&self) -> bool {
+        self.is_dense() && !self.is_compound()
+    }
+
+    /// The columns that clients do not see. Their names are taken.
+    pub fn hidden_columns(&self) -> &[Column] {
+        self.compact.as_ref().map_or(&[], |compact| &compact.hidden_columns)
     }
 
     /// Sorts the columns into the order of the invariants and recounts the key columns.

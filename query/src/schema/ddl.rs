@@ -6,6 +6,7 @@
 
 mod alter_table;
 pub(crate) mod bounds;
+mod compact_table;
 mod constant;
 mod function;
 mod index;
@@ -49,6 +50,8 @@ pub struct DdlContext {
     pub data_centers: DataCenters,
     /// Checks the functions of users.
     pub user_functions: &'static dyn UserFunctionRuntime,
+    /// Whether ALTER TABLE … DROP COMPACT STORAGE is allowed.
+    pub may_drop_compact_storage: bool,
 }
 
 /// The result of a statement.

@@ -282,7 +282,7 @@ pub fn snapshot_schema(keyspace: &Keyspace, table: &Table) -> String {
         text += &create_text::user_type(user_type);
         text += "\n";
     }
-    text += &create_text::table(keyspace, table, true);
+    text += &create_text::table_statements(keyspace, table, true);
     text += "\n";
     for index in &table.indexes {
         text += &create_text::index(table, index);

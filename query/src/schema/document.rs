@@ -13,7 +13,9 @@ use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Replication, Table, TableKind};
+use super::catalog::{
+    Catalog, Column, ColumnKind, CompactStorage, DroppedColumn, Keyspace, Replication, Table, TableKind,
+};
 use super::index::{Index, IndexKind, IndexedPart};
 use super::options::TableOptions;
 use super::user_functions::UserFunctions;
@@ -138,6 +140,14 @@ struct TableDocument {
     /// Only where there are any: members understand them from a feature level on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     indexes: Vec<IndexDocument>,
+    /// Only in tables WITH COMPACT STORAGE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    compact: Option<CompactDocument>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct CompactDocument {
+    hidden_columns: Vec<ColumnDocument>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -394,12 +404,15 @@ fn keyspace_document(keyspace: &Keyspace) -> KeyspaceDocument {
 }
 
 fn table_document(table: &Table) -> TableDocument {
-    let columns = table.columns.iter().map(|column| ColumnDocument {
+    let column = |column: &Column| ColumnDocument {
         id: column.id,
         name: column.name.clone(),
         type_text: column.column_type.to_string(),
         kind: column.kind,
-    });
+    };
+    let compact = |compact: &CompactStorage| CompactDocument {
+        hidden_columns: compact.hidden_columns.iter().map(column).collect(),
+    };
     let dropped_columns = table.dropped_columns.iter().map(|column| DroppedColumnDocument {
         id: column.id,
         name: column.name.clone(),
@@ -418,12 +431,13 @@ fn table_document(table: &Table) -> TableDocument {
     TableDocument {
         name: table.name.clone(),
         id: table.id.to_string(),
-        columns: columns.collect(),
+        columns: table.columns.iter().map(column).collect(),
         options: table.options.clone(),
         is_counter: table.is_counter,
         dropped_columns: dropped_columns.collect(),
         next_column_id: table.next_column_id,
         indexes: indexes.collect(),
+        compact: table.compact.as_ref().map(compact),
     }
 }
 
@@ -491,11 +505,18 @@ fn user_type_of(
 
 fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, DocumentError> {
     let place = |column: &str| format!("{}.{}.{column}", keyspace.name, document.name);
-    let mut columns = Vec::with_capacity(document.columns.len());
-    for column in &document.columns {
-        let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
-        columns.push(Column { id: column.id, name: column.name.clone(), column_type, kind: column.kind });
-    }
+    let columns_of = |documents: &[ColumnDocument]| {
+        let column = |column: &ColumnDocument| {
+            let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
+            Ok(Column { id: column.id, name: column.name.clone(), column_type, kind: column.kind })
+        };
+        documents.iter().map(column).collect::<Result<Vec<Column>, DocumentError>>()
+    };
+    let columns = columns_of(&document.columns)?;
+    let compact = match &document.compact {
+        Some(compact) => Some(CompactStorage { hidden_columns: columns_of(&compact.hidden_columns)? }),
+        None => None,
+    };
     let mut dropped_columns = Vec::with_capacity(document.dropped_columns.len());
     for column in &document.dropped_columns {
         let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
@@ -534,6 +555,7 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
         clustering_key_count: 0,
         options: document.options.clone(),
         is_counter: document.is_counter,
+        compact,
         dropped_columns,
         next_column_id: document.next_column_id,
         indexes,

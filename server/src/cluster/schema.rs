@@ -71,6 +71,7 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
             .map(|(name, members)| (name, members as usize))
             .collect(),
         user_functions: context.user_functions(),
+        may_drop_compact_storage: context.node.config.drop_compact_storage_enabled,
     }
 }
 
@@ -148,6 +149,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         level: REPAIRS,
         permission: "tombstone_gc can be set",
         is_used_by: |table| table.options.set_tombstone_gc.is_some(),
+    },
+    Addition {
+        level: CASSANDRA_5_SCHEMAS,
+        permission: "Tables can have COMPACT STORAGE",
+        is_used_by: |table| table.compact.is_some(),
     },
 ];
 
@@ -366,6 +372,9 @@ mod tests {
         let option = "ALTER TABLE t WITH tombstone_gc = {'mode': 'timeout'}";
         assert!(refusal(option, REPAIRS - 1).is_some());
         assert_eq!(refusal(option, REPAIRS), None);
+        let compact = "CREATE TABLE c (k int PRIMARY KEY, v int) WITH COMPACT STORAGE";
+        assert!(refusal(compact, CASSANDRA_5_SCHEMAS - 1).is_some());
+        assert_eq!(refusal(compact, CASSANDRA_5_SCHEMAS), None);
         assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
         let function =
             "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";

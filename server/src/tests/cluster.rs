@@ -105,6 +105,7 @@ fn catalog(centers: &[&str]) -> Arc<Catalog> {
                 new_version: Uuid::from_u128(number << 64),
                 data_centers: data_centers.clone(),
                 user_functions: &helenus_query::functions::user::NoUserFunctions,
+                may_drop_compact_storage: false,
             };
             let statement = syntax::parse(text).unwrap();
             catalog = ddl::execute(&catalog, &statement, None, &context).unwrap().catalog;

@@ -119,15 +119,22 @@ impl ModifyPlan {
 
     /// Whether all clustering columns have values (and not slices).
     pub fn has_full_clustering(&self) -> bool {
-        let covered: usize = self
-            .clustering
-            .iter()
-            .map(|restriction| match restriction {
-                ClusteringRestriction::Values { .. } => 1,
-                ClusteringRestriction::Tuples { count, .. } => *count,
-                ClusteringRestriction::Slice { .. } => 0,
-            })
-            .sum();
-        covered == self.table.clustering_key_count
+        self.clustering_values() == self.table.clustering_key_count
+    }
+
+    /// Whether the clustering columns have values enough for rows that are written: all of them, or in some tables WITH COMPACT STORAGE
+    /// the first ones.
+    pub fn names_written_rows(&self) -> bool {
+        self.has_full_clustering() || (self.table.allows_short_clustering() && self.clustering_values() > 0)
+    }
+
+    /// The number of clustering columns that have values.
+    fn clustering_values(&self) -> usize {
+        let counts = self.clustering.iter().map(|restriction| match restriction {
+            ClusteringRestriction::Values { .. } => 1,
+            ClusteringRestriction::Tuples { count, .. } => *count,
+            ClusteringRestriction::Slice { .. } => 0,
+        });
+        counts.sum()
     }
 }

@@ -68,7 +68,7 @@ fn insert_of_constants(
         .skip(table.partition_key_count)
         .filter(|&index| is_given(index))
         .partition::<Vec<usize>, _>(|&index| table.columns[index].is_static());
-    if !statics.is_empty() && others.is_empty() {
+    if !statics.is_empty() && others.is_empty() && table.clustering_key_count > 0 {
         for (index, term) in terms.iter_mut().enumerate().skip(table.partition_key_count) {
             if !table.columns[index].is_static() || term.as_ref().is_some_and(Term::is_null) {
                 *term = None;

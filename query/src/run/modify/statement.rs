@@ -14,7 +14,9 @@ use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation};
 use crate::plan::restrictions::list_elements;
 use crate::plan::term::{Bindings, Bound, Term};
-use crate::run::keys::{Slice, check_restricted_length, clustering_slices, encode_path, positions};
+use crate::run::keys::{
+    Slice, check_clustering_values, check_restricted_length, clustering_slices, encode_path, positions,
+};
 use crate::schema::catalog::Column;
 use crate::stored_key::PartitionKey;
 
@@ -105,12 +107,13 @@ impl<'a> StatementWriter<'a> {
             change.check_size(self.write.mutation_bytes_max)?;
         }
         let is_insert = plan.kind == ModifyKind::Insert;
-        let names_rows = !plan.clustering.is_empty() || table.clustering_key_count == 0;
+        let names_rows =
+            !plan.clustering.is_empty() || (table.clustering_key_count == 0 && !table.is_static_compact());
         if !names_rows || !(is_insert || self.of_regular.last_id.is_some()) {
             return Ok(());
         }
-        let liveness =
-            is_insert.then_some(Liveness { timestamp: self.stamp.timestamp, expiry: self.stamp.expiry });
+        let liveness = (is_insert && table.marks_rows())
+            .then_some(Liveness { timestamp: self.stamp.timestamp, expiry: self.stamp.expiry });
         for position in positions(&plan.clustering, table, self.bindings)? {
             self.write_row(change, places, &position, self.of_regular, liveness)?;
             change.check_size(self.write.mutation_bytes_max)?;
@@ -125,6 +128,9 @@ impl<'a> StatementWriter<'a> {
             return Ok(());
         }
         check_restricted_length(&plan.clustering, &plan.table, self.bindings)?;
+        if plan.has_full_clustering() {
+            check_clustering_values(&plan.clustering, &plan.table, self.bindings)?;
+        }
         let slices = clustering_slices(&plan.clustering, &plan.table, self.bindings)?;
         for Slice { start, end } in slices {
             if plan.has_full_clustering() {

@@ -48,7 +48,10 @@ impl Ddl<'_> {
                 return invalid("Dynamic data masking is not supported by Helenus yet");
             }
             AlterTableOperation::DropCompactStorage => {
-                return invalid("Cannot DROP COMPACT STORAGE on table without COMPACT STORAGE");
+                if !self.context.may_drop_compact_storage {
+                    return invalid("DROP COMPACT STORAGE is disabled. Enable in cassandra.yaml to use.");
+                }
+                drop_compact_storage(&mut altered)?
             }
             AlterTableOperation::SetProperties(properties) => set_properties(&mut altered, properties)?,
         };
@@ -69,11 +72,14 @@ fn add_columns(
     let mut is_changed = false;
     for definition in definitions {
         let mut column = new_column(definition, keyspace)?;
-        if table.column(&column.name).is_some() {
+        if table.column(&column.name).is_some() || is_hidden(table, &column.name) {
             if if_not_exists {
                 continue;
             }
             return invalid(format!("Column with name '{}' already exists", column.name));
+        }
+        if table.compact.is_some() {
+            return invalid("Cannot add new column to a COMPACT STORAGE table");
         }
         check_added(table, &column)?;
         if let Some(dropped) = table.latest_drop(&column.name) {
@@ -86,6 +92,20 @@ fn add_columns(
         is_changed = true;
     }
     Ok(is_changed)
+}
+
+/// Whether a column that clients do not see has the name.
+fn is_hidden(table: &Table, name: &str) -> bool {
+    table.hidden_columns().iter().any(|column| column.name == name)
+}
+
+/// Makes an ordinary table of one WITH COMPACT STORAGE: what was hidden is shown. The stored rows stay as they are.
+fn drop_compact_storage(table: &mut Table) -> Result<bool> {
+    let Some(compact) = table.compact.take() else {
+        return invalid("Cannot DROP COMPACT STORAGE on table without COMPACT STORAGE");
+    };
+    table.columns.extend(compact.hidden_columns);
+    Ok(true)
 }
 
 fn check_added(table: &Table, column: &Column) -> Result<()> {
@@ -182,6 +202,9 @@ fn drop_columns(
                 column.column_type
             ));
         }
+        if table.is_dense() {
+            return invalid(format!("Cannot drop the value {name} of a COMPACT STORAGE table"));
+        }
         refuse_indexed(table, column.id, name, "drop")?;
         let column = table.columns.remove(position);
         let is_static = column.is_static();
@@ -243,7 +266,7 @@ fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_ex
         if !table.columns[position].is_primary_key() {
             return invalid(format!("Cannot rename non PRIMARY KEY column {old}"));
         }
-        if before.column(new).is_some() || table.column(new).is_some() {
+        if before.column(new).is_some() || table.column(new).is_some() || is_hidden(table, new) {
             return invalid(format!(
                 "Cannot rename column {old} to {new} in table '{}'; another column with that name already exists",
                 table.full_name()

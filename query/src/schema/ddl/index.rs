@@ -176,6 +176,16 @@ fn check_target(table: &Table, target: Target<'_>, is_custom: bool) -> Result<()
         };
         return invalid(format!("Secondary indexes are not supported on {what}"));
     }
+    if table.compact.is_some() && column.is_primary_key() {
+        return invalid(
+            "Secondary indexes are not supported on PRIMARY KEY columns in COMPACT STORAGE tables",
+        );
+    }
+    if table.is_dense() {
+        return invalid(
+            "Secondary indexes are not supported on compact value column of COMPACT STORAGE tables",
+        );
+    }
     if column.is_partition_key() && table.partition_key_count == 1 {
         return invalid(format!("Cannot create secondary index on the only partition key column {name}"));
     }

@@ -77,7 +77,7 @@ impl SnapshotSchema {
         let dropped = &self.table.dropped_columns;
         let last_drop = dropped.iter().map(|column| column.dropped_at_micros).max();
         let fields: usize = self.keyspace.types.values().map(|known| known.field_names.len()).sum();
-        (self.table.next_column_id, last_drop, dropped.len(), fields)
+        (self.table.next_column_id, last_drop, dropped.len(), fields, self.table.compact.is_none())
     }
 
     /// Checks that a table of this schema takes the rows of another one.
@@ -201,8 +201,10 @@ impl SnapshotSchema {
         let key = |table: &Table| {
             let named = |column: &Column| (column.name.clone(), column.column_type.to_string());
             let partition_key = table.partition_key().iter().map(named);
-            let clustering_key =
-                table.clustering_key().iter().map(|column| (named(column), column.is_descending()));
+            // A table loses its COMPACT STORAGE, and its rows stay as they are.
+            let hidden = table.hidden_columns().iter().filter(|column| column.is_clustering());
+            let clustering_key = table.clustering_key().iter().chain(hidden);
+            let clustering_key = clustering_key.map(|column| (named(column), column.is_descending()));
             (partition_key.collect::<Vec<_>>(), clustering_key.collect::<Vec<_>>())
         };
         if key(table) != key(snapshot) {
@@ -210,6 +212,9 @@ impl SnapshotSchema {
         }
         if table.is_counter != snapshot.is_counter {
             return refused("only one of them has counters".to_owned());
+        }
+        if table.compact.is_some() && snapshot.compact.is_none() {
+            return refused("only it has COMPACT STORAGE".to_owned());
         }
         let names = |column: &Column| (column.name.clone(), column.column_type.to_string(), column.kind);
         for column in snapshot.value_columns() {
@@ -279,6 +284,7 @@ mod tests {
             new_version: Uuid::from_u128(78),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
             user_functions: &crate::schema::test_catalog::EveryFunction,
+            may_drop_compact_storage: false,
         }
     }
 
@@ -369,6 +375,22 @@ mod tests {
         let dropped = snapshot(&[&TYPES[..], &[TABLE, "ALTER TABLE ks.t DROP w"]].concat());
         let refused = dropped.next_change(&catalog(&[&TYPES[..], &[TABLE]].concat()), "t", &context());
         assert!(refused.unwrap_err().to_string().contains("dropped column 'w'"));
+    }
+
+    #[test]
+    fn rows_with_compact_storage_fit_where_it_was_dropped() {
+        for columns in ["(k int PRIMARY KEY, v int)", "(k int, c int, PRIMARY KEY (k, c))"] {
+            let create = format!("CREATE TABLE ks.t {columns} WITH COMPACT STORAGE");
+            let before = snapshot(&[&create]);
+            let after = snapshot(&[&create, "ALTER TABLE ks.t DROP COMPACT STORAGE"]);
+            assert!(before.age() < after.age());
+            after.check_takes(&before).unwrap();
+            before.check_takes(&before).unwrap();
+            assert!(before.check_takes(&after).is_err());
+            let nothing = Catalog::clone(&catalog_of::<&str>(&[]).catalog);
+            let (restored, _) = restore(&before, nothing, "t");
+            assert_eq!(restored.table("ks", "t").unwrap().compact, before.table().compact);
+        }
     }
 
     #[test]

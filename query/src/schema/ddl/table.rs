@@ -6,11 +6,12 @@ use std::sync::Arc;
 use cql_lite::syntax::ast::{ColumnDefinition, CreateTable, Direction, DropTable, Identifier, PrimaryKey};
 use cql_lite::types::CqlType;
 
+use super::compact_table::{check_compact_columns, make_compact};
 use super::type_name::resolve;
 use super::user_type::nested_multi_cell_field;
 use super::{
     Change, ChangeTarget, ChangeType, Ddl, MAX_TABLE_NAME_LENGTH, TableAction, configuration, event, invalid,
-    is_valid_name, refuse_system_keyspace, unsupported,
+    is_valid_name, refuse_system_keyspace,
 };
 use uuid::Uuid;
 
@@ -35,9 +36,6 @@ impl Ddl<'_> {
                     table: name.to_owned(),
                 })
             };
-        }
-        if create.options.compact_storage {
-            return unsupported("COMPACT STORAGE tables");
         }
         let chosen_id = TableOptions::create(&Properties::from_ast(&create.options.properties)?)?.1;
         let id = chosen_id.unwrap_or(self.context.new_id);
@@ -104,16 +102,23 @@ impl Ddl<'_> {
 pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, id: Uuid) -> Result<Table> {
     let primary_key = the_primary_key(create)?;
     let (options, _) = TableOptions::create(&Properties::from_ast(&create.options.properties)?)?;
+    let columns = columns(create, primary_key, keyspace)?;
+    if create.options.compact_storage {
+        check_compact_columns(&columns)?;
+    } else if primary_key.clustering.is_empty() && columns.iter().any(Column::is_static) {
+        return invalid(STATIC_WITHOUT_CLUSTERING);
+    }
     let mut table = Table {
         keyspace: keyspace.name.clone(),
         name: create.table.name.as_str().to_owned(),
         id,
         kind,
-        columns: columns(create, primary_key, keyspace)?,
+        columns,
         partition_key_count: 0,
         clustering_key_count: 0,
         options,
         is_counter: false,
+        compact: None,
         dropped_columns: Vec::new(),
         next_column_id: 0,
         indexes: Vec::new(),
@@ -130,6 +135,9 @@ pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, 
             return invalid("Cannot mix counter and non counter columns in the same table");
         }
         refuse_time_to_live_of_counters(&table)?;
+    }
+    if create.options.compact_storage {
+        make_compact(&mut table);
     }
     Ok(table)
 }
@@ -192,9 +200,6 @@ fn columns(create: &CreateTable, primary_key: &PrimaryKey, keyspace: &Keyspace) 
         }
         check_key_column(column)?;
         column.kind = kind;
-    }
-    if primary_key.clustering.is_empty() && columns.iter().any(Column::is_static) {
-        return invalid(STATIC_WITHOUT_CLUSTERING);
     }
     Ok(columns)
 }

@@ -45,6 +45,7 @@ impl Session {
             new_version: Uuid::from_u128(self.statements << 64),
             data_centers: BTreeMap::from([("datacenter1".to_owned(), 1)]),
             user_functions: &crate::schema::test_catalog::EveryFunction,
+            may_drop_compact_storage: true,
         };
         let statement = parse(statement).unwrap();
         let change = execute(&self.catalog, &statement, self.keyspace, &context)?;
@@ -239,10 +240,6 @@ fn tables_that_are_refused() {
             "Cannot set default_time_to_live on a table with counters",
         ),
         (
-            "CREATE TABLE t (k int PRIMARY KEY, v int) WITH COMPACT STORAGE",
-            "COMPACT STORAGE tables are not supported",
-        ),
-        (
             "CREATE TABLE \"a-b\" (k int PRIMARY KEY)",
             "Table name must not be empty or not contain non-alphanumeric-underscore characters",
         ),
@@ -319,6 +316,7 @@ fn context() -> DdlContext {
         new_version: Uuid::from_u128(10),
         data_centers: BTreeMap::new(),
         user_functions: &crate::schema::test_catalog::EveryFunction,
+        may_drop_compact_storage: false,
     }
 }
 

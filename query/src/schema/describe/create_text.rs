@@ -61,8 +61,22 @@ pub fn user_type(user_type: &UserType) -> String {
     )
 }
 
-/// `CREATE TABLE …`. `with_internals`: with its id, and with statements that restore its dropped columns.
+/// `CREATE TABLE …`, in a comment if the table is virtual or WITH COMPACT STORAGE. `with_internals`: with its id, and with statements that
+/// restore its dropped columns.
 pub fn table(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String {
+    let text = table_statements(keyspace, table, with_internals);
+    if table.compact.is_none() {
+        return text;
+    }
+    let name = table_name(table);
+    format!(
+        "/*\nWarning: Table {name} omitted because it has constructs not compatible with CQL (was created via legacy API).\n\
+         Approximate structure, for reference:\n(this should not be used to reproduce this schema)\n\n{text}\n*/"
+    )
+}
+
+/// The statements that create a table.
+pub fn table_statements(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String {
     let name = table_name(table);
     let is_virtual = keyspace.is_virtual;
     let mut text = if is_virtual {
@@ -162,7 +176,7 @@ fn column_lines(table: &Table, with_dropped: bool) -> String {
     let is_dropped =
         |name: &str| with_dropped && table.dropped_columns.iter().any(|column| column.name == name);
     let (key, values) = table.columns.split_at(table.partition_key_count + table.clustering_key_count);
-    let has_inline_key = key.len() == 1;
+    let has_inline_key = key.len() == 1 && table.compact.is_none();
 
     let mut ordered: Vec<&Column> = values.iter().collect();
     // Columns with many cells come last, among the static ones and among the others.
@@ -175,11 +189,11 @@ fn column_lines(table: &Table, with_dropped: bool) -> String {
             continue;
         }
         let key_suffix = if has_inline_key && column.is_partition_key() { " PRIMARY KEY" } else { "" };
-        lines.push(format!("    {}{key_suffix}", column_definition(column)));
+        lines.push(format!("    {}{key_suffix}", column_definition(table, column)));
     }
     if with_dropped {
-        lines
-            .extend(table.dropped_columns.iter().map(|column| format!("    {}", dropped_definition(column))));
+        let definitions = table.dropped_columns.iter().map(|column| dropped_definition(table, column));
+        lines.extend(definitions.map(|definition| format!("    {definition}")));
     }
     if !has_inline_key {
         lines.push(format!("    {}", primary_key(table)));
@@ -187,12 +201,12 @@ fn column_lines(table: &Table, with_dropped: bool) -> String {
     lines.join(",\n")
 }
 
-fn column_definition(column: &Column) -> String {
-    definition(&column.name, &column.column_type.to_string(), column.is_static())
+fn column_definition(table: &Table, column: &Column) -> String {
+    definition(&column.name, &column.column_type.to_string(), column.is_static() && table.compact.is_none())
 }
 
-fn dropped_definition(column: &DroppedColumn) -> String {
-    definition(&column.name, &column.column_type.to_string(), column.is_static)
+fn dropped_definition(table: &Table, column: &DroppedColumn) -> String {
+    definition(&column.name, &column.column_type.to_string(), column.is_static && table.compact.is_none())
 }
 
 fn definition(name: &str, column_type: &str, is_static: bool) -> String {
@@ -211,6 +225,9 @@ fn primary_key(table: &Table) -> String {
 /// The options after WITH, to be joined by AND.
 fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<String> {
     let mut lines = Vec::new();
+    if table.compact.is_some() {
+        lines.push("COMPACT STORAGE".to_owned());
+    }
     if with_internals {
         lines.push(format!("ID = {}", table.id));
     }
@@ -275,7 +292,7 @@ fn drop_statements(table: &Table) -> String {
         let name = quoted(&dropped.name);
         let drop = format!("{alter} DROP {name} USING TIMESTAMP {};", dropped.dropped_at_micros);
         match table.column(&dropped.name) {
-            Some(column) => format!("{drop}{alter} ADD {};", column_definition(column)),
+            Some(column) => format!("{drop}{alter} ADD {};", column_definition(table, column)),
             None => drop,
         }
     });

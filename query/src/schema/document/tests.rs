@@ -7,12 +7,15 @@ use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
 
 /// Statements that can be executed in this order, each with those before it.
-const STATEMENTS: [&str; 27] = [
+const STATEMENTS: [&str; 30] = [
     "CREATE TYPE inner (x int)",
     "CREATE TYPE outer (z frozen<inner>)",
     "CREATE TABLE a (k int PRIMARY KEY, v text)",
     "CREATE TABLE b (k int, c frozen<outer>, s int STATIC, m map<text, frozen<outer>>, PRIMARY KEY (k, c))",
     "CREATE TABLE n (k int PRIMARY KEY, c counter)",
+    "CREATE TABLE s (k int PRIMARY KEY, c int) WITH COMPACT STORAGE",
+    "CREATE TABLE d (k int, c int, PRIMARY KEY (k, c)) WITH COMPACT STORAGE",
+    "ALTER TABLE s DROP COMPACT STORAGE",
     "ALTER TABLE a ADD w int",
     "ALTER TABLE a DROP v",
     "CREATE INDEX ON a (w)",
@@ -86,7 +89,9 @@ fn indexes_are_read_back_and_tables_without_are_written_as_before() {
     let start = [CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v text, m map<int, text>)"];
     let written = |catalog: &Catalog| serde_json::to_string(&CatalogDocument::of(catalog)).unwrap();
     let without = catalog_of(&start);
-    assert!(!written(&without.catalog).contains("indexes"));
+    assert!(
+        !written(&without.catalog).contains("indexes") && !written(&without.catalog).contains("compact\":")
+    );
     let indexes = [
         "CREATE INDEX ON t (v)",
         "CREATE INDEX ON t (entries(m))",

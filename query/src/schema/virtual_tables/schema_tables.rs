@@ -33,12 +33,15 @@ pub fn keyspaces(writer: &mut RowWriter, catalog: &Catalog) {
 /// `system_schema.tables`.
 pub fn tables(writer: &mut RowWriter, catalog: &Catalog) {
     for table in tables_of(catalog, false) {
-        // Drivers take a table without `compound` for one with COMPACT STORAGE.
-        let flags: &[&str] = if table.is_counter { &["compound", "counter"] } else { &["compound"] };
+        // Drivers take a table without `compound`, or with `dense`, for one with COMPACT STORAGE.
+        let flags =
+            [("compound", table.is_compound()), ("counter", table.is_counter), ("dense", table.is_dense())];
+        let flags: Vec<&str> =
+            flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect();
         let mut row = writer.row();
         row.set("keyspace_name", table.keyspace.as_str())
             .set("table_name", table.name.as_str())
-            .set("flags", flags)
+            .set("flags", flags.as_slice())
             .set("id", table.id);
         options(&mut row, &table.options);
     }
@@ -78,7 +81,7 @@ fn options(row: &mut RowFields, options: &TableOptions) {
 /// `system_schema.columns`, or `system_virtual_schema.columns`.
 pub fn columns(writer: &mut RowWriter, catalog: &Catalog, is_virtual: bool) {
     for table in tables_of(catalog, is_virtual) {
-        let mut columns: Vec<&Column> = table.columns.iter().collect();
+        let mut columns: Vec<&Column> = table.columns.iter().chain(table.hidden_columns()).collect();
         columns.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         for column in columns {
             let clustering_order = match column.kind {
