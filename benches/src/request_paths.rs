@@ -59,6 +59,7 @@ fn catalog() -> Result<CatalogView, Failure> {
             new_id: Uuid::from_u128(number),
             new_version: Uuid::from_u128(number),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
+            user_functions: &helenus_query::functions::user::NoUserFunctions,
         };
         catalog = ddl::execute(&catalog, &syntax::parse(text)?, None, &context)?.catalog;
     }

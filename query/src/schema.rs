@@ -14,4 +14,5 @@ pub mod system_keyspaces;
 pub mod system_tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_catalog;
+pub mod user_functions;
 pub mod virtual_tables;

@@ -319,6 +319,7 @@ impl Log {
             new_id: Uuid::from_u128(version << 64),
             new_version: Uuid::from_u128(version),
             data_centers: [("datacenter1".to_owned(), self.state.topology.members.len())].into(),
+            user_functions: &helenus_query::functions::user::NoUserFunctions,
         };
         let old: &Arc<Catalog> = &self.state.catalog;
         let change = ddl::execute(old, &parse(statement)?, Some("ks"), &context)?;

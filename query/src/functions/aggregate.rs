@@ -1,7 +1,9 @@
-//! Aggregates over rows: count, min, max, sum and avg. Nulls do not count.
+//! Aggregates over rows: count, min, max, sum and avg, and those of users. In native ones nulls do not count.
 //!
 //! Sums have the type of their input and wrap on overflow; averages of integers are cut to integers; sums of
 //! floating-point numbers are compensated (Kahan). Over no values, min and max are null, the others zero.
+
+use std::sync::Arc;
 
 use cql_lite::types::CqlType;
 use cql_lite::types::compare::compare;
@@ -9,8 +11,10 @@ use cql_lite::types::number::Decimal;
 use num_bigint::BigInt;
 
 use super::arithmetic::{NUMERIC_TYPES, Number, failed};
+use super::context::CallContext;
 use super::failure::{CallResult, Failure};
 use super::names::native_name;
+use super::user::{ResolvedAggregate, UserState};
 use crate::error::{RequestError, Result};
 
 /// The computation of an aggregate.
@@ -45,31 +49,79 @@ pub fn is_aggregate(name: &str) -> bool {
 
 /// An aggregate with resolved types.
 #[derive(Debug, Clone)]
-pub struct AggregateFunction {
-    kind: AggregateKind,
-    argument_type: CqlType,
-    return_type: CqlType,
+pub enum AggregateFunction {
+    Native(NativeAggregate),
+    User(Arc<ResolvedAggregate>),
 }
 
 impl AggregateFunction {
     /// The type of the result.
     pub fn return_type(&self) -> &CqlType {
-        &self.return_type
+        match self {
+            Self::Native(native) => native.return_type(),
+            Self::User(aggregate) => &aggregate.definition.return_type,
+        }
     }
 
     /// The state before the first row.
     pub fn new_state(&self) -> AggregateState {
-        AggregateState::new(self.kind, &self.argument_type)
+        match self {
+            Self::Native(native) => AggregateState::Native(native.new_state()),
+            Self::User(aggregate) => AggregateState::User(UserState::new(aggregate)),
+        }
+    }
+}
+
+/// The state of an aggregate after the rows so far.
+#[derive(Debug, Clone)]
+pub enum AggregateState {
+    Native(NativeState),
+    User(UserState),
+}
+
+impl AggregateState {
+    /// Adds a row: the wire bytes of the arguments.
+    pub fn add(&mut self, arguments: &[Option<&[u8]>], context: &CallContext) -> Result<()> {
+        match self {
+            Self::Native(state) => state.add(arguments),
+            Self::User(state) => state.add(arguments, context),
+        }
+    }
+
+    /// The wire bytes of the result for the rows so far.
+    pub fn result(&self, context: &CallContext) -> Result<Option<Vec<u8>>> {
+        match self {
+            Self::Native(state) => state.result(),
+            Self::User(state) => state.result(context),
+        }
+    }
+}
+
+/// A native aggregate with resolved types.
+#[derive(Debug, Clone)]
+pub struct NativeAggregate {
+    kind: AggregateKind,
+    argument_type: CqlType,
+    return_type: CqlType,
+}
+
+impl NativeAggregate {
+    fn return_type(&self) -> &CqlType {
+        &self.return_type
+    }
+
+    fn new_state(&self) -> NativeState {
+        NativeState::new(self.kind, &self.argument_type)
     }
 }
 
 /// `count(*)`.
 pub fn count_rows() -> AggregateFunction {
-    AggregateFunction {
+    AggregateFunction::Native(NativeAggregate {
         kind: AggregateKind::CountRows,
         argument_type: CqlType::Empty,
         return_type: CqlType::Bigint,
-    }
+    })
 }
 
 /// Resolves the aggregate of that name for arguments of those types (`count` without arguments counts rows). `None`
@@ -99,12 +151,12 @@ pub fn resolve_aggregate(name: &str, types: &[CqlType]) -> Result<Option<Aggrega
         AggregateKind::CountRows | AggregateKind::Count => CqlType::Bigint,
         _ => argument_type.clone(),
     };
-    Ok(Some(AggregateFunction { kind, argument_type, return_type }))
+    Ok(Some(AggregateFunction::Native(NativeAggregate { kind, argument_type, return_type })))
 }
 
-/// The state of an aggregate after the rows so far.
+/// The state of a native aggregate after the rows so far.
 #[derive(Debug, Clone)]
-pub struct AggregateState {
+pub struct NativeState {
     kind: AggregateKind,
     ty: CqlType,
     accumulated: Accumulated,
@@ -176,8 +228,8 @@ impl FloatingSum {
     }
 }
 
-impl AggregateState {
-    pub(super) fn new(kind: AggregateKind, ty: &CqlType) -> AggregateState {
+impl NativeState {
+    pub(super) fn new(kind: AggregateKind, ty: &CqlType) -> NativeState {
         let accumulated = match (kind, ty) {
             (AggregateKind::CountRows | AggregateKind::Count, _) => Accumulated::Count(0),
             (AggregateKind::Minimum | AggregateKind::Maximum, _) => Accumulated::Extreme(None),
@@ -189,11 +241,11 @@ impl AggregateState {
             }
             _ => Accumulated::Integer { sum: 0, count: 0 },
         };
-        AggregateState { kind, ty: ty.clone(), accumulated }
+        NativeState { kind, ty: ty.clone(), accumulated }
     }
 
     /// Adds a row: the wire bytes of the argument, if the aggregate has one.
-    pub fn add(&mut self, arguments: &[Option<&[u8]>]) -> Result<()> {
+    fn add(&mut self, arguments: &[Option<&[u8]>]) -> Result<()> {
         let result = if self.kind == AggregateKind::CountRows {
             self.accumulate(Some(&[]))
         } else {
@@ -203,7 +255,7 @@ impl AggregateState {
     }
 
     /// The wire bytes of the result for the rows so far.
-    pub fn result(&self) -> Result<Option<Vec<u8>>> {
+    fn result(&self) -> Result<Option<Vec<u8>>> {
         self.compute().map_err(|failure| self.error(failure))
     }
 

@@ -2,7 +2,7 @@
 
 use cql_lite::types::{CqlType, codec};
 
-use super::aggregate::{AggregateKind, AggregateState};
+use super::aggregate::{AggregateKind, NativeState};
 use super::arithmetic::failed;
 use super::failure::CallResult;
 
@@ -83,7 +83,7 @@ pub(super) fn apply(function: CollectionFunction, ty: &CqlType, value: &[u8]) ->
             CollectionFunction::Aggregate(kind),
             CqlType::List { element, .. } | CqlType::Set { element, .. },
         ) => {
-            let mut state = AggregateState::new(kind, element);
+            let mut state = NativeState::new(kind, element);
             for item in codec::elements(value).map_err(failed)? {
                 state.accumulate(Some(item.map_err(failed)?))?;
             }

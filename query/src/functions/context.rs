@@ -1,4 +1,5 @@
-//! The context of a function call besides its arguments: the time of the request and a source of new UUIDs.
+//! The context of a function call besides its arguments: the time of the request, a source of new UUIDs and the runtime of functions of
+//! users.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -7,6 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use cql_lite::types::timeuuid;
 use helenus_engine::io::whole_seconds;
 use uuid::Uuid;
+
+use super::user::{NoUserFunctions, UserFunctionRuntime};
 
 /// Makes new UUIDs. The process has one source; a simulation provides its own.
 pub trait UuidSource: fmt::Debug + Send + Sync {
@@ -23,10 +26,11 @@ pub struct CallContext {
     /// The time of the request, in microseconds since the epoch.
     pub now_micros: i64,
     uuids: &'static dyn UuidSource,
+    user_functions: &'static dyn UserFunctionRuntime,
 }
 
 impl CallContext {
-    /// A request at that time (microseconds since the epoch), with the process's source of UUIDs.
+    /// A request at that time (microseconds since the epoch), with the process's source of UUIDs and without functions of users.
     pub fn at(now_micros: i64) -> CallContext {
         CallContext::with_uuids(now_micros, CallContext::process_uuids())
     }
@@ -39,7 +43,18 @@ impl CallContext {
 
     /// A request at that time with its own source of UUIDs.
     pub fn with_uuids(now_micros: i64, uuids: &'static dyn UuidSource) -> CallContext {
-        CallContext { now_micros, uuids }
+        CallContext { now_micros, uuids, user_functions: &NoUserFunctions }
+    }
+
+    /// The same request, with a runtime for functions of users.
+    #[must_use]
+    pub fn with_user_functions(self, user_functions: &'static dyn UserFunctionRuntime) -> CallContext {
+        CallContext { user_functions, ..self }
+    }
+
+    /// Calls functions of users.
+    pub fn user_functions(&self) -> &'static dyn UserFunctionRuntime {
+        self.user_functions
     }
 
     /// The time of the request in whole seconds since the epoch.

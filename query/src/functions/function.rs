@@ -1,5 +1,7 @@
 //! A function with a chosen overload, and its call.
 
+use std::sync::Arc;
+
 use cql_lite::types::{CqlType, token as tokens};
 
 use super::arithmetic::{self, Operator};
@@ -10,11 +12,12 @@ use super::conversion;
 use super::failure::{CallResult, Failure};
 use super::math::{self, MathFunction};
 use super::temporal::{self, TemporalFunction};
+use super::user::{ResolvedAggregate, UserFunction};
 use super::vector::{self, Similarity};
 use crate::error::{RequestError, Result};
 
 /// The computation of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Implementation {
     Operation(Operator),
     Concatenation,
@@ -32,6 +35,9 @@ pub(super) enum Implementation {
     Length,
     OctetLength,
     Token,
+    User(Arc<UserFunction>),
+    /// The call of an aggregate has no result of its own: see [`ResolvedFunction::aggregate`].
+    Aggregate(Arc<ResolvedAggregate>),
 }
 
 /// A function with resolved types.
@@ -55,6 +61,42 @@ impl ResolvedFunction {
         Self { name: name.to_owned(), qualified_name, argument_types, return_type, implementation }
     }
 
+    /// A user-defined function.
+    pub fn user(function: Arc<UserFunction>) -> Self {
+        Self {
+            name: function.name.clone(),
+            qualified_name: function.full_name(),
+            argument_types: function.argument_types.clone(),
+            return_type: function.return_type.clone(),
+            implementation: Implementation::User(function),
+        }
+    }
+
+    /// A user-defined aggregate, to be chosen among functions by its arguments.
+    pub fn user_aggregate(aggregate: Arc<ResolvedAggregate>) -> Self {
+        let definition = &aggregate.definition;
+        Self {
+            name: definition.name.clone(),
+            qualified_name: definition.full_name(),
+            argument_types: definition.argument_types.clone(),
+            return_type: definition.return_type.clone(),
+            implementation: Implementation::Aggregate(aggregate),
+        }
+    }
+
+    /// The aggregate, if it is one.
+    pub fn aggregate(&self) -> Option<&Arc<ResolvedAggregate>> {
+        match &self.implementation {
+            Implementation::Aggregate(aggregate) => Some(aggregate),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a function of users.
+    pub fn is_user_defined(&self) -> bool {
+        matches!(self.implementation, Implementation::User(_) | Implementation::Aggregate(_))
+    }
+
     /// The name without the keyspace.
     pub fn name(&self) -> &str {
         &self.name
@@ -63,6 +105,12 @@ impl ResolvedFunction {
     /// The name with the keyspace, for example `system.now`.
     pub fn qualified_name(&self) -> &str {
         &self.qualified_name
+    }
+
+    /// Name, arguments and result: `ks.f : (int) -> text`.
+    pub fn signature(&self) -> String {
+        let arguments: Vec<String> = self.argument_types.iter().map(ToString::to_string).collect();
+        format!("{} : ({}) -> {}", self.qualified_name, arguments.join(", "), self.return_type)
     }
 
     /// The types of the arguments. A call takes their wire bytes.
@@ -77,7 +125,7 @@ impl ResolvedFunction {
 
     /// Whether equal arguments always give equal results.
     pub fn is_pure(&self) -> bool {
-        match self.implementation {
+        match &self.implementation {
             Implementation::Uuid => false,
             Implementation::Temporal(function) => function.is_pure(),
             _ => true,
@@ -86,15 +134,18 @@ impl ResolvedFunction {
 
     /// Calls the function with the wire bytes of its arguments.
     pub fn call(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> Result<Option<Vec<u8>>> {
+        if let Implementation::User(function) = &self.implementation {
+            return function.call(arguments, context);
+        }
         self.run(arguments, context).map_err(|failure| self.error(failure))
     }
 
     fn run(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> CallResult {
-        match self.implementation {
+        match &self.implementation {
             Implementation::ToJson => return conversion::to_json(self.argument_type(0), first(arguments)),
             Implementation::Uuid => return Ok(Some(context.random_uuid().into_bytes().to_vec())),
             Implementation::Temporal(function) if !function.is_pure() => {
-                return Ok(Some(temporal::now(function, context)));
+                return Ok(Some(temporal::now(*function, context)));
             }
             _ => {}
         }
@@ -108,26 +159,29 @@ impl ResolvedFunction {
         // A function with fewer arguments does not look at these.
         let value = values.first().copied().unwrap_or_default();
         let second = values.get(1).copied().unwrap_or_default();
-        match self.implementation {
+        match &self.implementation {
             Implementation::Operation(operator) => {
-                arithmetic::operate(operator, &self.argument_types, &self.return_type, value, second)
+                arithmetic::operate(*operator, &self.argument_types, &self.return_type, value, second)
             }
             Implementation::Concatenation => Ok(Some([value, second].concat())),
             Implementation::Negation => arithmetic::negate(&self.return_type, value),
-            Implementation::Math(function) => math::apply(function, &self.return_type, value),
+            Implementation::Math(function) => math::apply(*function, &self.return_type, value),
             Implementation::Cast(cast) => cast.apply(self.argument_type(0), &self.return_type, value),
-            Implementation::Temporal(function) => temporal::apply(function, &self.argument_types, &values),
+            Implementation::Temporal(function) => temporal::apply(*function, &self.argument_types, &values),
             Implementation::ToBlob => Ok(Some(value.to_vec())),
             Implementation::FromBlob => conversion::from_blob(&self.qualified_name, &self.return_type, value),
             Implementation::FromJson => conversion::from_json(&self.return_type, value),
-            Implementation::Collection(function) => collection::apply(function, self.argument_type(0), value),
+            Implementation::Collection(function) => collection::apply(*function, self.argument_type(0), value),
             Implementation::Similarity(similarity) => {
-                vector::similarity(similarity, &self.qualified_name, value, second)
+                vector::similarity(*similarity, &self.qualified_name, value, second)
             }
             Implementation::Length => Ok(Some(conversion::length(value))),
             Implementation::OctetLength => Ok(Some((value.len() as i32).to_be_bytes().to_vec())),
             Implementation::Token => token_of(&values),
             Implementation::ToJson | Implementation::Uuid => Ok(None),
+            Implementation::User(_) | Implementation::Aggregate(_) => {
+                unreachable!("{} is called where functions of users are", self.qualified_name)
+            }
         }
     }
 
@@ -142,7 +196,7 @@ impl ResolvedFunction {
             Failure::Execution(problem) => problem,
         };
         let arguments: Vec<String> = self.argument_types.iter().map(ToString::to_string).collect();
-        let message = match self.implementation {
+        let message = match &self.implementation {
             Implementation::Operation(operator) => format!(
                 "the operation '{} {} {}' failed: {problem}",
                 self.argument_type(0),

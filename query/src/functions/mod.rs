@@ -1,4 +1,4 @@
-//! Native functions over wire values: scalar functions, operators, casts and aggregates.
+//! Functions over wire values: scalar functions, operators, casts and aggregates, native ones and those of users.
 //!
 //! A call is resolved once, when a statement is prepared: the name and the known types of the arguments select a
 //! [`ResolvedFunction`] with definite argument and return types. It is then called with wire bytes; `None` is null.
@@ -8,6 +8,7 @@
 //! * [`function`]: a resolved function and its call
 //! * [`context`]: the context of a call besides its arguments (time, new UUIDs)
 //! * [`aggregate`]: count, min, max, sum, avg
+//! * [`user`]: functions and aggregates of users, and the interface of the runtime that calls them
 //! * the rest: the computations, by topic
 
 pub mod aggregate;
@@ -23,6 +24,7 @@ mod math;
 mod names;
 pub mod registry;
 mod temporal;
+pub mod user;
 mod vector;
 
 #[cfg(test)]
@@ -32,6 +34,6 @@ pub use aggregate::{AggregateFunction, AggregateState, count_rows, is_aggregate,
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
 pub use registry::{
-    NEGATION, exists, list_literal_type, operator_name, qualified_name, resolve_cast, resolve_described,
-    resolve_with_literals,
+    NEGATION, exists, list_literal_type, operator_name, qualified_name, resolve_among, resolve_cast,
+    resolve_described, resolve_with_literals,
 };

@@ -94,7 +94,7 @@ fn overloads(name: &str) -> Vec<ResolvedFunction> {
         ResolvedFunction::new(name, arguments.to_vec(), returns, implementation)
     };
     let of_each_number = |implementation| {
-        let of_type = |ty: &CqlType| function(std::slice::from_ref(ty), ty.clone(), implementation);
+        let of_type = |ty: &CqlType| function(std::slice::from_ref(ty), ty.clone(), Implementation::clone(&implementation));
         NUMERIC_TYPES.iter().map(of_type).collect()
     };
     if let Some(operator) = Operator::ALL.into_iter().find(|operator| operator.function_name() == name) {
@@ -308,6 +308,18 @@ pub fn resolve_described(
     texts: &[String],
     hint: Option<&CqlType>,
 ) -> Result<ResolvedFunction> {
+    resolve_among(name, &[], known, natural, texts, hint)
+}
+
+/// Like [`resolve_described`], with functions of users that the name may also mean.
+pub fn resolve_among(
+    name: &str,
+    others: &[ResolvedFunction],
+    known: &[Option<CqlType>],
+    natural: &[Option<CqlType>],
+    texts: &[String],
+    hint: Option<&CqlType>,
+) -> Result<ResolvedFunction> {
     let arguments: Vec<Argument<'_>> = known
         .iter()
         .enumerate()
@@ -318,12 +330,15 @@ pub fn resolve_described(
             Argument { known: known.as_ref(), natural, text }
         })
         .collect();
-    let unknown = || RequestError::invalid(format!("Unknown function {name} called"));
-    let plain = native_name(name).ok_or_else(unknown)?;
-    match candidates(&plain) {
-        Candidates::None => Err(unknown()),
-        Candidates::Generic(generic) => resolve_generic(generic, &plain, &arguments, hint),
-        Candidates::Overloads(overloads) => choose(&plain, overloads, &arguments, hint),
+    let native = native_name(name).map(|plain| (candidates(&plain), plain));
+    match native {
+        Some((Candidates::Generic(generic), plain)) => resolve_generic(generic, &plain, &arguments, hint),
+        Some((Candidates::Overloads(mut overloads), plain)) => {
+            overloads.extend_from_slice(others);
+            choose(&plain, overloads, &arguments, hint)
+        }
+        _ if others.is_empty() => Err(RequestError::invalid(format!("Unknown function {name} called"))),
+        _ => choose(name, others.to_vec(), &arguments, hint),
     }
 }
 
@@ -355,6 +370,7 @@ fn choose(
         return choose(name, all, arguments, None);
     }
     let text = |index: usize| arguments.get(index).map_or("", |argument| argument.text.as_str());
+    let qualified_name = all.first().map_or(name, ResolvedFunction::qualified_name);
     let operator = Operator::ALL.into_iter().find(|operator| operator.function_name() == name);
     match (weak.len(), operator) {
         (1, _) => weak.pop().ok_or_else(|| RequestError::invalid("no candidate")),
@@ -365,7 +381,7 @@ fn choose(
             text(1)
         ))),
         (0, None) => Err(RequestError::invalid(format!(
-            "Invalid call to function system.{name}, none of its type signatures match (known type signatures: {})",
+            "Invalid call to function {qualified_name}, none of its type signatures match (known type signatures: {})",
             signatures(&all)
         ))),
         (_, Some(operator)) => {
@@ -386,8 +402,8 @@ fn choose(
             Err(RequestError::invalid("Ambiguous negation: use type casts to disambiguate"))
         }
         (_, None) => Err(RequestError::invalid(format!(
-            "Ambiguous call to function system.{name} (can be matched by following signatures: {}): use type casts to \
-             disambiguate",
+            "Ambiguous call to function {qualified_name} (can be matched by following signatures: {}): use type casts \
+             to disambiguate",
             signatures(&weak)
         ))),
     }
@@ -425,11 +441,7 @@ fn match_all(candidate: &ResolvedFunction, arguments: &[Argument<'_>]) -> Match 
 }
 
 fn signatures(functions: &[ResolvedFunction]) -> String {
-    let signature = |function: &ResolvedFunction| {
-        let arguments: Vec<String> = function.argument_types().iter().map(ToString::to_string).collect();
-        format!("{} : ({}) -> {}", function.qualified_name(), arguments.join(", "), function.return_type())
-    };
-    functions.iter().map(signature).collect::<Vec<_>>().join(", ")
+    functions.iter().map(ResolvedFunction::signature).collect::<Vec<_>>().join(", ")
 }
 
 fn resolve_generic(

@@ -6,6 +6,7 @@ use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
 use crate::error::{RequestError, Result};
+use crate::functions::{self, ResolvedFunction};
 use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
 use crate::schema::ddl;
 
@@ -16,6 +17,15 @@ pub struct NameScope<'a> {
     /// The keyspace of the statement's table, in which user types are looked up.
     pub keyspace: Option<&'a str>,
     pub table: Option<&'a Table>,
+}
+
+impl NameScope<'_> {
+    /// The functions and aggregates of users that a call may mean: those of its keyspace, or else of the statement's.
+    pub fn user_functions(&self, name: &ast::FunctionName) -> Vec<ResolvedFunction> {
+        let keyspace = name.keyspace.as_ref().map(ast::Identifier::as_str).or(self.keyspace);
+        let keyspace = keyspace.and_then(|keyspace| self.catalog.keyspace(keyspace));
+        keyspace.map(|keyspace| keyspace.user_functions.candidates(name.name.as_str())).unwrap_or_default()
+    }
 }
 
 /// The keyspace of a name: its own, or else the session's.
@@ -89,7 +99,17 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &NameScope<'_>) -> Result<Cq
     })
 }
 
-/// The name of an expression as a result column. Functions without a keyspace are native ones.
+/// The name of an expression as a result column, where functions of users have their keyspace.
+pub fn result_name(expression: &ast::Expression, scope: &NameScope<'_>) -> String {
+    expression.result_name(&|name| match scope.keyspace {
+        Some(keyspace) if !functions::exists(name.name.as_str()) && !scope.user_functions(name).is_empty() => {
+            keyspace.to_owned()
+        }
+        _ => "system".to_owned(),
+    })
+}
+
+/// The name of an expression in messages. Functions without a keyspace are shown as native ones.
 pub fn display_name(expression: &ast::Expression) -> String {
     expression.result_name(&|_| "system".to_owned())
 }

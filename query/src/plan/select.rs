@@ -319,7 +319,16 @@ fn resolve_group_by(
         }
         next += 1;
         let resolver = &mut SelectionResolver::new(*scope, table, markers, fetched);
-        selectors.push(resolver.selector(item)?.0);
+        let selector = resolver.selector(item)?.0;
+        if let Selector::Function { function, .. } = &selector
+            && function.is_user_defined()
+        {
+            return Err(RequestError::invalid(format!(
+                "Only monotonic functions are supported in the GROUP BY clause. Got: {} ",
+                function.signature()
+            )));
+        }
+        selectors.push(selector);
     }
     if !selectors.is_empty()
         && (next..table.partition_key_count).any(|index| !restrictions.equal_columns.contains(&index))

@@ -4,12 +4,15 @@
 //! * A [`Selector`] names columns by their slot in [`Fetched`]: only needed columns are read from a row.
 //! * Every result column has a type and the name that Cassandra gives it.
 
+use std::sync::Arc;
+
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
-use super::names::{NameScope, column_of, display_name};
+use super::names::{NameScope, column_of, display_name, result_name};
 use super::term::{self, Expression, Markers, Receiver, Resolver, Row, Term, Typed};
 use crate::error::{RequestError, Result};
+use crate::functions::user::ResolvedAggregate;
 use crate::functions::{self, AggregateFunction};
 use crate::schema::catalog::Table;
 
@@ -184,7 +187,7 @@ impl<'a> SelectionResolver<'a> {
         {
             return display_name(operand);
         }
-        display_name(expression)
+        result_name(expression, &self.resolver.scope)
     }
 
     /// Resolves one expression.
@@ -269,6 +272,24 @@ impl Row for SelectedRow<'_> {
         Ok(Some(resolver.row.add_aggregate(function, selectors)))
     }
 
+    fn aggregate_count(&self) -> usize {
+        self.aggregates.len()
+    }
+
+    fn user_aggregate(
+        resolver: &mut Resolver<'_, Self>,
+        aggregate: &Arc<ResolvedAggregate>,
+        arguments: Vec<Selector>,
+        count_before: usize,
+    ) -> Result<Typed<RowRead>> {
+        let row = &mut resolver.row;
+        row.refuse_nested_aggregate()?;
+        if row.aggregates.len() > count_before {
+            return nested_aggregate();
+        }
+        Ok(row.add_aggregate(AggregateFunction::User(aggregate.clone()), arguments))
+    }
+
     fn cannot_infer(expression: &ast::Expression) -> RequestError {
         RequestError::invalid(format!(
             "Cannot infer type for term {expression} in selection clause (try using a cast to force a type)"
@@ -282,12 +303,7 @@ impl Row for SelectedRow<'_> {
 
 impl SelectedRow<'_> {
     fn refuse_nested_aggregate(&self) -> Result<()> {
-        if self.inside_aggregate {
-            return Err(RequestError::invalid(
-                "aggregate functions cannot be used as arguments of aggregate functions",
-            ));
-        }
-        Ok(())
+        if self.inside_aggregate { nested_aggregate() } else { Ok(()) }
     }
 
     fn add_aggregate(&mut self, function: AggregateFunction, arguments: Vec<Selector>) -> Typed<RowRead> {
@@ -295,6 +311,10 @@ impl SelectedRow<'_> {
         self.aggregates.push(Aggregate { function, arguments });
         (Selector::Row(RowRead::Aggregate(self.aggregates.len() - 1)), return_type)
     }
+}
+
+fn nested_aggregate<T>() -> Result<T> {
+    Err(RequestError::invalid("aggregate functions cannot be used as arguments of aggregate functions"))
 }
 
 /// The part of a column to which WRITETIME and TTL refer.

@@ -552,7 +552,7 @@ impl<'p> SelectRun<'p> {
                     arguments.push(evaluate(argument, &context)?);
                 }
                 let borrowed: Vec<Option<&[u8]>> = arguments.iter().map(Option::as_deref).collect();
-                state.add(&borrowed)?;
+                state.add(&borrowed, self.bindings.call)?;
             }
         }
         self.remember(source);
@@ -561,8 +561,7 @@ impl<'p> SelectRun<'p> {
 
     fn end_group(&mut self) -> Result<Flow> {
         let Some(group) = self.group.take() else { return Ok(Flow::Continue) };
-        let results =
-            group.states.iter().map(AggregateState::result).collect::<Result<Vec<Option<Vec<u8>>>>>()?;
+        let results = self.results(&group.states)?;
         let mut slots = SlotBuffer::default();
         let values = RowValues::from_owned(&group.first, &group.times, &mut slots);
         let context = RowContext {
@@ -575,11 +574,15 @@ impl<'p> SelectRun<'p> {
         Ok(self.after_emit())
     }
 
+    fn results(&self, states: &[AggregateState]) -> Result<Vec<Option<Vec<u8>>>> {
+        states.iter().map(|state| state.result(self.bindings.call)).collect()
+    }
+
     /// Aggregates over no rows still return one row.
     fn emit_empty_aggregate(&mut self) -> Result<()> {
         let states: Vec<AggregateState> =
             self.plan.selection.aggregates.iter().map(|a| a.function.new_state()).collect();
-        let results = states.iter().map(AggregateState::result).collect::<Result<Vec<Option<Vec<u8>>>>>()?;
+        let results = self.results(&states)?;
         let first: OwnedValues = vec![None; self.plan.fetched.columns.len()];
         let times = vec![Vec::new(); self.plan.fetched.columns.len()];
         let mut slots = SlotBuffer::default();

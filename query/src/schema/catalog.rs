@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::index::Index;
 use super::options::TableOptions;
+use super::user_functions::UserFunctions;
 
 /// All keyspaces of the node at one moment.
 #[derive(Debug, Clone)]
@@ -65,6 +66,7 @@ pub struct Keyspace {
     /// By name. A changed copy shares all other tables, so it costs the same with 10,000 of them.
     pub tables: OrdMap<String, Arc<Table>>,
     pub types: BTreeMap<String, Arc<UserType>>,
+    pub user_functions: UserFunctions,
 }
 
 /// The replication of a keyspace.

@@ -6,6 +6,8 @@
 
 mod alter_table;
 pub(crate) mod bounds;
+mod constant;
+mod function;
 mod index;
 mod keyspace;
 mod restore;
@@ -17,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
-use cql_lite::syntax::ast::{DropFunction, Identifier, QualifiedName, Statement};
+use cql_lite::syntax::ast::{Identifier, QualifiedName, Statement};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -28,6 +30,7 @@ use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;
 use super::system_keyspaces;
 use crate::error::{RequestError, Result};
+use crate::functions::user::UserFunctionRuntime;
 
 /// The longest name of a keyspace, in characters.
 const MAX_KEYSPACE_NAME_LENGTH: usize = 48;
@@ -44,6 +47,8 @@ pub struct DdlContext {
     /// The version of the catalog if the statement changes it.
     pub new_version: Uuid,
     pub data_centers: DataCenters,
+    /// Checks the functions of users.
+    pub user_functions: &'static dyn UserFunctionRuntime,
 }
 
 /// The result of a statement.
@@ -175,10 +180,10 @@ fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
         Statement::CreateView(_) => unsupported("Materialized views"),
         Statement::AlterView(alter) => ddl.absent_view(&alter.name, alter.if_exists),
         Statement::DropView(drop) => ddl.absent_view(&drop.name, drop.if_exists),
-        Statement::CreateFunction(_) => unsupported("User-defined functions"),
-        Statement::CreateAggregate(_) => unsupported("User-defined aggregates"),
-        Statement::DropFunction(drop) => ddl.absent_function("Function", drop),
-        Statement::DropAggregate(drop) => ddl.absent_function("Aggregate", drop),
+        Statement::CreateFunction(create) => ddl.create_function(create),
+        Statement::CreateAggregate(create) => ddl.create_aggregate(create),
+        Statement::DropFunction(drop) => ddl.drop_function(drop),
+        Statement::DropAggregate(drop) => ddl.drop_aggregate(drop),
         Statement::CreateTrigger(_) => unsupported("Triggers"),
         Statement::DropTrigger(drop) => ddl.absent_trigger(&drop.name, &drop.table, drop.if_exists),
         Statement::CreateRole(_)
@@ -272,17 +277,6 @@ impl Ddl<'_> {
             return Ok(self.unchanged());
         }
         invalid(format!("Materialized view '{keyspace}.{}' doesn't exist", view.name.as_str()))
-    }
-
-    fn absent_function(&self, what: &str, drop: &DropFunction) -> Result<Change> {
-        let keyspace = self.user_keyspace_name(drop.name.keyspace.as_ref())?;
-        if drop.if_exists {
-            return Ok(self.unchanged());
-        }
-        let arguments = drop.argument_types.as_ref().map_or_else(String::new, |types| {
-            format!("({})", types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-        });
-        invalid(format!("{what} '{keyspace}.{}{arguments}' doesn't exist", drop.name.name.as_str()))
     }
 
     fn absent_trigger(&self, name: &Identifier, table: &QualifiedName, if_exists: bool) -> Result<Change> {

@@ -1,7 +1,8 @@
 //! DESCRIBE: the rows of its answers, as in Cassandra 5.0.
 //!
 //! Functions over the catalog without side effects. Elements are listed in an order in which their CREATE statements
-//! can be executed: a keyspace, its types (each after the types that it contains), its tables by name, each with its indexes.
+//! can be executed: a keyspace, its types (each after the types that it contains), its functions and aggregates, its tables by name, each
+//! with its indexes.
 
 mod create_text;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use super::catalog::{Catalog, Keyspace, Table};
 use super::index::Index;
 use super::system_keyspaces;
 use crate::error::{RequestError, Result};
+use crate::functions::user::{UserAggregate, UserFunction};
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,8 +61,8 @@ pub fn describe(
         DescribeTarget::Types => {
             scope.list(|keyspace| keyspace.types.values().map(|user_type| Element::Type(user_type)).collect())
         }
-        // There are no user-defined functions.
-        DescribeTarget::Functions | DescribeTarget::Aggregates => scope.list(|_| Vec::new()),
+        DescribeTarget::Functions => scope.list(|keyspace| functions(keyspace).collect()),
+        DescribeTarget::Aggregates => scope.list(|keyspace| aggregates(keyspace).collect()),
         DescribeTarget::Schema { full } => Ok(scope.schema(*full)),
         DescribeTarget::Keyspace { only, name } => {
             let keyspace = scope.keyspace(name.as_ref())?;
@@ -78,12 +80,12 @@ pub fn describe(
         }
         DescribeTarget::View(name) => scope.absent("Materialized view", name.keyspace.as_ref(), &name.name),
         DescribeTarget::Type(name) => scope.user_type(name),
-        DescribeTarget::Function(FunctionName { keyspace, name }) => {
-            scope.absent("User defined function", keyspace.as_ref(), name)
-        }
-        DescribeTarget::Aggregate(FunctionName { keyspace, name }) => {
-            scope.absent("User defined aggregate", keyspace.as_ref(), name)
-        }
+        DescribeTarget::Function(name) => scope.overloads("User defined function", name, |element, name| {
+            matches!(element, Element::Function(function) if function.name == name)
+        }),
+        DescribeTarget::Aggregate(name) => scope.overloads("User defined aggregate", name, |element, name| {
+            matches!(element, Element::Aggregate(aggregate) if aggregate.name == name)
+        }),
         DescribeTarget::Name(name) => scope.name(name),
     }
 }
@@ -93,6 +95,8 @@ pub fn describe(
 enum Element<'a> {
     Keyspace(&'a Keyspace),
     Type(&'a UserType),
+    Function(&'a UserFunction),
+    Aggregate(&'a UserAggregate),
     Table(&'a Keyspace, &'a Table),
     Index(&'a Table, &'a Index),
 }
@@ -101,18 +105,28 @@ impl Element<'_> {
     /// Keyspace, kind and name, for the answers.
     fn names(self) -> [String; 3] {
         let (keyspace, kind, name) = match self {
-            Element::Keyspace(keyspace) => (keyspace.name.as_str(), "keyspace", keyspace.name.as_str()),
-            Element::Type(user_type) => (&*user_type.keyspace, "type", &*user_type.name),
-            Element::Table(_, table) => (table.keyspace.as_str(), "table", table.name.as_str()),
-            Element::Index(table, index) => (table.keyspace.as_str(), "index", index.name.as_str()),
+            Element::Keyspace(keyspace) => (keyspace.name.as_str(), "keyspace", quoted(&keyspace.name)),
+            Element::Type(user_type) => (&*user_type.keyspace, "type", quoted(&user_type.name)),
+            Element::Function(function) => {
+                let signature = create_text::signature(&function.name, &function.argument_types);
+                (function.keyspace.as_str(), "function", signature)
+            }
+            Element::Aggregate(aggregate) => {
+                let signature = create_text::signature(&aggregate.name, &aggregate.argument_types);
+                (aggregate.keyspace.as_str(), "aggregate", signature)
+            }
+            Element::Table(_, table) => (table.keyspace.as_str(), "table", quoted(&table.name)),
+            Element::Index(table, index) => (table.keyspace.as_str(), "index", quoted(&index.name)),
         };
-        [quoted(keyspace), kind.to_owned(), quoted(name)]
+        [quoted(keyspace), kind.to_owned(), name]
     }
 
     fn create_text(self, with_internals: bool) -> String {
         match self {
             Element::Keyspace(keyspace) => create_text::keyspace(keyspace),
             Element::Type(user_type) => create_text::user_type(user_type),
+            Element::Function(function) => create_text::function(function),
+            Element::Aggregate(aggregate) => create_text::aggregate(aggregate),
             Element::Table(keyspace, table) => create_text::table(keyspace, table, with_internals),
             Element::Index(table, index) => create_text::index(table, index),
         }
@@ -197,6 +211,22 @@ impl<'a> DescribeScope<'a> {
             Some(user_type) => Ok(self.elements([Element::Type(user_type)])),
             None => self.absent("User defined type", name.keyspace.as_ref(), &name.name),
         }
+    }
+
+    /// The functions or aggregates of a name.
+    fn overloads(
+        &self,
+        kind: &str,
+        name: &FunctionName,
+        is_named: impl Fn(Element<'_>, &str) -> bool,
+    ) -> Result<Description> {
+        let keyspace = self.keyspace(name.keyspace.as_ref())?;
+        let of_keyspace = functions(keyspace).chain(aggregates(keyspace));
+        let found: Vec<_> = of_keyspace.filter(|element| is_named(*element, name.name.as_str())).collect();
+        if found.is_empty() {
+            return self.absent(kind, name.keyspace.as_ref(), &name.name);
+        }
+        Ok(self.elements(found))
     }
 
     /// The error for an element that the keyspace does not have.
@@ -293,6 +323,7 @@ fn text(text: &str) -> Value {
 fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
     let mut elements = vec![Element::Keyspace(keyspace)];
     elements.extend(types_in_order(keyspace).into_iter().map(Element::Type));
+    elements.extend(functions(keyspace).chain(aggregates(keyspace)));
     elements.extend(keyspace.tables.values().flat_map(|table| table_elements(keyspace, table)));
     elements
 }
@@ -301,6 +332,14 @@ fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
 fn table_elements<'a>(keyspace: &'a Keyspace, table: &'a Table) -> impl Iterator<Item = Element<'a>> {
     let indexes = table.indexes.iter().map(move |index| Element::Index(table, index));
     std::iter::once(Element::Table(keyspace, table)).chain(indexes)
+}
+
+fn functions(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
+    keyspace.user_functions.functions().iter().map(|function| Element::Function(function))
+}
+
+fn aggregates(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
+    keyspace.user_functions.aggregates().iter().map(|aggregate| Element::Aggregate(aggregate))
 }
 
 fn tables(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::types::cql_type::TypeParseError;
-use cql_lite::types::{CqlType, UserType};
+use cql_lite::types::{CqlType, UserType, literal};
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -16,7 +16,9 @@ use uuid::Uuid;
 use super::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Replication, Table, TableKind};
 use super::index::{Index, IndexKind, IndexedPart};
 use super::options::TableOptions;
+use super::user_functions::UserFunctions;
 use super::{system_keyspaces, system_tables};
+use crate::functions::user::{UserAggregate, UserFunction, type_names};
 
 /// The reason why a document is not a catalog.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +31,8 @@ pub enum DocumentError {
     MissingKeyspace(String),
     #[error("the index {index} in the catalog has no column in the table {table}")]
     IndexWithoutColumn { index: String, table: String },
+    #[error("the initial condition of the aggregate {aggregate} in the catalog cannot be read")]
+    InitialCondition { aggregate: String },
     #[error("the catalog has user types that need each other or a missing one: {names}")]
     UserTypes { names: String },
 }
@@ -58,6 +62,43 @@ pub struct KeyspaceDocument {
     settings: SettingsDocument,
     types: Vec<UserTypeDocument>,
     tables: Vec<TableDocument>,
+    /// Only where there are any: members understand them from a feature level on.
+    #[serde(default, skip_serializing_if = "FunctionsDocument::is_empty")]
+    user_functions: FunctionsDocument,
+}
+
+/// The user-defined functions and aggregates of a keyspace.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct FunctionsDocument {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    functions: Vec<FunctionDocument>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    aggregates: Vec<AggregateDocument>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct FunctionDocument {
+    name: String,
+    /// Names and types, in order.
+    arguments: Vec<(String, String)>,
+    returns: String,
+    called_on_null_input: bool,
+    language: String,
+    body: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct AggregateDocument {
+    name: String,
+    argument_types: Vec<String>,
+    state_function: String,
+    state_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    final_function: Option<String>,
+    returns: String,
+    /// Wire bytes as a literal of a blob.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    initial_condition: Option<String>,
 }
 
 /// The changed parts of a keyspace.
@@ -73,6 +114,9 @@ struct AlteredKeyspaceDocument {
     tables: Vec<TableDocument>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dropped_tables: Vec<String>,
+    /// All functions and aggregates, if one has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user_functions: Option<FunctionsDocument>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -223,6 +267,7 @@ impl AlteredKeyspaceDocument {
             types: (old.types != new.types).then(|| type_documents(new)),
             tables,
             dropped_tables,
+            user_functions: (old.user_functions != new.user_functions).then(|| FunctionsDocument::of(new)),
         }
     }
 
@@ -240,7 +285,85 @@ impl AlteredKeyspaceDocument {
             let table = table(document, &keyspace)?;
             keyspace.tables.insert(table.name.clone(), Arc::new(table));
         }
+        if let Some(functions) = &self.user_functions {
+            keyspace.user_functions = functions.functions(&keyspace)?;
+        }
         Ok(keyspace)
+    }
+}
+
+impl FunctionsDocument {
+    fn is_empty(&self) -> bool {
+        self.functions.is_empty() && self.aggregates.is_empty()
+    }
+
+    fn of(keyspace: &Keyspace) -> Self {
+        let functions = keyspace.user_functions.functions().iter().map(|function| FunctionDocument {
+            name: function.name.clone(),
+            arguments: std::iter::zip(function.argument_names.clone(), type_names(&function.argument_types))
+                .collect(),
+            returns: function.return_type.to_string(),
+            called_on_null_input: function.called_on_null_input,
+            language: function.language.clone(),
+            body: function.body.clone(),
+        });
+        let aggregates = keyspace.user_functions.aggregates().iter().map(|aggregate| AggregateDocument {
+            name: aggregate.name.clone(),
+            argument_types: type_names(&aggregate.argument_types),
+            state_function: aggregate.state_function.clone(),
+            state_type: aggregate.state_type.to_string(),
+            final_function: aggregate.final_function.clone(),
+            returns: aggregate.return_type.to_string(),
+            initial_condition: aggregate
+                .initial_condition
+                .as_ref()
+                .map(|bytes| literal::format(&CqlType::Blob, bytes)),
+        });
+        Self { functions: functions.collect(), aggregates: aggregates.collect() }
+    }
+
+    /// The functions and aggregates in a keyspace that has its types.
+    fn functions(&self, keyspace: &Keyspace) -> Result<UserFunctions, DocumentError> {
+        let parse = |of: &str, text: &str| {
+            parse_type(text, &keyspace.types, || format!("function {}.{of}", keyspace.name))
+        };
+        let mut functions = Vec::with_capacity(self.functions.len());
+        for document in &self.functions {
+            let name = &document.name;
+            let (argument_names, types): (Vec<String>, Vec<String>) = document.arguments.iter().cloned().unzip();
+            let argument_types = types.iter().map(|text| parse(name, text)).collect::<Result<_, _>>()?;
+            functions.push(UserFunction {
+                keyspace: keyspace.name.clone(),
+                name: name.clone(),
+                argument_names,
+                argument_types,
+                return_type: parse(name, &document.returns)?,
+                called_on_null_input: document.called_on_null_input,
+                language: document.language.clone(),
+                body: document.body.clone(),
+            });
+        }
+        let mut aggregates = Vec::with_capacity(self.aggregates.len());
+        for document in &self.aggregates {
+            let name = &document.name;
+            let argument_types = document.argument_types.iter().map(|text| parse(name, text));
+            let initial_condition = document.initial_condition.as_ref().map(|text| {
+                literal::parse(&CqlType::Blob, text).map_err(|_| DocumentError::InitialCondition {
+                    aggregate: format!("{}.{name}", keyspace.name),
+                })
+            });
+            aggregates.push(UserAggregate {
+                keyspace: keyspace.name.clone(),
+                name: name.clone(),
+                argument_types: argument_types.collect::<Result<_, _>>()?,
+                state_function: document.state_function.clone(),
+                state_type: parse(name, &document.state_type)?,
+                final_function: document.final_function.clone(),
+                return_type: parse(name, &document.returns)?,
+                initial_condition: initial_condition.transpose()?,
+            });
+        }
+        Ok(UserFunctions::new(functions, aggregates))
     }
 }
 
@@ -265,6 +388,7 @@ fn keyspace_document(keyspace: &Keyspace) -> KeyspaceDocument {
         settings: settings_document(keyspace),
         types: type_documents(keyspace),
         tables: keyspace.tables.values().map(|table| table_document(table)).collect(),
+        user_functions: FunctionsDocument::of(keyspace),
     }
 }
 
@@ -310,7 +434,9 @@ fn keyspace(document: &KeyspaceDocument) -> Result<Keyspace, DocumentError> {
         durable_writes: document.settings.durable_writes,
         is_virtual: false,
         tables: OrdMap::new(),
+        user_functions: UserFunctions::default(),
     };
+    keyspace.user_functions = document.user_functions.functions(&keyspace)?;
     for document in &document.tables {
         let table = table(document, &keyspace)?;
         keyspace.tables.insert(table.name.clone(), Arc::new(table));

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::catalog::{Catalog, Keyspace, Replication, TableKind};
 use super::ddl::define_table;
+use super::user_functions::UserFunctions;
 use super::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES, SYSTEM_VIEWS,
     SYSTEM_VIRTUAL_SCHEMA,
@@ -61,6 +62,7 @@ fn keyspace(name: &str, replication: Replication, kind: TableKind, text: &str) -
         is_virtual: [SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA].contains(&name),
         tables: OrdMap::new(),
         types: BTreeMap::new(),
+        user_functions: UserFunctions::default(),
     };
     for statement in text.split_terminator(";\n") {
         let table = match syntax::parse(statement) {

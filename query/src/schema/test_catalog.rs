@@ -34,6 +34,7 @@ pub fn changed(view: &CatalogView, number: u128, text: &str) -> CatalogView {
         new_id: Uuid::from_u128(number),
         new_version: Uuid::from_u128(number << 64),
         data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
+        user_functions: &crate::functions::user::NoUserFunctions,
     };
     let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let change = ddl::execute(&view.catalog, &statement, Some(KEYSPACE), &context);

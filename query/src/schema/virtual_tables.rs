@@ -34,6 +34,8 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
         (SYSTEM, "size_estimates") => node::size_estimates(&mut writer, catalog, state),
         (SYSTEM, "table_estimates") => node::table_estimates(&mut writer, catalog, state),
         (SYSTEM_DISTRIBUTED, "repair_history") => node::repair_history(&mut writer, state),
+        (SYSTEM_SCHEMA, "aggregates") => schema_tables::aggregates(&mut writer, catalog),
+        (SYSTEM_SCHEMA, "functions") => schema_tables::functions(&mut writer, catalog),
         (SYSTEM_SCHEMA, "keyspaces") => schema_tables::keyspaces(&mut writer, catalog),
         (SYSTEM_SCHEMA, "tables") => schema_tables::tables(&mut writer, catalog),
         (SYSTEM_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, false),

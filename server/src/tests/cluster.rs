@@ -104,6 +104,7 @@ fn catalog(centers: &[&str]) -> Arc<Catalog> {
                 new_id: Uuid::from_u128(number),
                 new_version: Uuid::from_u128(number << 64),
                 data_centers: data_centers.clone(),
+                user_functions: &helenus_query::functions::user::NoUserFunctions,
             };
             let statement = syntax::parse(text).unwrap();
             catalog = ddl::execute(&catalog, &statement, None, &context).unwrap().catalog;

@@ -7,7 +7,7 @@ use super::Expression;
 use super::literals::{is_assignable, is_open, is_wrong_literal};
 use super::resolve::{Resolver, Row, Typed};
 use crate::error::{RequestError, Result};
-use crate::functions;
+use crate::functions::{self, ResolvedFunction};
 use crate::plan::names::display_name;
 use crate::schema::catalog::Column;
 
@@ -31,7 +31,10 @@ impl<R: Row> Resolver<'_, R> {
                 let arguments: Vec<&ast::Expression> = arguments.iter().collect();
                 match R::aggregate(self, &qualified, &arguments)? {
                     Some(aggregate) => Ok(aggregate),
-                    None => self.function(&qualified, &arguments, hint),
+                    None => {
+                        let others = self.scope.user_functions(name);
+                        self.function(&qualified, &others, &arguments, hint)
+                    }
                 }
             }
             ast::Expression::Cast { operand, target } => {
@@ -42,9 +45,9 @@ impl<R: Row> Resolver<'_, R> {
                 Ok((Expression::Function { function, arguments: vec![operand] }, target))
             }
             ast::Expression::Arithmetic { left, operator, right } => {
-                self.function(functions::operator_name(operator.symbol()), &[left, right], hint)
+                self.function(functions::operator_name(operator.symbol()), &[], &[left, right], hint)
             }
-            ast::Expression::Negation(operand) => self.function(functions::NEGATION, &[operand], hint),
+            ast::Expression::Negation(operand) => self.function(functions::NEGATION, &[], &[operand], hint),
             other => Err(R::cannot_infer(other)),
         }
     }
@@ -68,12 +71,14 @@ impl<R: Row> Resolver<'_, R> {
     fn function(
         &mut self,
         name: &str,
+        others: &[ResolvedFunction],
         arguments: &[&ast::Expression],
         hint: Option<&CqlType>,
     ) -> Result<Typed<R::Read>> {
-        if !functions::exists(name) {
+        if others.is_empty() && !functions::exists(name) {
             return Err(R::unknown_function(name));
         }
+        let aggregates_before = self.row.aggregate_count();
         let mut resolved = Vec::with_capacity(arguments.len());
         let mut known = Vec::with_capacity(arguments.len());
         for argument in arguments {
@@ -92,7 +97,7 @@ impl<R: Row> Resolver<'_, R> {
         let natural: Vec<Option<CqlType>> =
             arguments.iter().map(|argument| self.natural_type(argument)).collect();
         let texts: Vec<String> = arguments.iter().map(|argument| display_name(argument)).collect();
-        let function = functions::resolve_described(name, &known, &natural, &texts, hint)?;
+        let function = functions::resolve_among(name, others, &known, &natural, &texts, hint)?;
         let mut inputs = Vec::with_capacity(arguments.len());
         for (index, (argument, resolved)) in arguments.iter().zip(resolved).enumerate() {
             inputs.push(if let Some((resolved, _)) = resolved {
@@ -101,6 +106,9 @@ impl<R: Row> Resolver<'_, R> {
                 let name = format!("arg{index}({})", function.qualified_name());
                 self.resolve(argument, &Self::receiver(name, function.argument_types()[index].clone()))?
             });
+        }
+        if let Some(aggregate) = function.aggregate() {
+            return R::user_aggregate(self, aggregate, inputs, aggregates_before);
         }
         let return_type = function.return_type().clone();
         Ok((Expression::Function { function, arguments: inputs }, return_type))

@@ -6,6 +6,7 @@
 //! * Parts that do not depend on bind values or a row are evaluated here, once.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use cql_lite::syntax::ast;
 use cql_lite::types::{CqlType, UserType};
@@ -17,6 +18,7 @@ use super::literals::{
 use super::{Expression, Markers, NoRead, Receiver, Term};
 use crate::error::{RequestError, Result};
 use crate::functions;
+use crate::functions::user::ResolvedAggregate;
 use crate::plan::names::{NameScope, display_name, resolve_type};
 
 /// An expression with its type.
@@ -43,6 +45,17 @@ pub trait Row: Sized {
         arguments: &[&ast::Expression],
     ) -> Result<Option<Typed<Self::Read>>>;
 
+    /// The aggregates that were resolved so far.
+    fn aggregate_count(&self) -> usize;
+
+    /// Resolves the call of an aggregate of users. `count_before`: the aggregates before its arguments were resolved.
+    fn user_aggregate(
+        resolver: &mut Resolver<'_, Self>,
+        aggregate: &Arc<ResolvedAggregate>,
+        arguments: Vec<Expression<Self::Read>>,
+        count_before: usize,
+    ) -> Result<Typed<Self::Read>>;
+
     /// The error for an expression whose type is not determined.
     fn cannot_infer(expression: &ast::Expression) -> RequestError;
 
@@ -68,10 +81,20 @@ impl Row for NoRow {
         name: &str,
         _: &[&ast::Expression],
     ) -> Result<Option<Typed<NoRead>>> {
-        if functions::is_aggregate(name) {
-            return Err(RequestError::invalid("Aggregation function are not supported in the where clause"));
-        }
-        Ok(None)
+        if functions::is_aggregate(name) { no_aggregates() } else { Ok(None) }
+    }
+
+    fn aggregate_count(&self) -> usize {
+        0
+    }
+
+    fn user_aggregate(
+        _: &mut Resolver<'_, Self>,
+        _: &Arc<ResolvedAggregate>,
+        _: Vec<Term>,
+        _: usize,
+    ) -> Result<Typed<NoRead>> {
+        no_aggregates()
     }
 
     fn cannot_infer(expression: &ast::Expression) -> RequestError {
@@ -81,6 +104,10 @@ impl Row for NoRow {
     fn unknown_function(name: &str) -> RequestError {
         RequestError::invalid(format!("Unknown function {name} called"))
     }
+}
+
+fn no_aggregates<T>() -> Result<T> {
+    Err(RequestError::invalid("Aggregation function are not supported in the where clause"))
 }
 
 /// Resolves an expression that reads nothing from a row.

@@ -10,6 +10,7 @@ use cql_lite::syntax::ast::{AlterTableOperation, AlterTypeOperation, Statement};
 use cql_lite::types::{CqlType, UserType};
 
 use crate::error::{RequestError, Result};
+use crate::functions::user::{UserAggregate, UserFunction};
 use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
 
 /// Most columns of a table, fields of a user type, or elements of a list in a statement that changes the schema.
@@ -26,6 +27,9 @@ pub const ALL_PARTS_MAX: usize = 1 << 18;
 pub const TYPE_DEPTH_MAX: usize = 64;
 /// The longest comment of a table, in bytes.
 pub const COMMENT_BYTES_MAX: usize = 65_535;
+
+/// The longest body of a function, in bytes.
+pub const FUNCTION_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Refuses lists that take too long to search, before the statement is carried out.
 pub(super) fn check_statement(statement: &Statement) -> Result<()> {
@@ -47,6 +51,8 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
             AlterTypeOperation::RenameFields { renames, .. } => (renames.len(), "fields"),
             _ => return Ok(()),
         },
+        Statement::CreateFunction(create) => (create.arguments.len(), "arguments"),
+        Statement::CreateAggregate(create) => (create.argument_types.len(), "arguments"),
         _ => return Ok(()),
     };
     if count > COLUMNS_MAX {
@@ -129,6 +135,26 @@ fn check_table(before: Option<&Table>, table: &Table) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+pub(super) fn check_function(function: &UserFunction) -> Result<()> {
+    let name = &function.name;
+    check_name("function", name)?;
+    function.argument_names.iter().try_for_each(|argument| check_name("argument", argument))?;
+    if function.body.len() > FUNCTION_BODY_BYTES_MAX {
+        return refuse(format!(
+            "The body of function {name} has {} bytes; at most {FUNCTION_BODY_BYTES_MAX} are possible",
+            function.body.len()
+        ));
+    }
+    let mut types = function.argument_types.iter().chain([&function.return_type]);
+    types.try_for_each(|part| check_type(&format!("Function {name}"), part))
+}
+
+pub(super) fn check_aggregate(aggregate: &UserAggregate) -> Result<()> {
+    let name = &aggregate.name;
+    check_name("aggregate", name)?;
+    aggregate.argument_types.iter().try_for_each(|part| check_type(&format!("Aggregate {name}"), part))
 }
 
 /// Whether `types` have at most `parts` parts in total.

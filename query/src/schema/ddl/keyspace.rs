@@ -10,6 +10,7 @@ use super::{
     is_valid_name, refuse_system_keyspace,
 };
 use crate::error::{RequestError, Result};
+use crate::schema::user_functions::UserFunctions;
 use crate::schema::catalog::{Keyspace, TableKind};
 use crate::schema::options::{KeyspaceOptions, Properties, replication_warnings};
 use crate::schema::system_keyspaces;
@@ -54,6 +55,7 @@ impl Ddl<'_> {
             is_virtual: false,
             tables: OrdMap::new(),
             types: BTreeMap::new(),
+            user_functions: UserFunctions::default(),
         };
         Ok(Change {
             catalog: self.with_keyspace(keyspace),

@@ -19,6 +19,7 @@ use crate::schema::catalog::{Catalog, Column, Keyspace, Replication, Table};
 use crate::schema::describe::types_of_table;
 use crate::schema::document::{CatalogDocument, DocumentError};
 use crate::schema::index::Index;
+use crate::schema::user_functions::UserFunctions;
 
 /// The reason why the schema of a snapshot cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,7 @@ impl SnapshotSchema {
         let is_used = |name: &str| types.iter().any(|used| &*used.name == name);
         let mut keyspace = keyspace.clone();
         keyspace.types.retain(|name, _| is_used(name));
+        keyspace.user_functions = UserFunctions::default();
         let table = Arc::new(table.clone());
         keyspace.tables = OrdMap::unit(table.name.clone(), Arc::clone(&table));
         Self { keyspace, table }
@@ -276,6 +278,7 @@ mod tests {
             new_id: Uuid::from_u128(77),
             new_version: Uuid::from_u128(78),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
+            user_functions: &crate::functions::user::NoUserFunctions,
         }
     }
 

@@ -16,6 +16,7 @@ use super::{
     Change, ChangeTarget, ChangeType, Ddl, TableAction, event, invalid, quoted, refuse_system_keyspace,
 };
 use crate::error::{RequestError, Result};
+use crate::functions::user::UserAggregate;
 use crate::schema::catalog::{Keyspace, Table};
 
 impl Ddl<'_> {
@@ -77,6 +78,7 @@ impl Ddl<'_> {
                 add_field(keyspace, before, field, type_name)?
             }
             AlterTypeOperation::RenameFields { if_exists, renames } => {
+                refuse_in_initial_conditions(keyspace, before)?;
                 rename_fields(before, renames, *if_exists)?
             }
             AlterTypeOperation::AlterField { .. } => {
@@ -109,6 +111,8 @@ impl Ddl<'_> {
                 invalid(format!("Type '{keyspace_name}.{name}' doesn't exist"))
             };
         };
+        let functions: Vec<String> = keyspace.user_functions.names_using_type(keyspace_name, name).collect();
+        refuse_use(keyspace_name, name, "functions", functions.iter().map(String::as_str))?;
         let is_used = |candidate: &CqlType| candidate.references_user_type(keyspace_name, name);
         let types = keyspace.types.values().filter(|other| other.field_types.iter().any(is_used));
         refuse_use(keyspace_name, name, "user types", types.map(|other| other.name.as_ref()))?;
@@ -128,6 +132,24 @@ impl Ddl<'_> {
             table_actions: Vec::new(),
         })
     }
+}
+
+/// The initial condition of an aggregate is shown as a literal with the names of fields.
+fn refuse_in_initial_conditions(keyspace: &Keyspace, definition: &UserType) -> Result<()> {
+    let is_used = |aggregate: &&Arc<UserAggregate>| {
+        aggregate.initial_condition.is_some()
+            && aggregate.state_type.references_user_type(&definition.keyspace, &definition.name)
+    };
+    let aggregates = keyspace.user_functions.aggregates().iter().filter(is_used);
+    let users: Vec<String> = aggregates.map(|aggregate| aggregate.full_name()).collect();
+    if users.is_empty() {
+        return Ok(());
+    }
+    invalid(format!(
+        "Cannot alter user type {} as it is still used in INITCOND by aggregates {}",
+        shown(definition),
+        users.join(", ")
+    ))
 }
 
 fn refuse_use<'a>(
@@ -245,6 +267,7 @@ fn with_user_type(keyspace: &Keyspace, definition: &Arc<UserType>) -> Result<(Ke
             *user_type = Arc::new(updated);
         }
     }
+    changed.user_functions = keyspace.user_functions.with_user_type(definition);
     let mut tables = Vec::new();
     for table in keyspace.tables.values() {
         if !references(table.columns.iter().map(|column| &column.column_type), definition) {

@@ -1,13 +1,14 @@
 //! The CREATE statements of the elements of the catalog, in the format of Cassandra 5.0's DESCRIBE.
 //!
-//! Executed in the order keyspace, types, tables, indexes, they create an equal schema. Names are quoted if necessary. A
+//! Executed in the order keyspace, types, functions, aggregates, tables, indexes, they create an equal schema. Names are quoted if necessary. A
 //! virtual keyspace cannot be created: it and its tables are shown in a comment.
 
 use std::collections::BTreeMap;
 
 use cql_lite::syntax::ast::Identifier;
-use cql_lite::types::UserType;
+use cql_lite::types::{CqlType, UserType, literal};
 
+use crate::functions::user::{UserAggregate, UserFunction};
 use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table};
 use crate::schema::index::{CLASS_NAME, Index};
 use crate::schema::options::TableOptions;
@@ -94,6 +95,61 @@ pub fn index(table: &Table, index: &Index) -> String {
             let class = string(&class);
             format!("CREATE CUSTOM INDEX {name} ON {table_name} ({target}) USING {class}{with};")
         }
+    }
+}
+
+/// `CREATE FUNCTION …`
+pub fn function(function: &UserFunction) -> String {
+    let arguments = function.argument_names.iter().zip(&function.argument_types);
+    let arguments: Vec<String> =
+        arguments.map(|(name, of)| format!("{} {}", quoted(name), signature_type(of))).collect();
+    let null = if function.called_on_null_input { "CALLED" } else { "RETURNS NULL" };
+    let body = if function.body.contains("$$") || function.body.ends_with('$') {
+        string(&function.body)
+    } else {
+        format!("$${}$$", function.body)
+    };
+    format!(
+        "CREATE FUNCTION {}.{}({})\n    {null} ON NULL INPUT\n    RETURNS {}\n    LANGUAGE {}\n    AS {body};",
+        quoted(&function.keyspace),
+        quoted(&function.name),
+        arguments.join(", "),
+        signature_type(&function.return_type),
+        function.language
+    )
+}
+
+/// `CREATE AGGREGATE …`
+pub fn aggregate(aggregate: &UserAggregate) -> String {
+    let mut text = format!(
+        "CREATE AGGREGATE {}.{}\n    SFUNC {}\n    STYPE {}",
+        quoted(&aggregate.keyspace),
+        signature(&aggregate.name, &aggregate.argument_types),
+        quoted(&aggregate.state_function),
+        signature_type(&aggregate.state_type)
+    );
+    if let Some(function) = &aggregate.final_function {
+        text += &format!("\n    FINALFUNC {}", quoted(function));
+    }
+    if let Some(condition) = &aggregate.initial_condition {
+        text += &format!("\n    INITCOND {}", literal::format(&aggregate.state_type, condition));
+    }
+    text + ";"
+}
+
+/// A function's name with the types of its arguments.
+pub fn signature(name: &str, arguments: &[CqlType]) -> String {
+    let arguments: Vec<String> = arguments.iter().map(signature_type).collect();
+    format!("{}({})", quoted(name), arguments.join(", "))
+}
+
+/// A type of a signature: a tuple stands there without `frozen`.
+fn signature_type(of: &CqlType) -> String {
+    let text = of.to_string();
+    let inner = text.strip_prefix("frozen<").and_then(|rest| rest.strip_suffix('>'));
+    match (of, inner) {
+        (CqlType::Tuple(_), Some(inner)) => inner.to_owned(),
+        _ => text,
     }
 }
 

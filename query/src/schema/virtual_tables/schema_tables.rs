@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use cql_lite::types::literal;
+
 use super::row::{RowFields, RowWriter};
+use crate::functions::user::type_names;
 use crate::schema::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table};
 use crate::schema::index::TARGET;
 use crate::schema::options::TableOptions;
@@ -144,6 +147,45 @@ pub fn types(writer: &mut RowWriter, catalog: &Catalog) {
                 .set("type_name", name.as_str())
                 .set("field_names", field_names)
                 .set("field_types", field_types);
+        }
+    }
+}
+
+/// `system_schema.functions`.
+pub fn functions(writer: &mut RowWriter, catalog: &Catalog) {
+    for keyspace in keyspaces_of(catalog, false) {
+        for function in keyspace.user_functions.functions() {
+            writer
+                .row()
+                .set("keyspace_name", keyspace.name.as_str())
+                .set("function_name", function.name.as_str())
+                .set("argument_types", type_names(&function.argument_types))
+                .set("argument_names", function.argument_names.clone())
+                .set("body", function.body.as_str())
+                .set("called_on_null_input", function.called_on_null_input)
+                .set("language", function.language.as_str())
+                .set("return_type", function.return_type.to_string());
+        }
+    }
+}
+
+/// `system_schema.aggregates`.
+pub fn aggregates(writer: &mut RowWriter, catalog: &Catalog) {
+    for keyspace in keyspaces_of(catalog, false) {
+        for aggregate in keyspace.user_functions.aggregates() {
+            let mut row = writer.row();
+            row.set("keyspace_name", keyspace.name.as_str())
+                .set("aggregate_name", aggregate.name.as_str())
+                .set("argument_types", type_names(&aggregate.argument_types))
+                .set("return_type", aggregate.return_type.to_string())
+                .set("state_func", aggregate.state_function.as_str())
+                .set("state_type", aggregate.state_type.to_string());
+            if let Some(function) = &aggregate.final_function {
+                row.set("final_func", function.as_str());
+            }
+            if let Some(condition) = &aggregate.initial_condition {
+                row.set("initcond", literal::format(&aggregate.state_type, condition));
+            }
         }
     }
 }
