@@ -597,6 +597,10 @@ settings! {
     /// Consistency levels that are refused in writes.
     write_consistency_levels_disallowed: Vec<String> = Vec::new();
 
+    section "User-defined functions";
+    /// Whether CREATE FUNCTION is allowed, and functions are called. They are written in Lua and run in a sandbox.
+    user_defined_functions_enabled: bool = false;
+
     section "Logs";
     /// Form of the logs on standard error: "text" or "json".
     log_format: LogFormat = LogFormat::Text,

@@ -41,7 +41,9 @@ use helenus_internode::tcp::TcpTransport;
 use helenus_internode::transport::{Isolated, Transport};
 use helenus_observe::http::{self, HttpServer};
 use helenus_query::error::{RequestError, Result};
+use helenus_lua::LUA;
 use helenus_query::functions::CallContext;
+use helenus_query::functions::user::{NoUserFunctions, UserFunctionRuntime};
 use helenus_query::schema::catalog::CatalogView;
 use helenus_ring::view::ClusterView;
 use tokio::sync::{mpsc, oneshot};
@@ -392,6 +394,11 @@ fn run_shard(
 }
 
 /// The real disk, clock, threads, network and randomness of the machine.
+/// What checks and calls the functions of users.
+pub(crate) fn user_functions(config: &Config) -> &'static dyn UserFunctionRuntime {
+    if config.user_defined_functions_enabled { &LUA } else { &NoUserFunctions }
+}
+
 fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Result<ShardParts> {
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
@@ -418,6 +425,7 @@ fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Resul
         transport,
         random_seed: random_seed(),
         uuids: CallContext::process_uuids(),
+        user_functions: user_functions(&shared.config),
         planted_bug: None,
     })
 }

@@ -23,6 +23,7 @@ use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
 use helenus_observe::metrics::ShardMetrics;
 use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::user::UserFunctionRuntime;
 use helenus_query::functions::{CallContext, UuidSource};
 use helenus_query::guardrails::{self, Guardrails};
 use helenus_query::schema::catalog::{Catalog, CatalogView};
@@ -176,6 +177,7 @@ pub struct ShardContext {
     pub layers: ShardLayers,
     view_changes: fn(&ShardContext, &ClusterView),
     uuids: &'static dyn UuidSource,
+    user_functions: &'static dyn UserFunctionRuntime,
     planted_bug: Option<PlantedBug>,
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
@@ -190,6 +192,8 @@ pub struct ShardParts {
     pub random_seed: u64,
     /// For the CQL functions that make UUIDs.
     pub uuids: &'static dyn UuidSource,
+    /// Calls the functions of users.
+    pub user_functions: &'static dyn UserFunctionRuntime,
     /// `None` except in simulations.
     pub planted_bug: Option<PlantedBug>,
 }
@@ -226,6 +230,7 @@ impl ShardContext {
             layers: layers.states,
             view_changes: layers.view_changes,
             uuids: parts.uuids,
+            user_functions: parts.user_functions,
             planted_bug: parts.planted_bug,
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
@@ -292,6 +297,12 @@ impl ShardContext {
     /// The time and the UUID source for CQL functions of a request that is executed now.
     pub fn call_context(&self) -> CallContext {
         CallContext::with_uuids(self.clock.now_micros(), self.uuids)
+            .with_user_functions(self.user_functions)
+    }
+
+    /// Checks and calls the functions of users.
+    pub fn user_functions(&self) -> &'static dyn UserFunctionRuntime {
+        self.user_functions
     }
 
     /// Checks guardrails. What they warn of, and what they refuse, is counted.

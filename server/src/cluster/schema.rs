@@ -24,7 +24,7 @@ use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS,
+    self, CASSANDRA_5_SCHEMAS, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS,
     SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
@@ -70,6 +70,7 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
             .into_iter()
             .map(|(name, members)| (name, members as usize))
             .collect(),
+        user_functions: context.user_functions(),
     }
 }
 
@@ -128,16 +129,16 @@ struct Agreed {
     warnings: Vec<String>,
 }
 
-/// What a table may have from a feature level on.
-struct Addition {
+/// What a table or keyspace may have from a feature level on.
+struct Addition<T> {
     level: u16,
     /// The beginning of the sentence that refuses it: "Indexes can be created".
     permission: &'static str,
-    is_used_by: fn(&Table) -> bool,
+    is_used_by: fn(&T) -> bool,
 }
 
 /// What members with older programs would ignore of a table, and drop with their next change of it.
-const ADDITIONS: &[Addition] = &[
+const ADDITIONS: &[Addition<Table>] = &[
     Addition {
         level: INDEXES,
         permission: "Indexes can be created",
@@ -150,7 +151,28 @@ const ADDITIONS: &[Addition] = &[
     },
 ];
 
-/// Refuses the [`ADDITIONS`] in tables that are changed while a member does not know them.
+/// The same for what a keyspace has beside tables.
+const KEYSPACE_ADDITIONS: &[Addition<Keyspace>] = &[Addition {
+    level: CASSANDRA_5_SCHEMAS,
+    permission: "User-defined functions can be created",
+    is_used_by: |keyspace| !keyspace.user_functions.is_empty(),
+}];
+
+impl<T> Addition<T> {
+    /// Refuses those that something uses, and that the level does not have.
+    fn check_all(additions: &[Self], level: u16, of: &T) -> Result<()> {
+        let missing =
+            additions.iter().find(|addition| level < addition.level && (addition.is_used_by)(of));
+        match missing {
+            None => Ok(()),
+            Some(Addition { level: needed, permission, .. }) => Err(RequestError::invalid(format!(
+                "{permission} when all members support that (feature level {needed}; it is {level})"
+            ))),
+        }
+    }
+}
+
+/// Refuses the [`ADDITIONS`] in tables and keyspaces that are changed while a member does not know them.
 fn check_understood(before: &Catalog, after: &Catalog, level: u16) -> Result<()> {
     if level >= FEATURE_VERSION {
         return Ok(());
@@ -160,13 +182,10 @@ fn check_understood(before: &Catalog, after: &Catalog, level: u16) -> Result<()>
         let changed =
             Keyspace::table_differences(known, Some(keyspace)).into_iter().filter_map(|(_, table)| table);
         for table in changed {
-            let missing =
-                ADDITIONS.iter().find(|addition| level < addition.level && (addition.is_used_by)(table));
-            if let Some(Addition { level: needed, permission, .. }) = missing {
-                return Err(RequestError::invalid(format!(
-                    "{permission} when all members support that (feature level {needed}; it is {level})"
-                )));
-            }
+            Addition::check_all(ADDITIONS, level, &**table)?;
+        }
+        if known.map(|known| &known.user_functions) != Some(&keyspace.user_functions) {
+            Addition::check_all(KEYSPACE_ADDITIONS, level, &**keyspace)?;
         }
     }
     Ok(())
@@ -349,5 +368,8 @@ mod tests {
         assert!(refusal(option, REPAIRS - 1).is_some());
         assert_eq!(refusal(option, REPAIRS), None);
         assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
+        let function = "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";
+        assert!(refusal(function, CASSANDRA_5_SCHEMAS - 1).is_some());
+        assert_eq!(refusal(function, CASSANDRA_5_SCHEMAS), None);
     }
 }

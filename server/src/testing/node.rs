@@ -16,6 +16,7 @@ use crate::node::assembly::{self, Addresses, Assembled};
 use crate::node::error::StartError;
 use crate::node::identity::Identity;
 use crate::node::serve::serve;
+use crate::node::user_functions;
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::{ShardContext, ShardParts};
@@ -83,6 +84,7 @@ impl NodeParts<'_> {
                 transport: self.transport.clone(),
                 random_seed,
                 uuids: self.uuids,
+                user_functions: user_functions(&self.config),
                 planted_bug: self.planted_bug,
             };
             let shard =

@@ -278,7 +278,7 @@ mod tests {
             new_id: Uuid::from_u128(77),
             new_version: Uuid::from_u128(78),
             data_centers: DataCenters::from([("datacenter1".to_owned(), 1)]),
-            user_functions: &crate::functions::user::NoUserFunctions,
+            user_functions: &crate::schema::test_catalog::EveryFunction,
         }
     }
 

@@ -44,7 +44,7 @@ impl Session {
             new_id: Uuid::from_u128(self.statements),
             new_version: Uuid::from_u128(self.statements << 64),
             data_centers: BTreeMap::from([("datacenter1".to_owned(), 1)]),
-            user_functions: &crate::functions::user::NoUserFunctions,
+            user_functions: &crate::schema::test_catalog::EveryFunction,
         };
         let statement = parse(statement).unwrap();
         let change = execute(&self.catalog, &statement, self.keyspace, &context)?;
@@ -318,7 +318,7 @@ fn context() -> DdlContext {
         new_id: Uuid::from_u128(u128::MAX),
         new_version: Uuid::from_u128(10),
         data_centers: BTreeMap::new(),
-        user_functions: &crate::functions::user::NoUserFunctions,
+        user_functions: &crate::schema::test_catalog::EveryFunction,
     }
 }
 

@@ -19,7 +19,7 @@ fn run(catalog: &Catalog, statement: &str, number: u128) -> Catalog {
         new_id: Uuid::from_u128(number),
         new_version: Uuid::from_u128(number << 64),
         data_centers: BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        user_functions: &crate::functions::user::NoUserFunctions,
+        user_functions: &crate::schema::test_catalog::EveryFunction,
     };
     let parsed = parse(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
     let change = execute(catalog, &parsed, Some("ks"), &context);

@@ -1,0 +1,417 @@
+//! Values of CQL as values of Lua and back, as ScyllaDB maps them.
+//!
+//! | CQL | in Lua | taken back as well |
+//! |---|---|---|
+//! | integers, `counter` | integer (wraps into the type) | a number or string without fraction |
+//! | `float`, `double` | number | a string with a number |
+//! | `varint`, `decimal` | integer, or an exact number (`number`) | numbers, strings |
+//! | `boolean` | boolean | |
+//! | texts, `blob` | string | for texts: numbers |
+//! | `uuid`, `timeuuid`, `inet` | string | |
+//! | `date` (days + 2^31), `time` (nanoseconds), `timestamp` (milliseconds) | integer | a CQL literal; `date`, `timestamp`: a table as of `os.date` |
+//! | `duration` | `{months =, days =, nanoseconds =}` | a CQL literal |
+//! | `list`, `vector`, `tuple` | a sequence; nulls of tuples are left out | |
+//! | `set` | a table with its elements as keys, and `true` | |
+//! | `map` | a table | |
+//! | a user type | a table by names of fields; nulls are left out | |
+//! | null | `nil` | |
+
+use cql_lite::types::duration::Duration;
+use cql_lite::types::number::Decimal;
+use cql_lite::types::value::Value as Cql;
+use cql_lite::types::{CqlType, canonical, codec, literal, validate::validate};
+use helenus_query::functions::user::is_null;
+use mlua::{Lua, Result as LuaResult, Table, Value};
+use num_bigint::BigInt;
+
+use crate::number::Exact;
+
+/// The reason why a result is no value of the return type.
+type Problem = String;
+
+/// A value of a function's argument, from wire bytes that are valid for its type.
+pub fn to_lua(lua: &Lua, of: &CqlType, bytes: Option<&[u8]>) -> LuaResult<Value> {
+    let Some(bytes) = bytes.filter(|bytes| !is_null(of, Some(bytes))) else { return Ok(Value::Nil) };
+    // The common types need no detour.
+    match of {
+        CqlType::Text | CqlType::Ascii | CqlType::Blob => return Ok(Value::String(lua.create_string(bytes)?)),
+        CqlType::Int => {
+            if let Ok(bytes) = bytes.try_into() {
+                return Ok(Value::Integer(i64::from(i32::from_be_bytes(bytes))));
+            }
+        }
+        _ => {}
+    }
+    let value = Cql::decode(of, bytes).map_err(mlua::Error::external)?;
+    from_value(lua, of, value)
+}
+
+fn from_value(lua: &Lua, of: &CqlType, value: Cql) -> LuaResult<Value> {
+    let string = |text: &[u8]| Ok(Value::String(lua.create_string(text)?));
+    Ok(match value {
+        Cql::Empty => Value::Nil,
+        Cql::Ascii(text) | Cql::Text(text) => return string(text.as_bytes()),
+        Cql::Blob(bytes) => return string(&bytes),
+        Cql::Boolean(truth) => Value::Boolean(truth),
+        Cql::Bigint(number) | Cql::Counter(number) | Cql::Time(number) | Cql::Timestamp(number) => {
+            Value::Integer(number)
+        }
+        Cql::Date(days) => Value::Integer(i64::from(days)),
+        Cql::Int(number) => Value::Integer(i64::from(number)),
+        Cql::Smallint(number) => Value::Integer(i64::from(number)),
+        Cql::Tinyint(number) => Value::Integer(i64::from(number)),
+        Cql::Double(number) => Value::Number(number),
+        Cql::Float(number) => Value::Number(f64::from(number)),
+        Cql::Varint(number) => return Exact::integer(number, lua),
+        Cql::Decimal(number) => return Exact::value(number, lua),
+        Cql::Inet(address) => return string(address.to_string().as_bytes()),
+        Cql::Uuid(uuid) | Cql::Timeuuid(uuid) => return string(uuid.to_string().as_bytes()),
+        Cql::Duration(duration) => {
+            let table = lua.create_table()?;
+            table.raw_set("months", duration.months)?;
+            table.raw_set("days", duration.days)?;
+            table.raw_set("nanoseconds", duration.nanoseconds)?;
+            Value::Table(table)
+        }
+        Cql::List(items) | Cql::Vector(items) => {
+            let element = element_type(of);
+            let table = lua.create_table_with_capacity(items.len(), 0)?;
+            for (index, item) in items.into_iter().enumerate() {
+                table.raw_set(index + 1, from_value(lua, element, item)?)?;
+            }
+            Value::Table(table)
+        }
+        Cql::Set(items) => {
+            let element = element_type(of);
+            let table = lua.create_table()?;
+            for item in items {
+                set_key(&table, from_value(lua, element, item)?, Value::Boolean(true))?;
+            }
+            Value::Table(table)
+        }
+        Cql::Map(entries) => {
+            let table = lua.create_table()?;
+            let CqlType::Map { key: key_type, value: value_type, .. } = of else { return Ok(Value::Nil) };
+            for (key, value) in entries {
+                set_key(&table, from_value(lua, key_type, key)?, from_value(lua, value_type, value)?)?;
+            }
+            Value::Table(table)
+        }
+        Cql::Tuple(fields) => {
+            let table = lua.create_table()?;
+            let CqlType::Tuple(types) = of else { return Ok(Value::Nil) };
+            for (index, (field, field_type)) in fields.into_iter().zip(types.iter()).enumerate() {
+                if let Some(field) = field {
+                    table.raw_set(index + 1, from_value(lua, field_type, field)?)?;
+                }
+            }
+            Value::Table(table)
+        }
+        Cql::UserType(fields) => {
+            let table = lua.create_table()?;
+            let CqlType::UserType { definition, .. } = of else { return Ok(Value::Nil) };
+            let types = definition.field_names.iter().zip(&definition.field_types);
+            for (field, (name, field_type)) in fields.into_iter().zip(types) {
+                if let Some(field) = field {
+                    table.raw_set(&**name, from_value(lua, field_type, field)?)?;
+                }
+            }
+            Value::Table(table)
+        }
+    })
+}
+
+/// Neither `nil` nor NaN can be a key.
+fn set_key(table: &Table, key: Value, value: Value) -> LuaResult<()> {
+    match key {
+        Value::Nil => Ok(()),
+        Value::Number(number) if number.is_nan() => Err(mlua::Error::runtime("NaN cannot be the key of a table")),
+        key => table.raw_set(key, value),
+    }
+}
+
+fn element_type(of: &CqlType) -> &CqlType {
+    match of {
+        CqlType::List { element, .. } | CqlType::Set { element, .. } | CqlType::Vector { element, .. } => element,
+        _ => &CqlType::Blob,
+    }
+}
+
+/// The wire bytes of a function's result; `None` is null.
+pub fn to_wire(of: &CqlType, value: &Value) -> Result<Option<Vec<u8>>, Problem> {
+    if value.is_nil() {
+        return Ok(None);
+    }
+    let bytes = encode(of, value)?;
+    validate(of, &bytes).map_err(|error| error.to_string())?;
+    Ok(Some(bytes))
+}
+
+fn mismatch<T>(of: &CqlType, value: &Value) -> Result<T, Problem> {
+    Err(format!("a {} is no value of type {of}", value.type_name()))
+}
+
+fn encode(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
+    match of {
+        CqlType::Text | CqlType::Ascii => match value {
+            Value::String(text) => Ok(text.as_bytes().to_vec()),
+            Value::Integer(_) | Value::Number(_) | Value::UserData(_) => {
+                Ok(value.to_string().map_err(|error| error.to_string())?.into_bytes())
+            }
+            other => mismatch(of, other),
+        },
+        CqlType::Blob | CqlType::Custom(_) => match value {
+            Value::String(bytes) => Ok(bytes.as_bytes().to_vec()),
+            other => mismatch(of, other),
+        },
+        CqlType::Boolean => match value {
+            Value::Boolean(truth) => Ok(vec![u8::from(*truth)]),
+            other => mismatch(of, other),
+        },
+        CqlType::Tinyint => Ok(vec![wrapped(of, value)? as u8]),
+        CqlType::Smallint => Ok((wrapped(of, value)? as i16).to_be_bytes().to_vec()),
+        CqlType::Int => Ok((wrapped(of, value)? as i32).to_be_bytes().to_vec()),
+        CqlType::Bigint | CqlType::Counter => Ok(wrapped(of, value)?.to_be_bytes().to_vec()),
+        CqlType::Varint => Ok(integer(of, value)?.to_signed_bytes_be()),
+        CqlType::Decimal => Ok(exact(of, value)?.to_wire()),
+        CqlType::Double => Ok(float(of, value)?.to_be_bytes().to_vec()),
+        CqlType::Float => Ok((float(of, value)? as f32).to_be_bytes().to_vec()),
+        CqlType::Uuid | CqlType::Timeuuid | CqlType::Inet => match value {
+            Value::String(_) => parsed(of, value),
+            other => mismatch(of, other),
+        },
+        CqlType::Date | CqlType::Time | CqlType::Timestamp => temporal(of, value),
+        CqlType::Duration => match value {
+            Value::Table(table) => duration(table),
+            Value::String(_) => parsed(of, value),
+            other => mismatch(of, other),
+        },
+        CqlType::Empty => mismatch(of, value),
+        CqlType::List { .. }
+        | CqlType::Set { .. }
+        | CqlType::Map { .. }
+        | CqlType::Tuple(_)
+        | CqlType::UserType { .. }
+        | CqlType::Vector { .. } => match value {
+            Value::Table(table) => composite(of, table),
+            other => mismatch(of, other),
+        },
+    }
+}
+
+/// A literal of a type in a string.
+fn parsed(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
+    let Value::String(text) = value else { return mismatch(of, value) };
+    let text = text.to_str().map_err(|error| error.to_string())?;
+    literal::parse(of, &text).map_err(|error| error.to_string())
+}
+
+/// A number, exactly.
+fn exact(of: &CqlType, value: &Value) -> Result<Decimal, Problem> {
+    match value {
+        Value::Integer(integer) => Ok(Decimal::from(*integer)),
+        Value::Number(number) => {
+            Decimal::from_f64(*number).map_err(|_| format!("{number} is no value of type {of}"))
+        }
+        Value::String(text) => {
+            let text = text.to_str().map_err(|error| error.to_string())?;
+            text.trim().parse().map_err(|_| format!("the string '{}' is no value of type {of}", &*text))
+        }
+        Value::UserData(data) => match data.borrow::<Exact>() {
+            Ok(number) => Ok(number.0.clone()),
+            Err(_) => mismatch(of, value),
+        },
+        other => mismatch(of, other),
+    }
+}
+
+/// A number without a fraction.
+fn integer(of: &CqlType, value: &Value) -> Result<BigInt, Problem> {
+    let number = exact(of, value)?;
+    let whole = number.to_integer().map_err(|error| error.to_string())?;
+    if Decimal::from(whole.clone()) == number {
+        Ok(whole)
+    } else {
+        Err(format!("{number} is no value of type {of}"))
+    }
+}
+
+/// The low 64 bits of a number without a fraction.
+fn wrapped(of: &CqlType, value: &Value) -> Result<i64, Problem> {
+    match value {
+        Value::Integer(integer) => Ok(*integer),
+        other => Ok(cql_lite::types::number::low_i64(&integer(of, other)?)),
+    }
+}
+
+fn float(of: &CqlType, value: &Value) -> Result<f64, Problem> {
+    match value {
+        Value::Number(number) => Ok(*number),
+        Value::Integer(integer) => Ok(*integer as f64),
+        Value::String(text) => {
+            let text = text.to_str().map_err(|error| error.to_string())?;
+            text.trim().parse().map_err(|_| format!("the string '{}' is no value of type {of}", &*text))
+        }
+        other => Ok(exact(of, other)?.to_f64()),
+    }
+}
+
+fn temporal(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
+    match value {
+        Value::String(_) => parsed(of, value),
+        Value::Table(table) if !matches!(of, CqlType::Time) => {
+            let text = date_text(of, table)?;
+            literal::parse(of, &text).map_err(|error| error.to_string())
+        }
+        Value::Table(_) => mismatch(of, value),
+        _ => {
+            let number = integer(of, value)?;
+            let out_of_range = || format!("{number} is no value of type {of}");
+            match of {
+                CqlType::Date => {
+                    u32::try_from(&number).map(|days| days.to_be_bytes().to_vec()).map_err(|_| out_of_range())
+                }
+                _ => i64::try_from(&number).map(|at| at.to_be_bytes().to_vec()).map_err(|_| out_of_range()),
+            }
+        }
+    }
+}
+
+/// A table as of `os.date`, as a literal.
+fn date_text(of: &CqlType, table: &Table) -> Result<String, Problem> {
+    const FIELDS: [&str; 6] = ["year", "month", "day", "hour", "min", "sec"];
+    let mut fields: [Option<i64>; 6] = [None; 6];
+    for pair in table.pairs::<Value, Value>() {
+        let (key, value) = pair.map_err(|error| error.to_string())?;
+        let name = key.to_string().map_err(|error| error.to_string())?;
+        let known = FIELDS.iter().position(|field| *field == name);
+        let Some(index) = known else { return Err(format!("invalid date table field: '{name}'")) };
+        fields[index] = Some(wrapped(&CqlType::Int, &value)?);
+    }
+    let [Some(year), Some(month), Some(day), hour, minute, second] = fields else {
+        return Err("date table must have year, month and day".to_owned());
+    };
+    let date = format!("{year:04}-{month:02}-{day:02}");
+    match (of, hour, minute, second) {
+        (CqlType::Date, None, None, None) => Ok(date),
+        (CqlType::Date, ..) => Err("date type has no hour, minute or second".to_owned()),
+        _ => Ok(format!(
+            "{date}T{:02}:{:02}:{:02}Z",
+            hour.unwrap_or(0),
+            minute.unwrap_or(0),
+            second.unwrap_or(0)
+        )),
+    }
+}
+
+fn duration(table: &Table) -> Result<Vec<u8>, Problem> {
+    let (mut months, mut days, mut nanoseconds) = (0_i32, 0_i32, 0_i64);
+    for pair in table.pairs::<Value, Value>() {
+        let (key, value) = pair.map_err(|error| error.to_string())?;
+        let name = key.to_string().map_err(|error| error.to_string())?;
+        let number = integer(&CqlType::Bigint, &value)?;
+        let too_large = |bits: u32| format!("{number} {name} doesn't fit in a {bits} bit integer");
+        match name.as_str() {
+            "months" => months = i32::try_from(&number).map_err(|_| too_large(32))?,
+            "days" => days = i32::try_from(&number).map_err(|_| too_large(32))?,
+            "nanoseconds" => nanoseconds = i64::try_from(&number).map_err(|_| too_large(64))?,
+            _ => return Err(format!("invalid duration field: '{name}'")),
+        }
+    }
+    Ok(Cql::Duration(Duration { months, days, nanoseconds }).encode(&CqlType::Duration))
+}
+
+fn composite(of: &CqlType, table: &Table) -> Result<Vec<u8>, Problem> {
+    match of {
+        CqlType::List { element, .. } => {
+            let items = sequence(element, table, None)?;
+            Ok(codec::encode_elements(items.iter().map(AsRef::as_ref)))
+        }
+        CqlType::Vector { element, dimension } => {
+            let mut out = Vec::new();
+            for item in sequence(element, table, Some(*dimension))? {
+                codec::write_vector_element(element, &item, &mut out);
+            }
+            Ok(out)
+        }
+        CqlType::Set { element, .. } => {
+            let mut items = Vec::new();
+            for pair in table.pairs::<Value, Value>() {
+                let (key, value) = pair.map_err(|error| error.to_string())?;
+                if !matches!(value, Value::Boolean(true)) {
+                    return Err("sets are represented with tables with true values".to_owned());
+                }
+                items.push(encode_valid(element, &key)?);
+            }
+            canonical::sort_elements(element, &mut items);
+            Ok(codec::encode_elements(items.iter().map(AsRef::as_ref)))
+        }
+        CqlType::Map { key: key_type, value: value_type, .. } => {
+            let mut entries = Vec::new();
+            for pair in table.pairs::<Value, Value>() {
+                let (key, value) = pair.map_err(|error| error.to_string())?;
+                entries.push((encode_valid(key_type, &key)?, encode_valid(value_type, &value)?));
+            }
+            canonical::sort_entries(key_type, &mut entries);
+            Ok(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))))
+        }
+        CqlType::Tuple(types) => {
+            let mut fields = vec![None; types.len()];
+            for pair in table.pairs::<Value, Value>() {
+                let (key, value) = pair.map_err(|error| error.to_string())?;
+                let index = position(&key).filter(|index| *index < types.len()).ok_or_else(|| {
+                    let key = key.to_string().unwrap_or_default();
+                    format!("key {key} is not valid for a sequence of size {}", types.len())
+                })?;
+                fields[index] = Some(encode_valid(&types[index], &value)?);
+            }
+            Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
+        }
+        CqlType::UserType { definition, .. } => {
+            let mut fields = vec![None; definition.field_names.len()];
+            for pair in table.pairs::<Value, Value>() {
+                let (key, value) = pair.map_err(|error| error.to_string())?;
+                let name = key.to_string().map_err(|error| error.to_string())?;
+                let index = definition
+                    .field_index(&name)
+                    .ok_or_else(|| format!("invalid UDT field '{name}'"))?;
+                fields[index] = Some(encode_valid(&definition.field_types[index], &value)?);
+            }
+            Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
+        }
+        _ => Err(format!("a table is no value of type {of}")),
+    }
+}
+
+/// Part of a value: checked by itself, because its bytes may be sorted.
+fn encode_valid(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
+    let bytes = encode(of, value)?;
+    validate(of, &bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// The index (from 0) that a key stands for in a sequence.
+fn position(key: &Value) -> Option<usize> {
+    match key {
+        Value::Integer(index) => usize::try_from(index.checked_sub(1)?).ok(),
+        _ => None,
+    }
+}
+
+/// The encoded items of a sequence.
+fn sequence(of: &CqlType, table: &Table, expected: Option<usize>) -> Result<Vec<Vec<u8>>, Problem> {
+    let mut items = Vec::new();
+    for pair in table.pairs::<Value, Value>() {
+        let (key, value) = pair.map_err(|error| error.to_string())?;
+        let index = position(&key).ok_or("table is not a sequence")?;
+        items.push((index, encode_valid(of, &value)?));
+    }
+    items.sort_unstable_by_key(|(index, _)| *index);
+    if items.iter().enumerate().any(|(place, (index, _))| place != *index) {
+        return Err("table is not a sequence".to_owned());
+    }
+    if expected.is_some_and(|expected| expected != items.len()) {
+        return Err(format!("the sequence has {} elements and not {}", items.len(), expected.unwrap_or_default()));
+    }
+    Ok(items.into_iter().map(|(_, item)| item).collect())
+}

@@ -1,0 +1,142 @@
+//! Numbers of CQL that Lua has none for: `varint` beyond 64 bits, and `decimal`.
+//!
+//! They are values of a type of their own, exact in `+`, `-`, `*` and comparisons with each other and with Lua's integers. With Lua's
+//! floating-point numbers, and for `/`, they become one. `..` and `tostring` give their digits.
+
+use cql_lite::types::number::Decimal;
+use mlua::{Error, MetaMethod, Result, UserData, UserDataMethods, Value};
+use num_bigint::BigInt;
+use num_traits::ToPrimitive;
+
+/// Most bits of the digits of a result: `x = x * x` would grow without end.
+const BITS_MAX: u64 = 1 << 14;
+/// Furthest decimal point of an operand: to align two numbers writes their digits out.
+const SCALE_MAX: u32 = 4_096;
+
+/// A number in Lua.
+#[derive(Debug, Clone)]
+pub struct Exact(pub Decimal);
+
+/// The operand of an operation.
+enum Operand {
+    Exact(Decimal),
+    Float(f64),
+}
+
+impl Exact {
+    /// An integer: one of Lua's if it is in their range.
+    pub fn integer(number: BigInt, lua: &mlua::Lua) -> Result<Value> {
+        match number.to_i64() {
+            Some(small) => Ok(Value::Integer(small)),
+            None => Self::value(Decimal::from(number), lua),
+        }
+    }
+
+    pub fn value(number: Decimal, lua: &mlua::Lua) -> Result<Value> {
+        Ok(Value::UserData(lua.create_userdata(Self(number))?))
+    }
+}
+
+fn operand(value: &Value) -> Result<Operand> {
+    Ok(match value {
+        Value::Integer(integer) => Operand::Exact(Decimal::from(*integer)),
+        Value::Number(number) => Operand::Float(*number),
+        Value::UserData(data) => Operand::Exact(data.borrow::<Exact>()?.0.clone()),
+        Value::String(text) => match text.to_str()?.trim().parse() {
+            Ok(number) => Operand::Exact(number),
+            Err(_) => return Err(Error::runtime("attempt to perform arithmetic on a string value")),
+        },
+        other => {
+            return Err(Error::runtime(format!(
+                "attempt to perform arithmetic on a {} value",
+                other.type_name()
+            )));
+        }
+    })
+}
+
+fn float(operand: &Operand) -> f64 {
+    match operand {
+        Operand::Exact(number) => number.to_f64(),
+        Operand::Float(number) => *number,
+    }
+}
+
+fn check(number: &Decimal) -> Result<()> {
+    if number.unscaled.bits() > BITS_MAX || number.scale.unsigned_abs() > SCALE_MAX {
+        return Err(Error::runtime("a number has too many digits"));
+    }
+    Ok(())
+}
+
+fn operate(
+    lua: &mlua::Lua,
+    operands: &(Value, Value),
+    exact: impl Fn(&Decimal, &Decimal) -> Option<Decimal>,
+    inexact: impl Fn(f64, f64) -> f64,
+) -> Result<Value> {
+    match (operand(&operands.0)?, operand(&operands.1)?) {
+        (Operand::Exact(left), Operand::Exact(right)) => {
+            check(&left)?;
+            check(&right)?;
+            let result = exact(&left, &right).ok_or_else(|| Error::runtime("a number is out of range"))?;
+            check(&result)?;
+            Exact::value(result, lua)
+        }
+        (left, right) => Ok(Value::Number(inexact(float(&left), float(&right)))),
+    }
+}
+
+fn compare(operands: &(Value, Value), holds: impl Fn(std::cmp::Ordering) -> bool) -> Result<bool> {
+    match (operand(&operands.0)?, operand(&operands.1)?) {
+        (Operand::Exact(left), Operand::Exact(right)) => {
+            check(&left)?;
+            check(&right)?;
+            Ok(holds(left.cmp(&right)))
+        }
+        (left, right) => Ok(float(&left).partial_cmp(&float(&right)).is_some_and(holds)),
+    }
+}
+
+impl UserData for Exact {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_meta_function(MetaMethod::Add, |lua, operands: (Value, Value)| {
+            operate(lua, &operands, |a, b| a.add(b).ok(), |a, b| a + b)
+        });
+        methods.add_meta_function(MetaMethod::Sub, |lua, operands: (Value, Value)| {
+            operate(lua, &operands, |a, b| a.subtract(b).ok(), |a, b| a - b)
+        });
+        methods.add_meta_function(MetaMethod::Mul, |lua, operands: (Value, Value)| {
+            operate(lua, &operands, |a, b| a.multiply(b).ok(), |a, b| a * b)
+        });
+        methods.add_meta_function(MetaMethod::Div, |_, operands: (Value, Value)| {
+            Ok(float(&operand(&operands.0)?) / float(&operand(&operands.1)?))
+        });
+        methods.add_meta_method(MetaMethod::Unm, |lua, this, ()| Exact::value(this.0.negate(), lua));
+        methods.add_meta_function(MetaMethod::Eq, |_, operands: (Value, Value)| {
+            compare(&operands, std::cmp::Ordering::is_eq)
+        });
+        methods.add_meta_function(MetaMethod::Lt, |_, operands: (Value, Value)| {
+            compare(&operands, std::cmp::Ordering::is_lt)
+        });
+        methods.add_meta_function(MetaMethod::Le, |_, operands: (Value, Value)| {
+            compare(&operands, std::cmp::Ordering::is_le)
+        });
+        methods.add_meta_method(MetaMethod::ToString, |_, this, ()| Ok(this.0.to_string()));
+        methods.add_meta_function(MetaMethod::Concat, |lua, (left, right): (Value, Value)| {
+            let (left, right) = (joined(&left)?, joined(&right)?);
+            lua.create_string([left, right].concat())
+        });
+    }
+}
+
+/// The bytes of an operand of `..`.
+fn joined(value: &Value) -> Result<Vec<u8>> {
+    Ok(match value {
+        Value::String(text) => text.as_bytes().to_vec(),
+        Value::UserData(_) | Value::Integer(_) | Value::Number(_) => value.to_string()?.into_bytes(),
+        other => {
+            return Err(Error::runtime(format!("attempt to concatenate a {} value", other.type_name())));
+        }
+    })
+}

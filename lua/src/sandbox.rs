@@ -1,0 +1,166 @@
+//! One state of Lua, in which functions are compiled and called.
+//!
+//! Invariants:
+//! * A call sees its arguments and the library, and writes its globals into a table of its own: nothing is left for the next call.
+//! * A call ends: its work is counted ([`crate::budget`]), its memory is bounded by the state's, and its code cannot catch the error
+//!   that ends it. What is left out of the library for that is listed in [`crate::library`].
+//! * Only text is compiled, never bytecode, which could break the memory of the process.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use helenus_query::functions::user::UserFunction;
+use mlua::{ChunkMode, Error, Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+
+use crate::budget::{Budget, INSTRUCTIONS_PER_STEP};
+use crate::convert::{to_lua, to_wire};
+use crate::library;
+
+/// Memory of a state, with the library, the compiled functions and the values of a call.
+const MEMORY_BYTES_MAX: usize = 16 << 20;
+/// Memory in use after a call above which garbage is collected at once.
+const GARBAGE_BYTES_MAX: usize = 4 << 20;
+/// Most functions that stay compiled.
+const COMPILED_MAX: usize = 256;
+/// Steps that a call costs besides the work of the function: conversions.
+const CALL_STEPS: u64 = 5;
+
+/// Words of Lua that cannot name an argument.
+const KEYWORDS: [&str; 22] = [
+    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local", "nil",
+    "not", "or", "repeat", "return", "then", "true", "until", "while",
+];
+
+/// A failed call.
+pub struct Failure {
+    pub problem: String,
+    /// The state must not be used again.
+    pub ends_state: bool,
+}
+
+pub struct Sandbox {
+    lua: Lua,
+    budget: Rc<Budget>,
+    /// The metatable of every call's globals.
+    globals: Table,
+    /// By the address of the definition, which stays where it is while it is held here.
+    compiled: HashMap<*const UserFunction, (Arc<UserFunction>, Function)>,
+}
+
+impl Sandbox {
+    pub fn new() -> mlua::Result<Self> {
+        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::UTF8;
+        let lua = Lua::new_with(libraries, LuaOptions::new())?;
+        let budget = Rc::new(Budget::new());
+        let globals = lua.create_table()?;
+        globals.raw_set("__index", library::globals(&lua, &budget)?)?;
+        let counted = budget.clone();
+        lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_STEP), move |_, _| {
+            counted.spend(1).map(|()| VmState::Continue)
+        })?;
+        lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        Ok(Self { lua, budget, globals, compiled: HashMap::new() })
+    }
+
+    /// Compiles a function, and forgets it.
+    pub fn check(&self, function: &UserFunction) -> Result<(), String> {
+        self.compile(function).map(|_| ())
+    }
+
+    pub fn call(
+        &mut self,
+        function: &Arc<UserFunction>,
+        arguments: &[Option<&[u8]>],
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let problem = |problem: String| Failure { problem, ends_state: false };
+        let compiled = self.compiled(function).map_err(problem)?;
+        self.budget.begin();
+        let result = self.run(&compiled, function, arguments);
+        let ends_state = self.budget.is_spent() || matches!(&result, Err(error) if is_out_of_memory(error));
+        let result = match result {
+            Ok(value) => to_wire(&function.return_type, &value).map_err(problem),
+            Err(error) => Err(Failure { problem: message(&error), ends_state }),
+        };
+        if !ends_state && self.lua.used_memory() > GARBAGE_BYTES_MAX && self.lua.gc_collect().is_err() {
+            return result.map_err(|failure| Failure { ends_state: true, ..failure });
+        }
+        result
+    }
+
+    fn run(
+        &self,
+        compiled: &Function,
+        function: &UserFunction,
+        arguments: &[Option<&[u8]>],
+    ) -> mlua::Result<Value> {
+        let bytes = arguments.iter().flatten().map(|bytes| bytes.len()).sum();
+        self.budget.spend_bytes(bytes)?;
+        self.budget.spend(CALL_STEPS)?;
+        let globals = self.lua.create_table()?;
+        globals.set_metatable(Some(self.globals.clone()))?;
+        let mut inputs = MultiValue::with_capacity(arguments.len() + 1);
+        inputs.push_back(Value::Table(globals));
+        for (argument, of) in arguments.iter().zip(&function.argument_types) {
+            inputs.push_back(to_lua(&self.lua, of, *argument)?);
+        }
+        compiled.call(inputs)
+    }
+
+    fn compiled(&mut self, function: &Arc<UserFunction>) -> Result<Function, String> {
+        let key = Arc::as_ptr(function);
+        if let Some((_, compiled)) = self.compiled.get(&key) {
+            return Ok(compiled.clone());
+        }
+        let compiled = self.compile(function)?;
+        if self.compiled.len() >= COMPILED_MAX {
+            self.compiled.clear();
+        }
+        self.compiled.insert(key, (function.clone(), compiled.clone()));
+        Ok(compiled)
+    }
+
+    /// The globals of a call come as the first argument: `_ENV` is a local variable of the call, so what the code does to it ends with it.
+    fn compile(&self, function: &UserFunction) -> Result<Function, String> {
+        let mut source = "local _ENV".to_owned();
+        for name in &function.argument_names {
+            if !is_name(name) {
+                return Err(format!("'{name}' is no name of a variable in Lua"));
+            }
+            source += ", ";
+            source += name;
+        }
+        source += " = ... ";
+        source += &function.body;
+        let chunk = self.lua.load(source).set_name(format!("={}", function.name)).set_mode(ChunkMode::Text);
+        self.budget.begin();
+        chunk.into_function().map_err(|error| message(&error))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !KEYWORDS.contains(&name)
+        && name != "_ENV"
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    match error {
+        Error::MemoryError(_) => true,
+        Error::CallbackError { cause, .. } => is_out_of_memory(cause),
+        _ => false,
+    }
+}
+
+/// The message of an error without the places in the interpreter.
+fn message(error: &Error) -> String {
+    let text = match error {
+        Error::CallbackError { cause, .. } => return message(cause),
+        Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } | Error::MemoryError(text) => text,
+        other => &other.to_string(),
+    };
+    let text = text.split("\nstack traceback:").next().unwrap_or(text);
+    text.trim().strip_prefix("runtime error: ").unwrap_or(text.trim()).to_owned()
+}
