@@ -85,7 +85,7 @@ impl<'a> ReplicatedRead<'a> {
         if is_partition || range.reversed || self.parts == 1 {
             self.parts += 1;
             let piece = read_range_part(self.context, &whole).await?;
-            return take(run, &piece, range, &mut None);
+            return take(self.context, run, &piece, range, &mut None).await;
         }
         let parts = split(self.context, &whole, self.parts)?;
         self.parts = (self.parts * 2).min(PARTS_MAX);
@@ -100,7 +100,7 @@ impl<'a> ReplicatedRead<'a> {
         for (piece, (start, end)) in pieces.iter().zip(parts) {
             let is_last = end == range.end;
             let part = KeyRange { start, end: end.clone(), ..range.clone() };
-            match take(run, piece, part, &mut skip)? {
+            match take(self.context, run, piece, part, &mut skip).await? {
                 RangeEnd::Complete if is_last => return Ok(RangeEnd::Complete),
                 RangeEnd::Complete => {}
                 // The rows read behind this bound are read again.
@@ -184,7 +184,7 @@ impl ReplicatedRead<'_> {
             let read = reads.iter().map(|read| read_range_part(self.context, read));
             for (piece, read) in try_join_all(read).await?.iter().zip(&reads) {
                 let part = KeyRange { start: read.start.clone(), end: read.end.clone(), ..range.clone() };
-                match take(run, piece, part, &mut skip)? {
+                match take(self.context, run, piece, part, &mut skip).await? {
                     RangeEnd::Complete => {}
                     // The search goes on within the partition.
                     RangeEnd::BudgetSpent(left) => {
@@ -204,13 +204,18 @@ impl ReplicatedRead<'_> {
 }
 
 /// Passes the rows of a range part to the run. `skip`: the prefix of a partition of which no more rows are wanted.
-fn take(
+async fn take(
+    context: &ShardContext,
     run: &mut SelectRun<'_>,
     piece: &RangePart,
     range: KeyRange,
     skip: &mut Option<Vec<u8>>,
 ) -> Result<RangeEnd> {
+    let mut functions = context.function_turn();
     for row in piece.rows.iter() {
+        if functions.is_over() {
+            tokio::task::yield_now().await;
+        }
         if skip.as_deref() == Some(row.prefix) {
             continue;
         }

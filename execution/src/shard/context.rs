@@ -206,6 +206,27 @@ pub struct Layers {
     pub view_changes: fn(&ShardContext, &ClusterView),
 }
 
+/// Steps of users' functions after which other requests of the shard come to their turn: some tens of milliseconds.
+const FUNCTION_TURN_STEPS: u64 = 20_000;
+
+/// Watches the work that functions of users do in one turn of this thread.
+pub struct FunctionTurn {
+    functions: &'static dyn UserFunctionRuntime,
+    begun_at: u64,
+}
+
+impl FunctionTurn {
+    /// Whether the functions have done the work of a turn. The next turn begins then.
+    pub fn is_over(&mut self) -> bool {
+        let now = self.functions.steps_on_this_thread();
+        let is_over = now.wrapping_sub(self.begun_at) >= FUNCTION_TURN_STEPS;
+        if is_over {
+            self.begun_at = now;
+        }
+        is_over
+    }
+}
+
 impl ShardContext {
     pub fn new(
         index: usize,
@@ -303,6 +324,14 @@ impl ShardContext {
     /// Checks and calls the functions of users.
     pub fn user_functions(&self) -> &'static dyn UserFunctionRuntime {
         self.user_functions
+    }
+
+    /// The work of functions of users from now on.
+    pub fn function_turn(&self) -> FunctionTurn {
+        FunctionTurn {
+            functions: self.user_functions,
+            begun_at: self.user_functions.steps_on_this_thread(),
+        }
     }
 
     /// Checks guardrails. What they warn of, and what they refuse, is counted.

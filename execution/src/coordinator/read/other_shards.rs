@@ -91,6 +91,7 @@ impl<'r> SpreadRead<'r> {
         let request = self.batch_request(run, &range, self.wanted_rows(run).min(BLOCK_ROWS));
         let mut batch = self.fetch(owner, request).await?;
         let mut skip = Vec::new();
+        let mut functions = self.context.function_turn();
         while let Some(row) = batch.first() {
             let flow = run.row(&row.source()?)?;
             if let Some(end) = end_after(flow) {
@@ -101,6 +102,9 @@ impl<'r> SpreadRead<'r> {
                 skip.extend_from_slice(partition_of(row.key)?);
             }
             batch.take_first();
+            if functions.is_over() {
+                tokio::task::yield_now().await;
+            }
         }
         let rest = batch.resume.map(|bound| behind_skipped(bound, &skip, range.reversed));
         Ok(match rest {
@@ -122,6 +126,7 @@ impl<'r> SpreadRead<'r> {
         let mut sources: Vec<ShardRows> = (0..shards).map(|_| ShardRows::before(&range)).collect();
         let mut rounds = 0;
         let mut skip = Vec::new();
+        let mut functions = self.context.function_turn();
         loop {
             for source in &mut sources {
                 source.advance();
@@ -143,6 +148,9 @@ impl<'r> SpreadRead<'r> {
                     }
                 }
                 source.batch.take_first();
+                if functions.is_over() {
+                    tokio::task::yield_now().await;
+                }
                 continue;
             }
             // Its shard was asked in every round, so this is behind the start of the range.

@@ -32,22 +32,7 @@ pub async fn read_local_cold(
     loop {
         let mut rest = range.clone();
         let attempt = context.shard.attempt(|| {
-            let reversed = range.reversed;
-            read_local(context, plan, run, &range, now_seconds, &mut budget, |passed| {
-                let bound = if reversed { &mut rest.end } else { &mut rest.start };
-                bound.clear();
-                match passed {
-                    Passed::Row(key) => {
-                        bound.extend_from_slice(key);
-                        // Behind the row, in the direction of the read.
-                        bound.extend_from_slice(if reversed { &[] } else { &[0] });
-                    }
-                    Passed::Partition(prefix) => {
-                        bound.extend_from_slice(prefix);
-                        bound.extend_from_slice(if reversed { &[] } else { key::PARTITION_END });
-                    }
-                }
-            })
+            read_local(context, plan, run, &range, now_seconds, &mut budget, |passed| passed.cut(&mut rest))
         });
         match attempt? {
             Attempt::Done(end) => return Ok(end),
@@ -86,6 +71,25 @@ pub enum Passed<'a> {
     Partition(&'a [u8]),
 }
 
+impl Passed<'_> {
+    /// Leaves of a range what is behind this, in the direction of the read.
+    fn cut(&self, range: &mut KeyRange) {
+        let reversed = range.reversed;
+        let bound = if reversed { &mut range.end } else { &mut range.start };
+        bound.clear();
+        match self {
+            Passed::Row(key) => {
+                bound.extend_from_slice(key);
+                bound.extend_from_slice(if reversed { &[] } else { &[0] });
+            }
+            Passed::Partition(prefix) => {
+                bound.extend_from_slice(prefix);
+                bound.extend_from_slice(if reversed { &[] } else { key::PARTITION_END });
+            }
+        }
+    }
+}
+
 /// Reads a range of this shard and reports to `note` what the run has consumed. `budget`: the work of the turn, of
 /// which what is left at the last row stays.
 pub fn read_local(
@@ -121,6 +125,7 @@ pub fn read_local(
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,
     };
+    let mut functions = context.function_turn();
     loop {
         let flow = match scan.next()? {
             Step::Row(view) => {
@@ -132,6 +137,11 @@ pub fn read_local(
                     },
                     _ => Passed::Row(view.key),
                 };
+                if functions.is_over() && end_after(flow).is_none() {
+                    let mut rest = range.clone();
+                    passed.cut(&mut rest);
+                    return Ok(RangeEnd::BudgetSpent(rest));
+                }
                 note(passed);
                 let used = scan.used();
                 budget.bytes = whole.bytes.saturating_sub(used.bytes);

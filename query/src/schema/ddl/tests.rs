@@ -476,9 +476,9 @@ fn unsupported_features_are_named() {
         ("DROP MATERIALIZED VIEW w", "Materialized view 'ks.w' doesn't exist"),
         (
             "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE java AS 'return a;'",
-            "User-defined functions are not supported by Helenus yet",
+            "Language 'java' is not supported: user-defined functions are written in Lua (LANGUAGE lua)",
         ),
-        ("CREATE AGGREGATE a (int) SFUNC f STYPE int", "User-defined aggregates are not supported by Helenus yet"),
+        ("CREATE AGGREGATE a (int) SFUNC f STYPE int", "State function ks.f(int, int) doesn't exist"),
         ("DROP FUNCTION f", "Function 'ks.f' doesn't exist"),
         ("CREATE TRIGGER x ON t USING 'X'", "Triggers are not supported by Helenus yet"),
         ("CREATE ROLE r", "Roles and permissions are not supported by Helenus yet"),
