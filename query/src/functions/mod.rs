@@ -34,6 +34,11 @@ pub use aggregate::{AggregateFunction, AggregateState, count_rows, is_aggregate,
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
 pub use registry::{
+<<<<<<< HEAD
     NEGATION, exists, list_literal_type, operator_name, qualified_name, resolve_among, resolve_cast,
     resolve_described, resolve_with_literals,
+=======
+    NEGATION, exists, operator_name, qualified_name, resolve_among, resolve_cast, resolve_described,
+    resolve_with_literals,
+>>>>>>> b56d247 (User-defined functions: documentation and tests)
 };
