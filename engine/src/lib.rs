@@ -26,8 +26,8 @@
 //! | module | concept |
 //! |---|---|
 //! | [`key`] `cell` `row` `row_writer` [`mutation`] [`counter`] | the stored data and its encoding; in a crate of their own, `helenus_rows` |
-//! | `range_tombstone` | deletions of ranges of positions |
-//! | `reconcile` | merging versions of a row |
+//! | `range_tombstone` | deletions of ranges of positions; in the same crate |
+//! | `reconcile` | merging versions of a row; in the same crate |
 //! | [`commit_log`] | every mutation on disk before it is acknowledged |
 //! | [`secondary_index`] | which rows may have a term |
 //! | `memtable` | the newest rows, by partition |
@@ -39,23 +39,21 @@
 //! | `merge` | the k-way merge of scans, compactions and answers of replicas; in the crate [`io`] |
 //! | `invariant` | what a defect in the engine's own state does |
 //!
-//! A module uses only modules before it in this order: `commit_log`, `range_tombstone`, `manifest`, `table`, `error`,
-//! `reconcile`, `secondary_index`, `memtable`, `compaction`, `read`, `shard`. Files within a module have no circles either.
+//! A module uses only modules before it in this order: `commit_log`, `manifest`, `table`, `error`, `secondary_index`,
+//! `memtable`, `compaction`, `read`, `shard`. Files within a module have no circles either.
 
 pub mod commit_log;
 pub mod compaction;
 pub mod error;
 mod manifest;
 mod memtable;
-mod range_tombstone;
 pub mod read;
-mod reconcile;
 pub mod secondary_index;
 pub mod shard;
 pub mod table;
 
 use helenus_io::{codec, invariant, merge};
-use helenus_rows::{cell, prefetch, row, row_writer};
+use helenus_rows::{cell, prefetch, range_tombstone, reconcile, row, row_writer};
 
 pub use helenus_io as io;
 pub use helenus_rows::{counter, key, mutation};

@@ -10,6 +10,8 @@
 //! | [`cell`] | the parts of a row, and which of two versions of a part wins |
 //! | [`counter`] | the value of a counter cell |
 //! | [`row`] [`row_writer`] | the encoding of a row, read and written |
+//! | [`reconcile`] | merging versions of a row |
+//! | [`range_tombstone`] | deletions of ranges of positions |
 //! | [`dropped_columns`] | the cells of a row that a reader does not see any more |
 //! | [`mutation`] | the changes to one partition |
 //! | [`secondary_index`] | the terms by which rows are found, and the entries of an index |
@@ -21,6 +23,8 @@ pub mod dropped_columns;
 pub mod key;
 pub mod mutation;
 pub mod prefetch;
+pub mod range_tombstone;
+pub mod reconcile;
 pub mod row;
 pub mod row_writer;
 pub mod secondary_index;

@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
     use crate::cell::Expiry;
-    use crate::reconcile::tests::{deletion, row};
+    use crate::reconcile::strategies::{deletion, row};
     use crate::reconcile::{Purge, Purpose, merge_rows};
     use crate::row_writer::RowBuilder;
 

@@ -49,7 +49,7 @@ const STEP_BYTES: usize = size_of::<Step>() + 32;
 
 #[inline]
 fn is_before(left: &[u8], right: &[u8]) -> bool {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     super::work::note();
     left < right
 }
@@ -362,7 +362,7 @@ impl<'a> Iterator for Steps<'a> {
     type Item = (&'a [u8], Option<Deletion>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         super::work::note();
         if let Some(current) = self.current.take() {
             return Some(current);
@@ -408,7 +408,7 @@ impl<'a> Iterator for StepsBack<'a> {
     type Item = (&'a [u8], Option<Deletion>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         super::work::note();
         let (step, raised) = self.waiting.pop()?;
         let (mut next, mut raised_below) = (step.left.as_deref(), raised.max(step.pending));
@@ -423,11 +423,11 @@ impl<'a> Iterator for StepsBack<'a> {
 
 #[cfg(test)]
 mod tests {
+    use helenus_io::SplitMix64;
     use proptest::prelude::*;
 
     use super::super::{RangeTombstone, work};
     use super::*;
-    use crate::io::SplitMix64;
 
     fn deletion(timestamp: i64) -> Deletion {
         Deletion { timestamp, local_deletion_time: 0 }

@@ -8,6 +8,8 @@
 //! and merging after the deletion may give different results.
 
 mod limit;
+#[cfg(any(test, feature = "testing"))]
+pub mod strategies;
 
 use smallvec::SmallVec;
 
@@ -24,7 +26,7 @@ pub const MERGED_ROW_BYTES_MAX: usize = 128 << 20;
 
 /// The merge of versions takes at most this many times their bytes: a cell that shared its timestamp and its expiry with its row may
 /// have to carry its own then. A cell takes eight bytes at least where a row has millions, and those take twenty.
-pub(crate) const GROWTH_MAX: usize = 4;
+pub const GROWTH_MAX: usize = 4;
 
 /// Which deletions compaction may purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +75,7 @@ pub enum Purpose {
 }
 
 /// A deletion whose grace period begins now, if it would have begun before.
-pub(crate) fn renewed(deletion: Deletion, now_seconds: u32) -> Deletion {
+pub fn renewed(deletion: Deletion, now_seconds: u32) -> Deletion {
     Deletion { local_deletion_time: deletion.local_deletion_time.max(now_seconds), ..deletion }
 }
 
@@ -98,7 +100,7 @@ pub fn is_passthrough(row: RowRef<'_>, shadow: Option<Deletion>) -> bool {
 /// A version is dominant if no version contains deletions, expiries or counters, its liveness is the newest, and it has a
 /// strictly newer cell in the place of each cell of the others (for equal timestamps the values would decide). Rows that are
 /// overwritten as a whole have a dominant version.
-pub(crate) fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -> Option<usize> {
+pub fn find_dominant(versions: &[RowRef<'_>], shadow: Option<Deletion>) -> Option<usize> {
     let is_plain = |version: &RowRef<'_>| version.is_plain() && !version.has_counters();
     if shadow.is_some() || versions.len() < 2 || !versions.iter().all(is_plain) {
         return None;
@@ -160,7 +162,7 @@ pub fn merge_rows(
 }
 
 /// As [`merge_rows`], without the search for a dominant version.
-pub(crate) fn merge_parts(
+fn merge_parts(
     versions: &[RowRef<'_>],
     shadow: Option<Deletion>,
     purpose: Purpose,
@@ -189,7 +191,7 @@ pub fn merge_rows_within(
 
 /// As [`merge_parts`], for versions of `bytes` bytes together. `None`: the merge would be larger than [`MERGED_ROW_BYTES_MAX`].
 #[inline]
-pub(crate) fn merge_parts_within(
+pub fn merge_parts_within(
     versions: &[RowRef<'_>],
     bytes: u64,
     shadow: Option<Deletion>,
@@ -226,7 +228,7 @@ pub struct RowPart<'a> {
 
 /// Appends a part of the merge of `versions` to `out`, with base 0. The parts are versions of the row, and merge to it. Also
 /// returns where the next part begins, if there is one. Each part reads all versions of the row.
-pub(crate) fn merge_row_part(
+pub fn merge_row_part(
     versions: &[RowRef<'_>],
     shadow: Option<Deletion>,
     purpose: Purpose,
@@ -491,56 +493,12 @@ impl CellFilter {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use proptest::prelude::*;
 
+    use super::strategies::{VALUES, deletion, row};
     use super::*;
     use crate::row_writer::RowBuilder;
-
-    const VALUES: [&[u8]; 3] = [b"", b"a", b"b"];
-
-    fn kind() -> impl Strategy<Value = CellKind> {
-        prop_oneof![
-            Just(CellKind::Live),
-            (0..4_u32, 0..4_u32).prop_map(|(ttl, expires_at)| CellKind::Expiring(Expiry { ttl, expires_at })),
-            (0..4_u32).prop_map(|local_deletion_time| CellKind::Tombstone { local_deletion_time }),
-        ]
-    }
-
-    pub(crate) fn deletion() -> impl Strategy<Value = Deletion> {
-        (0..5_i64, 0..4_u32)
-            .prop_map(|(timestamp, local_deletion_time)| Deletion { timestamp, local_deletion_time })
-    }
-
-    pub(crate) fn row() -> impl Strategy<Value = Vec<u8>> {
-        let liveness = proptest::option::of((0..6_i64, proptest::option::of((0..4_u32, 0..4_u32))));
-        let cell = (0..3_u32, 0..3_usize, 0..6_i64, kind(), 0..3_usize);
-        (
-            liveness,
-            proptest::option::weighted(0.2, deletion()),
-            proptest::collection::vec((0..3_u32, deletion()), 0..2),
-            proptest::collection::vec(cell, 0..6),
-        )
-            .prop_map(|(liveness, deletion, columns, cells)| {
-                let mut builder = RowBuilder::new();
-                if let Some((timestamp, expiry)) = liveness {
-                    let expiry = expiry.map(|(ttl, expires_at)| Expiry { ttl, expires_at });
-                    builder.set_liveness(Liveness { timestamp, expiry });
-                }
-                if let Some(deletion) = deletion {
-                    builder.set_deletion(deletion);
-                }
-                for (column, deletion) in columns {
-                    builder.delete_column(column, deletion);
-                }
-                for (column, path, timestamp, kind, value) in cells {
-                    let (path, value) = (VALUES[path], VALUES[value]);
-                    builder.cell(Cell { column, path, timestamp, kind, value });
-                }
-                let bytes = builder.to_bytes();
-                if bytes.is_empty() { vec![0] } else { bytes }
-            })
-    }
 
     /// A row that was written as a whole, the most frequent case.
     fn whole_row() -> impl Strategy<Value = Vec<u8>> {

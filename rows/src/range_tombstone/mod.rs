@@ -6,11 +6,11 @@
 
 mod set;
 mod union;
-#[cfg(test)]
-pub(crate) mod work;
+#[cfg(any(test, feature = "testing"))]
+pub mod work;
 
-pub(crate) use self::set::{CoveringWalk, RangeTombstoneSet};
-pub(crate) use self::union::{SortedRangeTombstones, Union, Walked};
+pub use self::set::{CoveringWalk, RangeTombstoneSet};
+pub use self::union::{SortedRangeTombstones, Union, Walked};
 
 use crate::cell::Deletion;
 

@@ -6,11 +6,11 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-pub(crate) fn note() {
+pub fn note() {
     COUNT.with(|count| count.set(count.get() + 1));
 }
 
 /// The work of the thread since the last call.
-pub(crate) fn take() -> u64 {
+pub fn take() -> u64 {
     COUNT.take()
 }

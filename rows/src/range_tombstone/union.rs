@@ -107,7 +107,7 @@ impl<S: SortedRangeTombstones> Union<S> {
         let is_passed = |it: &RangeTombstoneRef<'_>| if reversed { it.start >= at } else { it.end <= at };
         for source in &mut self.sources {
             while source.current().as_ref().is_some_and(is_passed) {
-                #[cfg(test)]
+                #[cfg(any(test, feature = "testing"))]
                 super::work::note();
                 source.advance();
             }
@@ -115,7 +115,7 @@ impl<S: SortedRangeTombstones> Union<S> {
         let mut next: Option<&[u8]> = None;
         let mut strongest: Option<Deletion> = None;
         for RangeTombstoneRef { start, end, deletion } in self.sources.iter().filter_map(S::current) {
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             super::work::note();
             let (near, far) = if reversed { (end, start) } else { (start, end) };
             let covers = if reversed { near >= at } else { near <= at };
