@@ -27,11 +27,13 @@ pub enum PlantedBug {
     QuorumAnywhere,
     /// The keys that one replica finds by an index are taken for those of the level.
     SearchOneReplica,
+    /// Each replica looks for rows that have all searched columns there, at any level.
+    SearchTornRows,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -43,5 +45,6 @@ impl PlantedBug {
         Self::UnboundTransactions,
         Self::QuorumAnywhere,
         Self::SearchOneReplica,
+        Self::SearchTornRows,
     ];
 }

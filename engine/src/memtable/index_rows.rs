@@ -7,8 +7,11 @@ use super::arena::Arena;
 use super::rows::{Entry, RowIndex, Rows};
 use crate::key::KeyRef;
 use crate::row::RowRef;
-use crate::secondary_index::entry::put_entry;
+use crate::secondary_index::entry::{put_entry, split};
 use crate::secondary_index::{IndexDefinition, IndexId};
+
+/// Entries that are looked at to estimate the number of terms.
+const TERM_SAMPLES: u64 = 64;
 
 #[derive(Debug)]
 pub(super) struct IndexRows {
@@ -70,6 +73,24 @@ impl IndexRows {
         let [first, behind] =
             [start, end].map(|bound| self.rows.rank(self.rows.lower_bound(&self.arena, bound)));
         behind.saturating_sub(first)
+    }
+
+    /// About how many different terms lie in a range, judged by its first entries.
+    pub fn estimate_terms(&self, start: &[u8], end: &[u8]) -> u64 {
+        let (mut sampled, mut different) = (0, 0);
+        let mut place = self.seek(start);
+        let mut term: &[u8] = &[];
+        while let Some(entry) = self.get(place).filter(|entry| sampled < TERM_SAMPLES && *entry < end) {
+            sampled += 1;
+            if let Some((of_entry, _)) = split(entry)
+                && of_entry != term
+            {
+                different += 1;
+                term = of_entry;
+            }
+            place = self.after(place);
+        }
+        if sampled == 0 { 0 } else { self.estimate(start, end).max(sampled) * different / sampled }
     }
 }
 

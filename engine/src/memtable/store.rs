@@ -145,6 +145,11 @@ impl Memtable {
         self.index(id).map_or(0, |index| index.estimate(start, end))
     }
 
+    /// About how many different terms of an index lie in a range.
+    pub fn estimate_terms_of_index(&self, id: IndexId, start: &[u8], end: &[u8]) -> u64 {
+        self.index(id).map_or(0, |index| index.estimate_terms(start, end))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.partitions.is_empty()
     }

@@ -1,12 +1,15 @@
-//! Searching by indexes: the keys of rows and partitions that may have accepted terms, in key order.
+//! Searching by indexes: the keys of rows and partitions that may have accepted terms of all restrictions, in key order.
 //!
-//! One restriction, the one with the fewest entries as far as is known, is looked up; whether a row fulfils the others is for its reader to
-//! decide. Memtables and files are walked side by side in the order of their entries. Of each term only the entries within the wanted keys
-//! are visited: the walk jumps to the first of them, and from the last one to the next term.
+//! An entry lies in the memtable or file that has the cell it comes from, and the cells of a row may lie in different ones. So a restriction has what it
+//! has in any of them, and only then restrictions are compared with each other. A restriction on the key of a partition or on a static column has whole
+//! partitions, and with them each of their rows that another one has.
 //!
-//! A search over many terms visits them all before it knows the first keys. It keeps the least ones, as many as are asked for. It does so over several
-//! turns, in each of which it goes on behind the last entry of the one before, so that other requests of the shard are not held up. All turns walk
-//! the memtables and files that there were at the first: they keep the terms that rows had then, whatever is flushed or merged.
+//! The restrictions are walked in turns to the next key that all of them may have. Those with few terms are walked in the order of keys
+//! ([`super::ordered_keys`]); the keys of others are collected first ([`super::collected_keys`]). Which restrictions of a search are looked up at all is
+//! decided by [`super::search_cost`]; whether a row fulfils the others is for its reader to decide.
+//!
+//! A search takes several turns, so that other requests of the shard are not held up. All turns walk the memtables and files that there were at the
+//! first: they keep the terms that rows had then, whatever is flushed or merged.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -14,30 +17,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index_files::path_of_useless;
+use super::collected_keys::{CollectedKeys, Collection};
+use super::index_entries::{IndexView, move_all, partition_of};
+use super::ordered_keys::{Cover, OrderedKeys};
+use super::search_cost::{COLLECTED_KEYS_MAX, Choice, ORDERED_CURSORS_MAX, Reach, choose};
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::io::yield_now;
-use crate::key::{self, REGULAR_END, STATIC_POSITION};
-use crate::memtable::{Place, SharedMemtable};
-use crate::merge::KWayMerge;
+use crate::key::{PARTITION_END, STATIC_POSITION, behind};
 use crate::mutation::TableId;
 use crate::secondary_index::entry::{self, PARTITION, end_of_term, start_of_term};
-use crate::secondary_index::{IndexId, IndexRestriction, IndexSearch, TermRange};
-use crate::table::{ReadPattern, TableCursor, TableCursorBuffers, TableError, TableReader};
+use crate::secondary_index::{IndexRestriction, IndexSearch, TermRange};
+use crate::table::{TableError, TableReader};
 
-/// The work of one turn: an entry that is visited is one.
-const WORK_PER_TURN: usize = 8_192;
-/// A source that moves to another place.
-const WORK_OF_SEEK: usize = 8;
+/// The work of one turn, in the units of [`super::search_cost`].
+const WORK_PER_TURN: u64 = 8_192;
 /// The most bytes of found keys, but for the first.
 const FOUND_BYTES_MAX: usize = 4 << 20;
-
-/// A search over many terms is broad if it finds more entries than this, and one row of this many.
-const BROAD_ENTRIES_MIN: u64 = 50_000;
-const BROAD_SHARE: u64 = 16;
+/// Terms of a restriction, or blocks of an index file, that are looked at for an estimate.
+const SAMPLES: usize = 64;
 
 /// What a search is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,225 +58,11 @@ pub struct FoundKeys {
     pub resume: Option<Vec<u8>>,
 }
 
-/// A cursor over the entries of an index in one memtable or file.
-enum EntrySource {
-    Memtable { memtable: Rc<SharedMemtable>, index: IndexId, current: Option<(Place, Vec<u8>)> },
-    File { cursor: TableCursor, key: Vec<u8> },
-}
+/// Half-open ranges of entries, ascending and without overlaps.
+type EntryRanges = Vec<(Vec<u8>, Vec<u8>)>;
 
-impl EntrySource {
-    fn seek(&mut self, bound: &[u8]) -> Result<(), TableError> {
-        match self {
-            Self::Memtable { memtable, index, current } => {
-                let memtable = memtable.borrow();
-                take_entry(current, memtable.seek_index(*index, bound));
-            }
-            Self::File { cursor, key } => {
-                key.clear();
-                key.extend_from_slice(&PARTITION);
-                key.extend_from_slice(bound);
-                cursor.seek(key)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn advance(&mut self) -> Result<(), TableError> {
-        match self {
-            Self::Memtable { memtable, index, current } => {
-                let Some((place, _)) = current else { return Ok(()) };
-                let place = *place;
-                let memtable = memtable.borrow();
-                take_entry(current, memtable.next_of_index(*index, place));
-            }
-            Self::File { cursor, .. } => {
-                cursor.next()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The error for an entry that cannot be read.
-    #[cold]
-    fn malformed(&self) -> EngineError {
-        match self {
-            Self::Memtable { .. } => broken!("an index of a memtable has entries of a term and a key").into(),
-            Self::File { cursor, .. } => {
-                TableError::damaged(cursor.table().path(), 0, "an entry of an index is malformed").into()
-            }
-        }
-    }
-
-    fn entry(&self) -> Option<&[u8]> {
-        match self {
-            Self::Memtable { current, .. } => current.as_ref().map(|(_, entry)| entry.as_slice()),
-            // No entry is that short: it is malformed.
-            Self::File { cursor, .. } => {
-                cursor.is_valid().then(|| cursor.key().get(PARTITION.len()..).unwrap_or_default())
-            }
-        }
-    }
-}
-
-/// Copies an entry of a memtable into the buffer of the one before.
-fn take_entry(current: &mut Option<(Place, Vec<u8>)>, found: Option<(Place, &[u8])>) {
-    let mut buffer = current.take().map(|(_, buffer)| buffer).unwrap_or_default();
-    if let Some((place, entry)) = found {
-        buffer.clear();
-        buffer.extend_from_slice(entry);
-        *current = Some((place, buffer));
-    }
-}
-
-/// The state of a search between its turns.
-struct Walk<'r> {
-    index: IndexId,
-    /// The half-open ranges of entries to visit, in order.
-    ranges: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The number of the range that is visited, and where it goes on.
-    range: usize,
-    at: Vec<u8>,
-    /// The full keys that are wanted.
-    start: &'r [u8],
-    end: &'r [u8],
-    /// The key of the partition of `start`, if that lies within the partition.
-    start_partition: Option<Vec<u8>>,
-    keys_max: usize,
-    found: BTreeSet<Vec<u8>>,
-    found_bytes: usize,
-    /// The least key that was found and given up for want of room: all that come behind it are found again.
-    next: Option<Vec<u8>>,
-}
-
-impl<'r> Walk<'r> {
-    fn new(
-        restriction: &IndexRestriction,
-        ranges: Vec<(Vec<u8>, Vec<u8>)>,
-        (start, end): (&'r [u8], &'r [u8]),
-        keys_max: usize,
-    ) -> Self {
-        let parts = key::prefix_length(start).and_then(|length| start.split_at_checked(length));
-        let is_within = |position: &[u8]| STATIC_POSITION < position && position < REGULAR_END;
-        let start_partition = parts
-            .filter(|(_, position)| is_within(position))
-            .map(|(prefix, _)| [prefix, STATIC_POSITION].concat());
-        Self {
-            index: restriction.index,
-            at: ranges.first().map(|(first, _)| first.clone()).unwrap_or_default(),
-            ranges,
-            range: 0,
-            start,
-            end,
-            start_partition,
-            keys_max: keys_max.max(1),
-            found: BTreeSet::new(),
-            found_bytes: 0,
-            next: None,
-        }
-    }
-
-    /// The least key that can be wanted.
-    fn floor(&self) -> &[u8] {
-        self.start_partition.as_deref().unwrap_or(self.start)
-    }
-
-    /// Keeps a key if it is among the least.
-    fn keep(&mut self, key: &[u8]) {
-        if self.found.insert(key.to_vec()) {
-            self.found_bytes += key.len();
-        }
-        while self.found.len() > self.keys_max || (self.found_bytes > FOUND_BYTES_MAX && self.found.len() > 1)
-        {
-            let Some(last) = self.found.pop_last() else { return };
-            self.found_bytes -= last.len();
-            self.next = Some(last);
-        }
-    }
-
-    /// Visits entries for one turn. Stops at an error, from where the next turn goes on.
-    fn turn(&mut self, sources: &mut [EntrySource]) -> Result<ControlFlow<()>, EngineError> {
-        let mut merge = KWayMerge::new(false);
-        seek_all(sources, &self.at, |_| true)?;
-        let mut work = 0;
-        while work < WORK_PER_TURN {
-            work += 1;
-            let Some((_, range_end)) = self.ranges.get(self.range) else { return Ok(ControlFlow::Break(())) };
-            let has_entry = merge.select(sources.iter().map(EntrySource::entry));
-            let first = merge.first().and_then(|first| sources.get(first));
-            let entry = first.and_then(EntrySource::entry);
-            let Some(entry) = entry.filter(|entry| has_entry && *entry < range_end.as_slice()) else {
-                self.range += 1;
-                let Some((start, _)) = self.ranges.get(self.range) else { return Ok(ControlFlow::Break(())) };
-                self.at.clone_from(start);
-                work += sources.len() * WORK_OF_SEEK;
-                seek_all(sources, &self.at, |_| true)?;
-                continue;
-            };
-            let parts =
-                entry::split(entry).and_then(|(term, key)| Some((term, key, key::prefix_length(key)?)));
-            let Some((term, key, prefix_length)) = parts else {
-                let no_source = || broken!("an entry comes from a source").into();
-                return Err(first.map_or_else(no_source, EntrySource::malformed));
-            };
-            let is_partition = key.get(prefix_length..) == Some(STATIC_POSITION);
-            let floor = if is_partition { self.floor() } else { self.start };
-            // What was given up, and everything behind it, is for the next search.
-            let ceiling = self.next.as_deref().unwrap_or(self.end);
-            if key < floor || key >= ceiling {
-                // To the wanted keys of the term, or behind it.
-                self.at = if key >= ceiling {
-                    end_of_term(term)
-                } else if key < self.floor() {
-                    [term, self.floor()].concat()
-                } else {
-                    [term, self.start].concat()
-                };
-                work += sources.len() * WORK_OF_SEEK;
-                let at = self.at.as_slice();
-                seek_all(sources, at, |source| source.entry().is_some_and(|entry| entry < at))?;
-                continue;
-            }
-            self.at.clear();
-            self.at.extend_from_slice(entry);
-            self.at.push(0);
-            let key = key.to_vec();
-            self.keep(&key);
-            for &current in merge.current() {
-                if let Some(source) = sources.get_mut(current as usize) {
-                    source.advance()?;
-                }
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    fn finish(self) -> FoundKeys {
-        FoundKeys { keys: self.found.into_iter().collect(), resume: self.next }
-    }
-}
-
-/// Moves those sources to a bound that are chosen. All are asked also after a miss, so that what they miss is fetched at once.
-fn seek_all(
-    sources: &mut [EntrySource],
-    bound: &[u8],
-    is_chosen: impl Fn(&EntrySource) -> bool,
-) -> Result<(), EngineError> {
-    let mut outcome = Ok(());
-    for source in sources.iter_mut() {
-        if !is_chosen(source) {
-            continue;
-        }
-        match source.seek(bound) {
-            Ok(()) => {}
-            Err(error @ TableError::NotCached { .. }) => outcome = Err(error),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(outcome?)
-}
-
-/// The ranges of entries that a restriction accepts, ascending and without overlaps.
-fn entry_ranges(terms: &TermRange) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// The entries that a restriction accepts.
+fn entry_ranges(terms: &TermRange) -> EntryRanges {
     match terms {
         TermRange::OneOf(terms) => {
             let starts: BTreeSet<_> = terms.iter().map(|term| start_of_term(term)).collect();
@@ -289,98 +75,271 @@ fn entry_ranges(terms: &TermRange) -> Vec<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-impl TableState {
-    /// About how many entries of an index lie in these ranges.
-    fn estimate_entries(&self, index: IndexId, ranges: &[(Vec<u8>, Vec<u8>)]) -> u64 {
-        let mut sum = 0;
-        self.for_each_memtable(|memtable| {
-            memtable.read(|memtable| {
-                sum += ranges
-                    .iter()
-                    .map(|(start, end)| memtable.estimate_of_index(index, start, end))
-                    .sum::<u64>();
-            });
-        });
-        for reader in self.files.borrow().iter().filter_map(|file| file.index(index)) {
-            for (start, end) in ranges {
-                let [start, end] = [start, end].map(|bound| [&PARTITION, bound.as_slice()].concat());
-                sum += reader.estimate_rows(&start, &end);
-            }
-        }
-        sum
+/// A restriction that is looked up.
+struct Lookup {
+    view: IndexView,
+    /// Of an ordered walk each is that of a term.
+    ranges: EntryRanges,
+    walk: Walk,
+}
+
+enum Walk {
+    Ordered,
+    /// The keys that are collected at a time, those that are known, and a collection that is under way.
+    Collected {
+        keys_max: usize,
+        known: Option<CollectedKeys>,
+        collection: Option<Collection>,
+    },
+}
+
+impl Lookup {
+    fn new(table: &TableState, restriction: &IndexRestriction, keys_max: usize) -> Self {
+        let view = table.index_view(restriction.index);
+        let ranges = entry_ranges(&restriction.terms);
+        let walk = if is_ordered(&restriction.terms, ranges.len(), view.source_count()) {
+            Walk::Ordered
+        } else {
+            Walk::Collected { keys_max, known: None, collection: None }
+        };
+        Self { view, ranges, walk }
     }
 
-    /// The restriction that finds the fewest keys, as far as is known, among those whose index is complete. `None`: no index is.
-    fn narrowest<'s>(&self, search: &'s IndexSearch) -> Option<&'s IndexRestriction> {
-        let complete = search.restrictions.iter().filter(|it| self.is_index_complete(it.index));
-        complete.min_by_key(|restriction| {
-            self.estimate_entries(restriction.index, &entry_ranges(&restriction.terms))
+    fn ordered(&self, shard: &Shard) -> Option<OrderedKeys> {
+        let terms = self.ranges.iter().map(|(start, _)| (start.clone(), self.view.sources(shard)));
+        matches!(self.walk, Walk::Ordered).then(|| OrderedKeys::new(terms))
+    }
+
+    /// What collected keys say of a bound. `None`: they have to be collected.
+    fn cover(&self, bound: &[u8]) -> Option<Cover> {
+        let Walk::Collected { known: Some(known), .. } = &self.walk else { return None };
+        if !known.knows(bound) {
+            return None;
+        }
+        let partition = partition_of(bound).map(|prefix| [prefix, STATIC_POSITION].concat());
+        if partition.is_some_and(|partition| known.contains(&partition)) {
+            return Some(Cover::Partition);
+        }
+        Some(match known.first_from(bound) {
+            None => Cover::Nothing,
+            Some(key) if key == bound => Cover::Row,
+            Some(key) => Cover::Behind(key.to_vec()),
         })
     }
 
-    /// The memtables and files of an index, as they are now.
-    fn index_view(&self, index: IndexId) -> IndexView {
-        let mut memtables = Vec::new();
-        self.for_each_memtable(|memtable| memtables.push(Rc::clone(memtable)));
-        let files = self.files.borrow();
-        IndexView { index, memtables, files: files.iter().filter_map(|file| file.index(index)).collect() }
+    /// Collects the keys from a bound on in the next turns.
+    fn collect(&mut self, start: &[u8], end: &[u8]) {
+        if let Walk::Collected { keys_max, collection, .. } = &mut self.walk {
+            *collection = Some(Collection::new(self.ranges.clone(), start, end, *keys_max));
+        }
+    }
+
+    /// A turn of a collection that is under way. False: there is none.
+    fn collect_for_a_turn(&mut self, shard: &Shard) -> Result<bool, EngineError> {
+        let Walk::Collected { known, collection, .. } = &mut self.walk else { return Ok(false) };
+        let Some(under_way) = collection else { return Ok(false) };
+        if let ControlFlow::Break(keys) = under_way.turn(&mut self.view.sources(shard), WORK_PER_TURN)? {
+            *known = Some(keys);
+            *collection = None;
+        }
+        Ok(true)
     }
 }
 
-/// The memtables and files that a search walks.
-struct IndexView {
-    index: IndexId,
-    memtables: Vec<Rc<SharedMemtable>>,
-    files: Vec<Arc<TableReader>>,
+fn is_ordered(terms: &TermRange, count: usize, sources: usize) -> bool {
+    matches!(terms, TermRange::OneOf(_)) && count.saturating_mul(sources) <= ORDERED_CURSORS_MAX
 }
 
-impl IndexView {
-    /// The file of the index that has to be made again because of this error.
+/// The state of a search between its turns.
+struct Search {
+    lookups: Vec<Lookup>,
+    /// Where it goes on, and where it ends: bounds of full keys.
+    at: Vec<u8>,
+    end: Vec<u8>,
+    keys_max: usize,
+    found: FoundKeys,
+    found_bytes: usize,
+}
+
+impl Search {
+    fn new(
+        table: &TableState,
+        restrictions: &[&IndexRestriction],
+        (start, end): (&[u8], &[u8]),
+        keys_max: usize,
+        collected_max: usize,
+    ) -> Self {
+        let lookups = restrictions.iter().map(|restriction| Lookup::new(table, restriction, collected_max));
+        Self {
+            lookups: lookups.collect(),
+            at: start.to_vec(),
+            end: end.to_vec(),
+            keys_max: keys_max.max(1),
+            found: FoundKeys::default(),
+            found_bytes: 0,
+        }
+    }
+
+    /// Goes on for one turn. Stops at an error, from where the next turn goes on.
+    fn turn(&mut self, shard: &Shard) -> Result<ControlFlow<()>, EngineError> {
+        for lookup in &mut self.lookups {
+            if lookup.collect_for_a_turn(shard)? {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+        self.leap(shard)
+    }
+
+    /// Moves all restrictions to the next key that all of them have, again and again.
+    fn leap(&mut self, shard: &Shard) -> Result<ControlFlow<()>, EngineError> {
+        let mut ordered: Vec<Option<OrderedKeys>> =
+            self.lookups.iter().map(|lookup| lookup.ordered(shard)).collect();
+        let first = partition_of(&self.at)
+            .map_or_else(|| self.at.clone(), |prefix| [prefix, STATIC_POSITION].concat());
+        move_all(&mut ordered, |keys| keys.as_mut().map_or(Ok(0), |keys| keys.go_to(&first)))?;
+        let mut work = 0;
+        'next: while work < WORK_PER_TURN {
+            work += 1;
+            if self.at >= self.end {
+                return Ok(ControlFlow::Break(()));
+            }
+            let mut is_row = false;
+            for (lookup, ordered) in self.lookups.iter_mut().zip(&mut ordered) {
+                let cover = match ordered {
+                    Some(keys) => keys.cover(&self.at, &mut work)?,
+                    None => match lookup.cover(&self.at) {
+                        Some(cover) => cover,
+                        None => {
+                            lookup.collect(&self.at, &self.end);
+                            return Ok(ControlFlow::Continue(()));
+                        }
+                    },
+                };
+                match cover {
+                    Cover::Partition => {}
+                    Cover::Row => is_row = true,
+                    Cover::Behind(key) => {
+                        self.at = key;
+                        continue 'next;
+                    }
+                    Cover::Nothing => return Ok(ControlFlow::Break(())),
+                }
+            }
+            let partition = partition_of(&self.at).filter(|_| !is_row);
+            let (key, next) = match partition {
+                Some(prefix) => ([prefix, STATIC_POSITION].concat(), [prefix, PARTITION_END].concat()),
+                None => (self.at.clone(), behind(&self.at)),
+            };
+            if !self.keep(key) {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.at = next;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Takes a found key. False: there is no more room, and the search ends before it.
+    fn keep(&mut self, key: Vec<u8>) -> bool {
+        let fits = self.found.keys.len() < self.keys_max
+            && (self.found.keys.is_empty() || self.found_bytes + key.len() <= FOUND_BYTES_MAX);
+        if fits {
+            self.found_bytes += key.len();
+            self.found.keys.push(key);
+        } else {
+            self.found.resume = Some(key);
+        }
+        fits
+    }
+
+    /// The file of an index that has to be made again because of this error.
     fn file_of(&self, error: &TableError) -> Option<&Arc<TableReader>> {
-        let path = path_of_useless(error)?;
-        self.files.iter().find(|reader| reader.path() == path)
+        self.lookups.iter().find_map(|lookup| lookup.view.file_of(error))
+    }
+}
+
+impl TableState {
+    /// What is known of a restriction without reading anything.
+    fn reach(&self, restriction: &IndexRestriction) -> Reach {
+        let index = restriction.index;
+        let ranges = entry_ranges(&restriction.terms);
+        let step = ranges.len() / SAMPLES + 1;
+        let sampled = || ranges.iter().step_by(step).map(|(start, end)| (start.as_slice(), end.as_slice()));
+        let (mut sources, mut entries, mut terms) = (0, 0, 0);
+        self.for_each_memtable(|memtable| {
+            memtable.read(|memtable| {
+                sources += u64::from(!memtable.is_empty());
+                for (start, end) in sampled() {
+                    entries += memtable.estimate_of_index(index, start, end);
+                    terms += memtable.estimate_terms_of_index(index, start, end);
+                }
+            });
+        });
+        for reader in self.files.borrow().iter().filter_map(|file| file.index(index)) {
+            sources += 1;
+            for (start, end) in sampled() {
+                let [start, end] = [start, end].map(|bound| [&PARTITION, bound].concat());
+                let in_file = reader.estimate_rows(&start, &end);
+                entries += in_file;
+                terms += estimate_terms(&reader, &start, &end, in_file);
+            }
+        }
+        let is_ordered = is_ordered(&restriction.terms, ranges.len(), self.index_view(index).source_count());
+        let terms = match restriction.terms {
+            TermRange::OneOf(_) => ranges.len() as u64,
+            TermRange::Between { .. } => terms,
+        };
+        Reach { entries: entries.saturating_mul(step as u64), terms, sources, is_ordered }
     }
 
-    fn sources(&self, shard: &Shard) -> Vec<EntrySource> {
-        let index = self.index;
-        let memtables = self.memtables.iter().map(|memtable| EntrySource::Memtable {
-            memtable: Rc::clone(memtable),
-            index,
-            current: None,
-        });
-        let cursor = |reader: &Arc<TableReader>| {
-            let cache = Rc::clone(&shard.block_cache);
-            let spare = TableCursorBuffers::default();
-            TableCursor::for_pattern(Arc::clone(reader), cache, ReadPattern::Rows, spare)
-        };
-        let files =
-            self.files.iter().map(|reader| EntrySource::File { cursor: cursor(reader), key: Vec::new() });
-        memtables.chain(files).collect()
+    /// The restrictions of a search whose indexes are complete, and how they are looked up best. `None`: no index is.
+    fn plan_search<'s>(&self, search: &'s IndexSearch) -> Option<(Vec<&'s IndexRestriction>, Choice)> {
+        let complete: Vec<_> =
+            search.restrictions.iter().filter(|it| self.is_index_complete(it.index)).collect();
+        let reaches: Vec<Reach> = complete.iter().map(|restriction| self.reach(restriction)).collect();
+        let choice = choose(&reaches, self.statistics().row_versions)?;
+        let looked_up = choice.looked_up.iter().filter_map(|number| complete.get(*number).copied()).collect();
+        Some((looked_up, choice))
     }
+}
+
+/// About how many different terms lie in a range of a file with so many entries there: as many as its blocks show, or one an entry, if they show
+/// nothing but different ones.
+fn estimate_terms(reader: &TableReader, start: &[u8], end: &[u8], entries: u64) -> u64 {
+    let separators = reader.sample_separators(start, end, SAMPLES);
+    let term = |separator: &[u8]| {
+        let (term, _) = entry::split(separator.get(PARTITION.len()..)?)?;
+        Some(term.to_vec())
+    };
+    let terms: Vec<_> = separators.iter().map(|separator| term(separator)).collect();
+    // One that ends within its term begins a new one.
+    let same =
+        terms.iter().zip(terms.iter().skip(1)).filter(|(term, next)| next.is_some() && term == next).count();
+    if same == 0 { entries } else { (terms.len() - same) as u64 }
 }
 
 impl Shard {
     /// What a search is worth, judged by the rows of this shard.
     pub fn judge_search(&self, table: TableId, search: &IndexSearch) -> Result<SearchWorth, EngineError> {
-        let table = self.table(table)?;
-        let Some(narrowest) = table.narrowest(search) else { return Ok(SearchWorth::Incomplete) };
-        if matches!(narrowest.terms, TermRange::OneOf(_)) {
-            return Ok(SearchWorth::Narrow);
-        }
-        let found = table.estimate_entries(narrowest.index, &entry_ranges(&narrowest.terms));
-        let rows = table.statistics().row_versions;
-        let is_broad = found > BROAD_ENTRIES_MIN && found.saturating_mul(BROAD_SHARE) > rows;
-        Ok(if is_broad { SearchWorth::Broad } else { SearchWorth::Narrow })
+        Ok(match self.table(table)?.plan_search(search) {
+            None => SearchWorth::Incomplete,
+            Some((_, choice)) if choice.prefers_scan => SearchWorth::Broad,
+            Some(_) => SearchWorth::Narrow,
+        })
     }
 
-    /// The restriction of a search that finds the fewest keys, judged by the rows of this shard; any, if no index is complete here.
-    pub fn narrowest_restriction(
+    /// The search of these that is the least work, judged by the rows of this shard; the first one, if no index is complete here.
+    pub fn cheapest_search(
         &self,
         table: TableId,
-        search: &IndexSearch,
-    ) -> Result<Option<IndexRestriction>, EngineError> {
+        mut searches: Vec<IndexSearch>,
+    ) -> Result<IndexSearch, EngineError> {
         let table = self.table(table)?;
-        Ok(table.narrowest(search).or_else(|| search.restrictions.first()).cloned())
+        if searches.len() > 1 {
+            searches.sort_by_cached_key(|search| {
+                table.plan_search(search).map_or(u64::MAX, |(_, choice)| choice.work)
+            });
+        }
+        searches.into_iter().next().ok_or_else(|| broken!("there is a search to choose").into())
     }
 
     /// The keys within `[start, end)` of rows and partitions that may have accepted terms: the first `keys_max` in key order. What is found is a
@@ -400,33 +359,66 @@ impl Shard {
         if start >= end {
             return Ok(FoundKeys::default());
         }
-        let Some(restriction) = table.narrowest(search) else {
+        let restrictions = match search.restrictions.as_slice() {
+            [only] => table.is_index_complete(only.index).then(|| vec![only]),
+            _ => table.plan_search(search).map(|(restrictions, _)| restrictions),
+        };
+        let Some(restrictions) = restrictions else {
             return Err(EngineError::IndexIncomplete { table: id });
         };
-        let mut walk = Walk::new(restriction, entry_ranges(&restriction.terms), (start, end), keys_max);
-        // All turns see these: a row whose term changes meanwhile is found by the one that it had, or by the new one.
-        let view = table.index_view(walk.index);
+        // One alone needs no more keys than are asked for, and the next.
+        let collected_max =
+            if restrictions.len() == 1 { keys_max.saturating_add(1) } else { COLLECTED_KEYS_MAX };
+        // All turns see the same: a row whose term changes meanwhile is found by the one that it had, or by the new one.
+        let search = Search::new(&table, &restrictions, (start, end), keys_max, collected_max);
+        self.run_search(&table, search, until).await
+    }
+
+    /// Searches by restrictions whose indexes are complete.
+    async fn run_search(
+        &self,
+        table: &Rc<TableState>,
+        mut search: Search,
+        until: Duration,
+    ) -> Result<FoundKeys, EngineError> {
+        let start = search.at.clone();
         loop {
             let turn = || {
                 self.check_open()?;
                 // Rows of a file that cannot be read would not be missed.
-                table.check_readable(start, end)?;
-                walk.turn(&mut view.sources(self))
+                table.check_readable(&start, &search.end)?;
+                search.turn(self)
             };
             match self.read_cold(turn).await {
-                Ok(ControlFlow::Break(())) => return Ok(walk.finish()),
+                Ok(ControlFlow::Break(())) => return Ok(search.found),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(EngineError::Table(error)) => {
-                    let Some(reader) = view.file_of(&error) else { return Err(error.into()) };
-                    self.give_up_index(&table, reader, &error).await;
-                    return Err(EngineError::IndexIncomplete { table: id });
+                    let Some(reader) = search.file_of(&error) else { return Err(error.into()) };
+                    self.give_up_index(table, reader, &error).await;
+                    return Err(EngineError::IndexIncomplete { table: table.id });
                 }
                 Err(error) => return Err(error),
             }
             if self.environment.clock.monotonic() >= until {
-                return Err(EngineError::SearchTooLong { table: id });
+                return Err(EngineError::SearchTooLong { table: table.id });
             }
             yield_now().await;
         }
+    }
+
+    /// As [`Shard::find_keys`], by all of these restrictions, of which no more than so many keys are collected at a time.
+    #[cfg(test)]
+    pub(super) async fn find_by_all(
+        &self,
+        id: TableId,
+        restrictions: &[IndexRestriction],
+        range: (&[u8], &[u8]),
+        keys_max: usize,
+        collected_max: usize,
+    ) -> Result<FoundKeys, EngineError> {
+        let table = self.table(id)?;
+        let restrictions: Vec<_> = restrictions.iter().collect();
+        let search = Search::new(&table, &restrictions, range, keys_max, collected_max);
+        self.run_search(&table, search, Duration::MAX).await
     }
 }

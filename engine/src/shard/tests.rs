@@ -3,6 +3,7 @@
 mod dropped_tables;
 mod full_disk_starts;
 mod given_up_edits;
+mod index_intersection;
 mod indexes;
 mod many_tables;
 mod memtable_index;

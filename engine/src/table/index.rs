@@ -122,6 +122,9 @@ impl NodeBuilder {
     }
 }
 
+/// The separator of an entry, as it is read from a node.
+pub type Separator = SmallVec<[u8; 64]>;
+
 /// A view of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
@@ -172,7 +175,7 @@ impl<'a> Node<'a> {
     }
 
     /// The separator of an entry.
-    pub fn separator(&self, index: usize) -> Option<SmallVec<[u8; 64]>> {
+    pub fn separator(&self, index: usize) -> Option<Separator> {
         let mut separator = SmallVec::from_slice(self.prefix);
         separator.extend_from_slice(self.rest(index)?);
         Some(separator)

@@ -24,7 +24,7 @@ use super::format::{
     read_block,
 };
 use super::heads::BlockData;
-use super::index::{BlockHandle, BlockPosition, LEAF_ENTRIES_MAX, Node};
+use super::index::{BlockHandle, BlockPosition, LEAF_ENTRIES_MAX, Node, Separator};
 use super::range_tombstones::RangeTombstones;
 use super::statistics::TableStatistics;
 use crate::invariant::broken;
@@ -263,13 +263,17 @@ impl TableReader {
         look().ok_or_else(|| self.malformed_index())
     }
 
+    /// The number of a block, counted as if all leaves were full.
+    fn block_number(&self, key: &[u8]) -> Option<usize> {
+        let (place, _) = self.find(key).ok().flatten()?;
+        Some(place.leaf * LEAF_ENTRIES_MAX + place.entry)
+    }
+
     /// About how many rows lie between two full keys.
     pub(crate) fn estimate_rows(&self, start: &[u8], end: &[u8]) -> u64 {
-        let number = |key: &[u8]| {
-            let (place, _) = self.find(key).ok().flatten()?;
-            Some(place.leaf * LEAF_ENTRIES_MAX + place.entry)
-        };
-        let (Some(first), Some(last), Some(root)) = (number(start), number(end), self.root()) else {
+        let (Some(first), Some(last), Some(root)) =
+            (self.block_number(start), self.block_number(end), self.root())
+        else {
             return 0;
         };
         let last_leaf = root.len().checked_sub(1).and_then(|last| self.leaf(last));
@@ -277,6 +281,18 @@ impl TableReader {
         let rows_per_block = self.statistics.rows / (blocks as u64).max(1);
         // A range within one block may have any part of it.
         (last.saturating_sub(first) as u64 * rows_per_block).max(rows_per_block / 2)
+    }
+
+    /// The separators before some of the blocks between two full keys, ascending: each is greater than every key of the blocks before it, and at most
+    /// the first key of its own.
+    pub(crate) fn sample_separators(&self, start: &[u8], end: &[u8], count: usize) -> Vec<Separator> {
+        let (Some(first), Some(last)) = (self.block_number(start), self.block_number(end)) else {
+            return Vec::new();
+        };
+        let step = last.saturating_sub(first) / count.max(1) + 1;
+        let separator =
+            |block: usize| self.leaf(block / LEAF_ENTRIES_MAX)?.separator(block % LEAF_ENTRIES_MAX);
+        (first + 1..=last).step_by(step).filter_map(separator).collect()
     }
 
     /// The block after a place; for `None` the first block.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cql_lite::frame::Consistency;
 use helenus_engine::shard::{Attempt, MissingBlocks, SearchWorth};
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError, Result};
+use helenus_query::plan::index_search::BoundSearch;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::TableKind;
@@ -19,6 +20,8 @@ use self::own_shard::{TURN_BYTES, read_local, read_local_cold, turn_budget};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replica::only_here;
+use super::replica::read::level_demand;
+use super::replica::search::possible_searches;
 use super::replicated_read::{self, ReplicatedRead};
 use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
@@ -279,31 +282,22 @@ async fn select_from(
     let search = match plan.index.as_ref().filter(|_| !without_indexes) {
         None => None,
         Some(index) => match index.bind(&plan.table, &request.bindings())? {
-            Some(search) => Some(Arc::new(search)),
+            Some(search) => Some(search),
             None => return Ok(Outcome::Rows(run.finish()?)),
         },
     };
-    let search = match search {
-        Some(search) => match context.shard.judge_search(plan.table.engine_id(), &search)? {
-            // The filters are applied in any case.
-            SearchWorth::Broad => None,
-            SearchWorth::Incomplete if plan.allows_filtering => None,
-            SearchWorth::Incomplete | SearchWorth::Narrow => Some(search),
-        },
-        None => None,
-    };
-    let searches = search.is_some();
     let is_paged = request.options.page_rows.is_some();
     let consistency = request.options.consistency;
     let is_replicated = from_replicas || replicated_read::is_needed(context, plan, consistency, &ranges);
-    // All replicas look up the same restriction.
-    let restriction = match search.as_deref().filter(|_| is_replicated) {
-        Some(search) => context.shard.narrowest_restriction(plan.table.engine_id(), search)?,
-        None => None,
+    let search = search.map_or(Ok(None), |search| worthwhile(context, &request, search, is_replicated))?;
+    let searches = search.is_some();
+    let (here, at_replicas) = match search {
+        Some(search) if is_replicated => (None, Some(Rc::new(search))),
+        search => (search.map(|search| Arc::new(search.by_all())), None),
     };
     let mut replicated = is_replicated
-        .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges, restriction));
-    let spread = SpreadRead::new(context, &request, now_seconds, search);
+        .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges, at_replicas));
+    let spread = SpreadRead::new(context, &request, now_seconds, here);
     let mut turns = 0_usize;
     for range in ranges {
         if searches && range.is_static_row() {
@@ -345,4 +339,28 @@ async fn select_from(
         }
     }
     Ok(Outcome::Rows(run.finish()?))
+}
+
+/// A search, if rows are found by it at less cost than by a scan. The filters are applied in any case.
+fn worthwhile(
+    context: &ShardContext,
+    request: &Request<'_, SelectPlan>,
+    search: BoundSearch,
+    is_replicated: bool,
+) -> Result<Option<BoundSearch>> {
+    let plan = request.plan();
+    let demand = is_replicated
+        .then(|| level_demand(context, &plan.table.keyspace, request.options.consistency))
+        .flatten();
+    let possible = match &demand {
+        Some(demand) => possible_searches(context, demand, &search),
+        None => vec![search.by_all()],
+    };
+    let table = plan.table.engine_id();
+    let cheapest = context.shard.cheapest_search(table, possible)?;
+    Ok(match context.shard.judge_search(table, &cheapest)? {
+        SearchWorth::Broad => None,
+        SearchWorth::Incomplete if plan.allows_filtering => None,
+        SearchWorth::Incomplete | SearchWorth::Narrow => Some(search),
+    })
 }

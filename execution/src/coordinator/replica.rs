@@ -168,7 +168,7 @@ impl Serve for ReplicaRequest {
             Self::KeepHint { .. } => "KEEP_HINT",
             Self::Lease(_) => "PAXOS_LEASE",
             Self::Truncation(_) => "TRUNCATE_PREPARE",
-            Self::Search(_) => "INDEX_SEARCH",
+            Self::Search(_) | Self::SearchTogether { .. } => "INDEX_SEARCH",
         }
     }
 }
@@ -226,7 +226,10 @@ async fn serve(
         ReplicaRequest::Read(request) => answer::receive(context, request).await.map(ReplicaResponse::Read),
         ReplicaRequest::Truncation(request) => truncate::prepare_here(context, request).await.map_err(failed),
         ReplicaRequest::Search(request) => {
-            search_answer::receive(context, request).await.map(ReplicaResponse::Found)
+            search_answer::receive(context, request, Vec::new()).await.map(ReplicaResponse::Found)
+        }
+        ReplicaRequest::SearchTogether { search, others } => {
+            search_answer::receive(context, search, others).await.map(ReplicaResponse::Found)
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use futures::future::try_join_all;
 use helenus_engine::key::{self, PARTITION_END};
-use helenus_engine::secondary_index::IndexRestriction;
 use helenus_query::error::Result;
+use helenus_query::plan::index_search::BoundSearch;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::{Flow, SelectRun};
 use helenus_query::stored_key::SourceRow;
@@ -44,8 +44,8 @@ pub struct ReplicatedRead<'a> {
     deadline: Option<Duration>,
     /// Parts of the ring to read concurrently next time. It grows while the parts do not fill the page.
     parts: usize,
-    /// Only rows that this restriction finds are read.
-    restriction: Option<IndexRestriction>,
+    /// Only rows that this search finds are read.
+    search: Option<Rc<BoundSearch>>,
     /// Keys to look for at least, next time.
     keys_max: usize,
 }
@@ -57,11 +57,11 @@ impl<'a> ReplicatedRead<'a> {
         now_seconds: u32,
         consistency: Consistency,
         ranges: &[KeyRange],
-        restriction: Option<IndexRestriction>,
+        search: Option<Rc<BoundSearch>>,
     ) -> Self {
         let reads_partitions = ranges.iter().all(|range| token_of(&range.start, &range.end).is_some());
         let deadline = (!plan.is_grouped()).then(|| RangeRead::deadline_from_now(context, reads_partitions));
-        Self { context, plan, now_seconds, consistency, deadline, parts: 1, restriction, keys_max: 1 }
+        Self { context, plan, now_seconds, consistency, deadline, parts: 1, search, keys_max: 1 }
     }
 
     /// Passes the first rows of a range to the run.
@@ -77,8 +77,8 @@ impl<'a> ReplicatedRead<'a> {
             consistency: self.consistency,
             deadline: self.deadline_of_part(is_partition),
         };
-        if let Some(restriction) = self.restriction.clone() {
-            return self.read_found(run, range, whole, &restriction).await;
+        if let Some(search) = self.search.clone() {
+            return self.read_found(run, range, whole, &search).await;
         }
         if is_partition || range.reversed || self.parts == 1 {
             self.parts += 1;
@@ -128,7 +128,7 @@ impl ReplicatedRead<'_> {
         run: &mut SelectRun<'_>,
         range: KeyRange,
         whole: RangeRead<'_>,
-        restriction: &IndexRestriction,
+        search: &BoundSearch,
     ) -> Result<RangeEnd> {
         let wanted = run.wanted_result_rows().clamp(1, FOUND_KEYS_MAX);
         // Where few of the rows that are found pass the filters, more are looked for at a time.
@@ -143,7 +143,7 @@ impl ReplicatedRead<'_> {
         self.parts = (self.parts * 2).min(PARTS_MAX);
         let of_part = |(start, end): (Vec<u8>, Vec<u8>)| RangeRead { start, end, ..whole.clone() };
         let reads: Vec<RangeRead<'_>> = parts.into_iter().map(of_part).collect();
-        let searches = reads.iter().map(|read| find_range_part(self.context, read, restriction, keys_max));
+        let searches = reads.iter().map(|read| find_range_part(self.context, read, search, keys_max));
         let (mut keys, mut resume) = (Vec::new(), None);
         for (found, read) in try_join_all(searches).await?.into_iter().zip(&reads) {
             keys.extend(found.keys);

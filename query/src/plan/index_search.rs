@@ -4,6 +4,7 @@
 //! * A restriction that an index decides stays among the filters. The search only leaves out rows that do not pass them.
 //! * Which statements need ALLOW FILTERING is as in Cassandra 5.0.
 
+mod bound_search;
 mod support;
 #[cfg(test)]
 mod tests;
@@ -13,8 +14,9 @@ use std::ops::Bound;
 use cql_lite::syntax::ast::Comparison;
 use cql_lite::types::CqlType;
 use cql_lite::types::ordered::OrderedError;
-use helenus_engine::secondary_index::{IndexId, IndexRestriction, IndexSearch, TermRange};
+use helenus_engine::secondary_index::{IndexId, IndexRestriction, TermRange};
 
+pub use self::bound_search::{BoundSearch, RestrictedPart};
 use self::support::{Operation, demands, narrows, supports};
 use super::like_pattern::LikeKind;
 use super::restrictions::{
@@ -36,6 +38,7 @@ pub struct IndexPlan {
 #[derive(Debug)]
 struct PlannedRestriction {
     index: IndexId,
+    part: RestrictedPart,
     encoding: TermEncoding,
     filter: Filter,
     /// The other ends, if the filter is an end of a range.
@@ -76,6 +79,7 @@ pub(super) fn use_indexes(table: &Table, restrictions: &mut Restrictions) -> Res
                 filter.analysis = encoding.analysis();
             }
             let id = engine_id(table, column, index, &encoding);
+            let part = RestrictedPart::of(column);
             let range = planned.iter_mut().find(|other| {
                 operation == Operation::Range
                     && other.index == id
@@ -85,7 +89,7 @@ pub(super) fn use_indexes(table: &Table, restrictions: &mut Restrictions) -> Res
                 range.other_ends.push(filter.clone());
             } else {
                 let (filter, other_ends) = (filter.clone(), Vec::new());
-                planned.push(PlannedRestriction { index: id, encoding, filter, other_ends, position });
+                planned.push(PlannedRestriction { index: id, part, encoding, filter, other_ends, position });
             }
         }
     }
@@ -151,16 +155,18 @@ fn refuse_vectors(table: &Table, restrictions: &Restrictions) -> Result<()> {
 
 impl IndexPlan {
     /// The search with the values of a request. `None`: no row can be found.
-    pub fn bind(&self, table: &Table, bindings: &Bindings<'_>) -> Result<Option<IndexSearch>> {
+    pub fn bind(&self, table: &Table, bindings: &Bindings<'_>) -> Result<Option<BoundSearch>> {
         let mut restrictions = Vec::with_capacity(self.restrictions.len());
         let mut finds_rows = true;
         for planned in &self.restrictions {
             match planned.terms(table, bindings)? {
-                Some(terms) => restrictions.push(IndexRestriction { index: planned.index, terms }),
+                Some(terms) => {
+                    restrictions.push((planned.part, IndexRestriction { index: planned.index, terms }));
+                }
                 None => finds_rows = false,
             }
         }
-        Ok(finds_rows.then_some(IndexSearch { restrictions }))
+        Ok(finds_rows.then_some(BoundSearch { restrictions }))
     }
 }
 

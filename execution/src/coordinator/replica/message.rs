@@ -9,7 +9,7 @@ use super::answer::{ReadAnswer, ReadRequest};
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::paxos::message::{LeaseAnswer, LeaseRequest, PaxosRequest, PaxosResponse};
 use crate::coordinator::replica::forwarded::{ForwardRequest, ForwardedError};
-use crate::coordinator::replica::search_answer::{SearchAnswer, SearchRequest};
+use crate::coordinator::replica::search_answer::{SearchAnswer, SearchRequest, SearchRestriction};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ReplicaRequest {
@@ -56,6 +56,9 @@ pub enum ReplicaRequest {
     Truncation(TruncationRequest),
     /// Search by indexes. Sent from the feature level [`helenus_ring::metadata::INDEXES`] on, because before there are none.
     Search(SearchRequest),
+    /// Search by several restrictions together: that of the request, and these. Sent from the feature level
+    /// [`helenus_ring::metadata::CASSANDRA_5_SCHEMAS`] on.
+    SearchTogether { search: SearchRequest, others: Vec<SearchRestriction> },
 }
 
 /// What a member does for a TRUNCATE before it empties the table ([`ReplicaRequest::Truncate`]).

@@ -128,6 +128,11 @@ fn demand(context: &ShardContext, placement: &Placement, level: Consistency) -> 
     consistency::required(level, placement.replication(), data_center, context.node.host_id)
 }
 
+/// The replicas that a level requires for reads of a keyspace. `None`: it is not replicated any more.
+pub fn level_demand(context: &ShardContext, keyspace: &str, level: Consistency) -> Option<RequiredReplicas> {
+    Some(demand(context, context.cluster_view().placement(keyspace)?, level))
+}
+
 /// Whether rows must be asked of other nodes at this level. `tokens`: of the partitions that are read; `None`: the whole ring.
 /// If this node alone is enough, its shards answer.
 pub fn needs_others(

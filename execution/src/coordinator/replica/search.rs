@@ -3,8 +3,9 @@
 //! As many replicas search as the level asks for, and the union of what they find is read at the level. So a row that an acknowledged write has
 //! made part of the result is found, whichever replica has it; and what one replica finds that others know better is left out when the row is read.
 //!
-//! Invariant: all replicas search for the same one restriction. The columns of a row may have reached different replicas, so that none of them finds it by all
-//! restrictions; but the level has a replica that has the column of the one.
+//! Invariant: where several replicas search, they do so by the same restrictions, of which one at most is on cells. The columns of a row may have reached
+//! different replicas, so that none of them finds it by all restrictions; but the level has a replica that has the column of the one, and with it the key of
+//! the row. A replica that answers alone searches by all restrictions: what it does not have, a read of it would not return either.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -14,12 +15,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use helenus_engine::secondary_index::IndexRestriction;
+use helenus_engine::secondary_index::IndexSearch;
 use helenus_engine::shard::FoundKeys;
 use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::{FailureReason, Result};
+use helenus_query::plan::index_search::BoundSearch;
 use helenus_ring::member::Member;
+use helenus_ring::metadata::CASSANDRA_5_SCHEMAS;
 
 use super::epoch;
 use super::failures::{failure_reason, read_failure};
@@ -43,22 +46,33 @@ type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Result<Found
 pub async fn find_range_part(
     context: &Rc<ShardContext>,
     read: &RangeRead<'_>,
-    restriction: &IndexRestriction,
+    search: &BoundSearch,
     keys_max: usize,
 ) -> Result<FoundKeys> {
     loop {
         let LevelGroup { epoch, group, demand } = level_group(context, read)?;
+        let searches = possible_searches(context, &demand, search);
+        let search = context.shard.cheapest_search(read.table.engine_id(), searches)?;
+        let mut restrictions = search.restrictions.iter().map(encode);
+        let Some(restriction) = restrictions.next() else {
+            unreachable!("a search has restrictions");
+        };
         let request = SearchRequest {
             epoch,
             table_id: read.table.id.as_u128(),
             start: read.start.clone(),
             end: group.end.clone(),
-            restriction: encode(restriction),
+            restriction,
             keys_max: u32::try_from(keys_max).unwrap_or(u32::MAX),
             patience_ms: read.deadline.saturating_sub(context.clock.monotonic()).as_millis() as u64,
         };
+        let request = match restrictions.collect::<Vec<_>>() {
+            others if others.is_empty() => ReplicaRequest::Search(request),
+            others => ReplicaRequest::SearchTogether { search: request, others },
+        };
         let members = nearest_first(context, group.members.into_vec());
-        match search_replicas(context, read, &demand, &request, members).await? {
+        let range = (read.start.as_slice(), group.end.as_slice());
+        match search_replicas(context, read, &demand, &request, range, members).await? {
             Searched::Found(parts) => {
                 let mut found = join(parts);
                 if found.resume.is_none() && group.end < read.end {
@@ -76,6 +90,21 @@ pub async fn find_range_part(
     }
 }
 
+/// The searches of which each finds at the level what it should. Members below the feature level know one restriction only.
+pub fn possible_searches(
+    context: &ShardContext,
+    demand: &RequiredReplicas,
+    search: &BoundSearch,
+) -> Vec<IndexSearch> {
+    if context.cluster_view().topology.feature_level < CASSANDRA_5_SCHEMAS {
+        search.by_each()
+    } else if demand.required() == 1 || context.has_bug(PlantedBug::SearchTornRows) {
+        vec![search.by_all()]
+    } else {
+        search.whole_at_one_replica()
+    }
+}
+
 enum Searched {
     Found(Vec<FoundKeys>),
     Stale { epoch: u64 },
@@ -86,7 +115,8 @@ async fn search_replicas(
     context: &Rc<ShardContext>,
     read: &RangeRead<'_>,
     demand: &RequiredReplicas,
-    request: &SearchRequest,
+    request: &ReplicaRequest,
+    range: (&[u8], &[u8]),
     members: Vec<Arc<Member>>,
 ) -> Result<Searched> {
     let (chosen, spares) = demand.choose(members);
@@ -95,8 +125,9 @@ async fn search_replicas(
     let ask = |member: Arc<Member>| -> LocalBoxFuture<'static, _> {
         let left = read.deadline.saturating_sub(context.clock.monotonic());
         let (context, request) = (Rc::clone(context), request.clone());
+        let (start, end) = (range.0.to_vec(), range.1.to_vec());
         Box::pin(async move {
-            let found = ask_replica(&context, &member, request, left).await;
+            let found = ask_replica(&context, &member, request, (&start, &end), left).await;
             (member, found)
         })
     };
@@ -156,17 +187,16 @@ async fn search_replicas(
 async fn ask_replica(
     context: &Rc<ShardContext>,
     member: &Member,
-    request: SearchRequest,
+    request: ReplicaRequest,
+    (start, end): (&[u8], &[u8]),
     left: Duration,
 ) -> Result<FoundKeys, PeerError> {
-    let (start, end) = (request.start.clone(), request.end.clone());
     let malformed = |reason: &str| {
         PeerError::from(CallError::Malformed { address: member.internode_address, reason: reason.to_owned() })
     };
-    let request = ReplicaRequest::Search(request);
     match context.ask(member, context.index as u16, &request, left).await? {
         ReplicaResponse::Found(SearchAnswer { keys, resume }) => {
-            let is_inside = |bound: &Vec<u8>| start < *bound && *bound < end;
+            let is_inside = |bound: &Vec<u8>| start < bound.as_slice() && bound.as_slice() < end;
             if !resume.as_ref().is_none_or(is_inside) || !keys.is_sorted() {
                 return Err(malformed("keys out of order, or outside of what was asked for"));
             }

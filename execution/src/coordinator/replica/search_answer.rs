@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{LocalBoxFuture, try_join_all};
@@ -69,17 +70,20 @@ pub fn encode(restriction: &IndexRestriction) -> SearchRestriction {
     }
 }
 
-fn decode(restriction: SearchRestriction) -> IndexSearch {
+fn decode(restriction: SearchRestriction) -> IndexRestriction {
     let terms = match restriction.terms {
         SearchTerms::OneOf(terms) => TermRange::OneOf(terms),
         SearchTerms::Between { lower, upper } => TermRange::Between { lower, upper },
     };
-    let restriction = IndexRestriction { index: IndexId(restriction.index.to_be_bytes()), terms };
-    IndexSearch { restrictions: vec![restriction] }
+    IndexRestriction { index: IndexId(restriction.index.to_be_bytes()), terms }
 }
 
-/// Executes a search on this node.
-pub async fn receive(context: &Rc<ShardContext>, request: SearchRequest) -> Result<SearchAnswer, Failure> {
+/// Executes a search on this node, by the restriction of the request and others together.
+pub async fn receive(
+    context: &Rc<ShardContext>,
+    request: SearchRequest,
+    others: Vec<SearchRestriction>,
+) -> Result<SearchAnswer, Failure> {
     let wait = Duration::from_millis(context.node.config.read_request_timeout_ms);
     epoch::fence(context, request.epoch, wait).await?;
     let keys_max = request.keys_max as usize;
@@ -90,7 +94,9 @@ pub async fn receive(context: &Rc<ShardContext>, request: SearchRequest) -> Resu
         }
         None => 0..context.node.shard_count(),
     };
-    let searches = shards.map(|shard| search_on(context, shard, request.clone()));
+    let restrictions = [request.restriction.clone()].into_iter().chain(others).map(decode).collect();
+    let search = Arc::new(IndexSearch { restrictions });
+    let searches = shards.map(|shard| search_on(context, shard, request.clone(), Arc::clone(&search)));
     let mut found = join(try_join_all(searches).await?);
     trace::note(context, || format!("Found {} keys by indexes", found.keys.len()));
     let mut bytes = 0;
@@ -110,12 +116,13 @@ async fn search_on(
     context: &Rc<ShardContext>,
     shard: usize,
     request: SearchRequest,
+    search: Arc<IndexSearch>,
 ) -> Result<FoundKeys, Failure> {
     let search = move |context: Rc<ShardContext>| -> LocalBoxFuture<'static, Result<FoundKeys, Failure>> {
         Box::pin(async move {
-            let SearchRequest { epoch, table_id, start, end, restriction, keys_max, patience_ms } = request;
+            let SearchRequest { epoch, table_id, start, end, keys_max, patience_ms, .. } = request;
             let until = context.clock.monotonic() + Duration::from_millis(patience_ms);
-            let (table, search) = (TableId(table_id.to_be_bytes()), decode(restriction));
+            let table = TableId(table_id.to_be_bytes());
             let found =
                 context.shard.find_keys(table, &search, &start, &end, keys_max as usize, until).await?;
             // Ownership may have changed since the search began.

@@ -75,7 +75,9 @@ fn select(indexes: &[Declared<'_>], rest: &str) -> Result<SelectPlan, String> {
 fn bind(plan: &SelectPlan, values: &[BindValue<'_>]) -> Result<Option<IndexSearch>, String> {
     let call = CallContext::at(0);
     let index = plan.index.as_ref().unwrap();
-    index.bind(&plan.table, &Bindings { values, call: &call }).map_err(|error| error.to_string())
+    let search =
+        index.bind(&plan.table, &Bindings { values, call: &call }).map_err(|error| error.to_string())?;
+    Ok(search.map(|search| search.by_all()))
 }
 
 /// A search in words. Terms of numbers are shown as numbers.
