@@ -58,7 +58,9 @@ fn main() {
     println!("built after {:.1} s", begun.elapsed().as_secs_f64());
     let set = Set { vectors, clusters, lists };
     for percent in [1, 10, 50, 100] {
-        let passes = |number: usize| (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 < percent * (1 << 32) / 100;
+        let passes = |number: usize| {
+            (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 < percent * (1 << 32) / 100
+        };
         let (mut found, mut of, mut seconds) = (0, 0, 0.0);
         for vector in &targets {
             let begun = Instant::now();

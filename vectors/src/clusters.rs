@@ -5,7 +5,8 @@
 //! 2. The sample is divided into groups, and each group into lists, by a few rounds of k-means. Two levels cost far less than one.
 //! 3. Each vector belongs to the list whose centroid is nearest, among those of the nearest groups.
 
-use crate::random::Sequence;
+use helenus_io::SplitMix64;
+
 use crate::similarity::{Similarity, square_distance};
 
 /// The most bytes of a sample.
@@ -49,7 +50,7 @@ pub struct Sample {
     taken: Vec<f32>,
     vectors_max: usize,
     offered: u64,
-    random: Sequence,
+    random: SplitMix64,
 }
 
 impl Sample {
@@ -59,7 +60,7 @@ impl Sample {
     }
 
     fn with_room(similarity: Similarity, dimension: usize, vectors_max: usize) -> Self {
-        let random = Sequence::new(SEED);
+        let random = SplitMix64::new(SEED);
         Self { similarity, dimension, taken: Vec::new(), vectors_max, offered: 0, random }
     }
 
@@ -94,7 +95,7 @@ impl Sample {
         let points: Vec<&[f32]> = all.into_iter().step_by(stride).collect();
         let mut clusters = Clusters { similarity, dimension, groups: Vec::new(), centroids: Vec::new() };
         let group_count = if lists <= UNGROUPED_LISTS_MAX { 1 } else { lists.isqrt() };
-        let mut random = Sequence::new(SEED);
+        let mut random = SplitMix64::new(SEED);
         for group in k_means(&points, dimension, group_count, &mut random) {
             let share = (lists * group.members.len()).div_ceil(points.len().max(1));
             let members: Vec<&[f32]> =
@@ -172,7 +173,7 @@ struct Cluster {
 }
 
 /// Divides points into at most `count` clusters. None is empty.
-fn k_means(points: &[&[f32]], dimension: usize, count: usize, random: &mut Sequence) -> Vec<Cluster> {
+fn k_means(points: &[&[f32]], dimension: usize, count: usize, random: &mut SplitMix64) -> Vec<Cluster> {
     let count = count.clamp(1, points.len().max(1));
     let mut order: Vec<usize> = (0..points.len()).collect();
     for place in 0..count.min(points.len()) {
@@ -198,7 +199,8 @@ fn k_means(points: &[&[f32]], dimension: usize, count: usize, random: &mut Seque
             break;
         }
         for cluster in &mut clusters {
-            cluster.centroid = mean(cluster.members.iter().filter_map(|number| points.get(*number)), dimension);
+            cluster.centroid =
+                mean(cluster.members.iter().filter_map(|number| points.get(*number)), dimension);
         }
     }
     for cluster in &mut clusters {
@@ -229,9 +231,10 @@ mod tests {
 
     /// Vectors that lie around a few places, as those of texts do.
     fn clustered(count: usize, dimension: usize) -> Vec<Vec<f32>> {
-        let mut random = Sequence::new(7);
+        let mut random = SplitMix64::new(7);
         let mut component = |width: f32| {
-            let of_three: f32 = (0..3).map(|_| (random.next() >> 40) as f32 / (1_u64 << 24) as f32 - 0.5).sum();
+            let of_three: f32 =
+                (0..3).map(|_| (random.next_u64() >> 40) as f32 / (1_u64 << 24) as f32 - 0.5).sum();
             of_three * width
         };
         let places: Vec<Vec<f32>> =

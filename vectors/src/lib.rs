@@ -14,7 +14,6 @@
 pub mod clusters;
 pub mod nearest;
 pub mod quantised;
-mod random;
 pub mod similarity;
 pub mod target;
 

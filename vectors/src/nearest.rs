@@ -79,7 +79,11 @@ impl<K: Ord> Nearest<K> {
 
     /// The candidates, the best first.
     pub fn into_sorted(self) -> Vec<(f32, K)> {
-        self.kept.into_sorted_vec().into_iter().map(|Reverse(ranked)| (ranked.similarity, ranked.key)).collect()
+        self.kept
+            .into_sorted_vec()
+            .into_iter()
+            .map(|Reverse(ranked)| (ranked.similarity, ranked.key))
+            .collect()
     }
 }
 

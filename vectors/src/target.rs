@@ -26,7 +26,8 @@ impl Target {
 
     /// The similarity to a vector in bytes. `None`: it has another dimension, or there is no similarity.
     pub fn similarity_to(&self, bytes: &[u8]) -> Option<f32> {
-        self.similarity.of(&self.vector, &floats_of(bytes, self.dimension())?)
+        let similarity = self.similarity.of(&self.vector, &floats_of(bytes, self.dimension())?);
+        similarity.filter(|similarity| !similarity.is_nan())
     }
 
     /// The similarity to a quantised vector, about.

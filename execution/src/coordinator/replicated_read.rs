@@ -202,7 +202,7 @@ impl ReplicatedRead<'_> {
 }
 
 /// Passes the rows of a range part to the run. `skip`: the prefix of a partition of which no more rows are wanted.
-fn take(
+pub(super) fn take(
     run: &mut SelectRun<'_>,
     piece: &RangePart,
     range: KeyRange,

@@ -10,8 +10,9 @@ use super::conversion;
 use super::failure::{CallResult, Failure};
 use super::math::{self, MathFunction};
 use super::temporal::{self, TemporalFunction};
-use super::vector::{self, Similarity};
+use super::vector;
 use crate::error::{RequestError, Result};
+use helenus_vectors::Similarity;
 
 /// The computation of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

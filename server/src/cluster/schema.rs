@@ -23,7 +23,7 @@ use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS,
+    self, CASSANDRA_5_SCHEMAS, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS,
     SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
@@ -133,6 +133,11 @@ const ADDITIONS: &[Addition] = &[
         level: REPAIRS,
         permission: "tombstone_gc can be set",
         is_used_by: |table| table.options.set_tombstone_gc.is_some(),
+    },
+    Addition {
+        level: CASSANDRA_5_SCHEMAS,
+        permission: "Indexes on vectors can be created",
+        is_used_by: Table::has_vector_indexes,
     },
 ];
 
