@@ -116,8 +116,12 @@ pub(super) struct FileWalk {
 enum Stage {
     /// Comparing centroids.
     Centroids(Vec<(f32, u32)>),
-    /// Reading these lists, the last first.
-    Lists(Vec<u32>),
+    /// Reading the vectors of a list up to this entry, and then of these lists, the last first.
+    Lists {
+        end: Vec<u8>,
+        further: Vec<u32>,
+    },
+    Done,
 }
 
 fn file_key(entry: &[u8]) -> Vec<u8> {
@@ -155,12 +159,10 @@ impl FileWalk {
         let mut cursor = self.cursor(shard);
         cursor.seek(&self.at)?;
         for _ in 0..WORK_PER_TURN {
-            match &mut self.stage {
+            match &self.stage {
                 Stage::Centroids(_) => self.visit_centroid(&mut cursor, judge, candidates)?,
-                Stage::Lists(lists) => {
-                    let Some(list) = lists.last().copied() else { return Ok(ControlFlow::Break(())) };
-                    self.visit_vector(list, &mut cursor, judge, ranges, candidates)?;
-                }
+                Stage::Lists { .. } => self.visit_vector(&mut cursor, judge, ranges, candidates)?,
+                Stage::Done => return Ok(ControlFlow::Break(())),
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -206,40 +208,34 @@ impl FileWalk {
             lists_to_read(order.len(), self.options.prefers_recall).saturating_mul(self.effort.lists_factor);
         candidates.has_skipped_lists |= order.len() > wanted;
         order.truncate(wanted);
-        let lists: Vec<u32> = order.into_iter().rev().map(|(_, list)| list).collect();
-        self.enter(&lists, cursor)?;
-        Ok(())
+        let lists = order.into_iter().rev().map(|(_, list)| list).collect();
+        Ok(self.enter_next(lists, cursor)?)
     }
 
     /// Begins with the last of these lists.
-    fn enter(&mut self, lists: &[u32], cursor: &mut TableCursor) -> Result<(), EngineError> {
-        self.stage = Stage::Lists(lists.to_vec());
-        if let Some(list) = lists.last() {
-            self.at = file_key(&list_start(*list));
-            cursor.seek(&self.at)?;
-        }
-        Ok(())
+    fn enter_next(&mut self, mut lists: Vec<u32>, cursor: &mut TableCursor) -> Result<(), TableError> {
+        let Some(next) = lists.pop() else {
+            self.stage = Stage::Done;
+            return Ok(());
+        };
+        let start = list_start(next);
+        self.at = file_key(&start);
+        self.stage = Stage::Lists { end: end_of_term(&start), further: lists };
+        cursor.seek(&self.at).map(|_| ())
     }
 
     fn visit_vector(
         &mut self,
-        list: u32,
         cursor: &mut TableCursor,
         judge: &Judge,
         ranges: &Ranges,
         candidates: &mut Candidates,
     ) -> Result<(), EngineError> {
-        let start = list_start(list);
+        let Stage::Lists { end, further } = &mut self.stage else { return Ok(()) };
         let entry = cursor.key().get(PARTITION.len()..).unwrap_or_default();
-        if !cursor.is_valid() || entry >= end_of_term(&start).as_slice() {
-            if let Stage::Lists(lists) = &mut self.stage {
-                lists.pop();
-                if let Some(next) = lists.last() {
-                    self.at = file_key(&list_start(*next));
-                    cursor.seek(&self.at)?;
-                }
-            }
-            return Ok(());
+        if !cursor.is_valid() || entry >= end.as_slice() {
+            let further = std::mem::take(further);
+            return Ok(self.enter_next(further, cursor)?);
         }
         let Some((_, key)) = split(entry) else { return Err(self.malformed()) };
         if contains(ranges, key) {

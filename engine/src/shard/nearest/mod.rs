@@ -13,7 +13,7 @@
 mod candidates;
 mod rows;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ const FEW_ROWS_FACTOR: usize = 8;
 const SPARE_CANDIDATES: usize = 32;
 /// How many times as many candidates and lists the next round takes.
 const ROUND_FACTOR: usize = 4;
-/// Rows that are read one by one. After that it is cheaper to read all.
-const ROWS_READ_MAX: usize = 50_000;
+/// The most candidates of a round. It is cheaper to read all rows than more of them one by one.
+const CANDIDATES_MAX: usize = 50_000;
 /// Rows that are read in one turn.
 const ROWS_PER_TURN: usize = 64;
 
@@ -189,8 +189,8 @@ impl Search<'_> {
         let files: Vec<Arc<TableReader>> =
             self.table.files.borrow().iter().filter_map(|file| file.index(search.index)).collect();
         let mut effort = Effort { candidates: 2 * self.wanted + SPARE_CANDIDATES, lists_factor: 1 };
-        let mut read: HashMap<Vec<u8>, Option<f32>> = HashMap::new();
-        loop {
+        let mut read: BTreeMap<Vec<u8>, Option<f32>> = BTreeMap::new();
+        while effort.candidates <= CANDIDATES_MAX {
             let candidates = self.candidates(&memtables, &files, effort).await?;
             let is_all = !candidates.has_skipped_lists && !candidates.kept.has_left_out();
             let fresh: Vec<Vec<u8>> = candidates
@@ -201,13 +201,7 @@ impl Search<'_> {
                 .filter(|key| !read.contains_key(key))
                 .collect();
             for keys in fresh.chunks(ROWS_PER_TURN) {
-                let of_keys = || {
-                    self.check()?;
-                    keys.iter()
-                        .map(|key| self.judge.read(self.shard, key))
-                        .collect::<Result<Vec<_>, EngineError>>()
-                };
-                let similarities = self.shard.read_cold(of_keys).await?;
+                let similarities = self.shard.read_cold(|| self.similarities(keys)).await?;
                 read.extend(keys.iter().cloned().zip(similarities));
                 self.pause().await?;
             }
@@ -222,12 +216,25 @@ impl Search<'_> {
                 let has_more = !is_all || nearest.has_left_out();
                 return Ok(NearestRows { rows: nearest.into_sorted(), has_more });
             }
-            if read.len() >= ROWS_READ_MAX {
-                return self.compare_all(self.ranges).await;
-            }
             effort.candidates = effort.candidates.saturating_mul(ROUND_FACTOR);
             effort.lists_factor = effort.lists_factor.saturating_mul(ROUND_FACTOR);
         }
+        self.compare_all(self.ranges).await
+    }
+
+    /// The similarities of the rows with these keys; `None` of those that do not pass. All are asked also after a miss, so that what they miss is
+    /// fetched at once.
+    fn similarities(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<f32>>, EngineError> {
+        self.check()?;
+        let (mut similarities, mut missing) = (Vec::with_capacity(keys.len()), None);
+        for key in keys {
+            match self.judge.read(self.shard, key) {
+                Ok(similarity) => similarities.push(similarity),
+                Err(error @ EngineError::Table(TableError::NotCached { .. })) => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        missing.map_or(Ok(similarities), Err)
     }
 
     async fn candidates(
