@@ -19,6 +19,7 @@ pub mod found_ranges;
 pub mod key_ranges;
 pub mod local_work;
 pub mod local_write;
+pub mod nearest;
 pub mod own_rows;
 pub mod paxos;
 mod prepared_read;

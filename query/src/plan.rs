@@ -7,6 +7,7 @@ pub mod index_search;
 pub mod like_pattern;
 pub mod modify;
 pub mod names;
+pub mod nearest;
 pub mod restrictions;
 pub mod row_layout;
 pub mod select;

@@ -11,6 +11,7 @@
 //! | [`counter`] | the value of a counter cell |
 //! | [`row`] [`row_writer`] | the encoding of a row, read and written |
 //! | [`reconcile`] | merging versions of a row |
+//! | [`reconcile_answers`] | merging the versions of a range that several replicas have |
 //! | [`range_tombstone`] | deletions of ranges of positions |
 //! | [`dropped_columns`] | the cells of a row that a reader does not see any more |
 //! | [`mutation`] | the changes to one partition |
@@ -25,8 +26,9 @@ pub mod mutation;
 pub mod prefetch;
 pub mod range_tombstone;
 pub mod reconcile;
+pub mod reconcile_answers;
 pub mod row;
 pub mod row_writer;
 pub mod secondary_index;
 
-use helenus_io::codec;
+use helenus_io::{codec, invariant, merge};

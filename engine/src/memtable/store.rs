@@ -83,9 +83,10 @@ fn spread(token: i64) -> u64 {
 }
 
 impl Memtable {
-    /// An empty memtable of a table with these indexes.
+    /// An empty memtable of a table with these indexes. Those of vectors need no entries: a search compares all rows.
     pub fn with_indexes(definitions: &[IndexDefinition]) -> Self {
-        Self { indexes: definitions.iter().cloned().map(IndexRows::new).collect(), ..Self::default() }
+        let with_entries = definitions.iter().filter(|definition| definition.vectors.is_none());
+        Self { indexes: with_entries.cloned().map(IndexRows::new).collect(), ..Self::default() }
     }
 
     /// Bytes that a mutation adds to the indexes, at most. 0: there are none.
@@ -117,9 +118,9 @@ impl Memtable {
         bytes
     }
 
-    /// Whether the memtable has an index.
-    pub fn has_index(&self, id: IndexId) -> bool {
-        self.index(id).is_some()
+    /// Whether the memtable has what a search by an index needs of it.
+    pub fn has_index(&self, definition: &IndexDefinition) -> bool {
+        definition.vectors.is_some() || self.index(definition.id).is_some()
     }
 
     fn index(&self, id: IndexId) -> Option<&IndexRows> {

@@ -1,9 +1,7 @@
 //! Reading: a [`Scan`] merges the memtables and table files of one table over a range of full keys, forwards or backwards, and
 //! stops when its budget is spent. A read of *versions*, for another node, also returns tombstones.
 
-mod difference;
 mod range_tombstone_sources;
-pub mod reconcile_answers;
 mod request;
 mod scan;
 mod source;
@@ -17,4 +15,6 @@ pub(crate) use self::source::{Bounds, Reach, Source, TableSource, TableSourceBuf
 pub(crate) use self::versions::VersionScan;
 pub use self::versions::{Purgeable, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest, Versions};
 pub use crate::cell::AddressBuf;
+pub use helenus_rows::reconcile_answers;
+
 pub use crate::reconcile::{MERGED_ROW_BYTES_MAX, RowPart};

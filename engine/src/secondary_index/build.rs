@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::entry::{PARTITION, put_entry, term_of};
-use super::{IndexDefinition, Subject};
+use super::vector_entries::{VectorEntries, vector_of};
+use super::{IndexDefinition, Subject, VectorIndex};
 use crate::cell::{Cell, CellKind, Liveness};
 use crate::io::{JobContext, RateLimiter};
 use crate::key::{KeyRef, REGULAR_START, STATIC_POSITION};
@@ -66,26 +67,33 @@ impl IndexBuild {
         sorted_bytes: usize,
         parts: &mut Parts<'_>,
     ) -> Result<(), TableError> {
+        let vectors = match self.definition.vectors {
+            Some(options) => Some(self.divide_vectors(context, options).await?),
+            None => None,
+        };
         let mut entries = Entries { identity: identity_of(&self.reader), ..Entries::default() };
-        let mut fresh_bytes = 0;
-        let mut cursor = TableCursor::new(Arc::clone(&self.reader), None);
-        cursor.seek_first()?;
-        while let Some((key, row)) = cursor.current() {
-            let parsed = KeyRef::parse(key).map_err(|_| TableError::InvalidKey)?;
-            self.definition.terms.visit(&parsed, row, &mut |subject, term| entries.add(term, subject, key));
-            fresh_bytes += (key.len() + row.bytes.len()) as u64;
-            if fresh_bytes >= BYTES_PER_TURN {
-                if let Some(limiter) = &mut self.limiter {
-                    limiter.spend(fresh_bytes, &*context.clock).await;
+        if let Some(vectors) = &vectors {
+            entries.centroids = vectors.len();
+            vectors.for_each_centroid(|term, value| entries.add(term, Subject::Row, &[], value));
+        }
+        let mut rows = PacedRows::new(&self.reader)?;
+        while let Some((key, parsed, row)) = rows.current()? {
+            match &vectors {
+                None => {
+                    let mut add = |subject, term: &[u8]| entries.add(term, subject, key, &[]);
+                    self.definition.terms.visit(&parsed, row, &mut add);
                 }
-                fresh_bytes = 0;
+                Some(vectors) => {
+                    let add = |term: &[u8], value: &[u8]| entries.add(term, Subject::Row, key, value);
+                    vectors.of_row(&self.definition, &parsed, row, add);
+                }
             }
             if entries.bytes.len() >= sorted_bytes {
                 entries.write_to(context, &parts.next(0)).await?;
                 entries.clear();
                 parts.merge_full_tiers(context).await?;
             }
-            cursor.next()?;
+            rows.advance(context, &mut self.limiter).await?;
         }
         if parts.present.is_empty() {
             return entries.write_to(context, &self.path).await;
@@ -94,6 +102,63 @@ impl IndexBuild {
         drop(entries);
         let present: Vec<PathBuf> = parts.present.iter().map(|(_, part)| part.clone()).collect();
         merge(context, &present, &self.path).await
+    }
+
+    /// Reads the file's vectors, to divide them into lists.
+    async fn divide_vectors(
+        &mut self,
+        context: &JobContext,
+        options: VectorIndex,
+    ) -> Result<VectorEntries, TableError> {
+        let mut sample = VectorEntries::sample(&options);
+        let mut rows = PacedRows::new(&self.reader)?;
+        while let Some((_, parsed, row)) = rows.current()? {
+            if let Some(vector) = vector_of(&self.definition, &options, &parsed, row) {
+                sample.offer(&vector);
+            }
+            rows.advance(context, &mut self.limiter).await?;
+        }
+        Ok(VectorEntries::new(options, sample))
+    }
+}
+
+/// The rows of a file, read at the pace of a build.
+struct PacedRows {
+    cursor: TableCursor,
+    /// Bytes read since the last check of the rate.
+    fresh_bytes: u64,
+}
+
+impl PacedRows {
+    fn new(reader: &Arc<TableReader>) -> Result<Self, TableError> {
+        let mut cursor = TableCursor::new(Arc::clone(reader), None);
+        cursor.seek_first()?;
+        Ok(Self { cursor, fresh_bytes: 0 })
+    }
+
+    /// The current row with its full key.
+    fn current(&self) -> Result<Option<(&[u8], KeyRef<'_>, RowRef<'_>)>, TableError> {
+        let Some((key, row)) = self.cursor.current() else { return Ok(None) };
+        let parsed = KeyRef::parse(key).map_err(|_| TableError::InvalidKey)?;
+        Ok(Some((key, parsed, row)))
+    }
+
+    async fn advance(
+        &mut self,
+        context: &JobContext,
+        limiter: &mut Option<RateLimiter>,
+    ) -> Result<(), TableError> {
+        if let Some((key, row)) = self.cursor.current() {
+            self.fresh_bytes += (key.len() + row.bytes.len()) as u64;
+        }
+        if self.fresh_bytes >= BYTES_PER_TURN {
+            if let Some(limiter) = limiter {
+                limiter.spend(self.fresh_bytes, &*context.clock).await;
+            }
+            self.fresh_bytes = 0;
+        }
+        self.cursor.next()?;
+        Ok(())
     }
 }
 
@@ -155,27 +220,38 @@ fn identity_of(reader: &TableReader) -> Vec<u8> {
     identity
 }
 
-/// Checks that an index is of this table file. Returns its smallest term, if it has any. Reads the first block of the index.
-pub(crate) fn check_index(
-    index: &Arc<TableReader>,
-    table: &TableReader,
-) -> Result<Option<Vec<u8>>, TableError> {
+/// What an index file has.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexContent {
+    /// The smallest term; `None` without entries, and of vectors.
+    pub first_term: Option<Vec<u8>>,
+    /// The entries that are centroids of lists of vectors.
+    pub centroids: u32,
+}
+
+/// Checks that an index is of this table file, and returns what it has. Reads the first block of the index.
+pub(crate) fn check_index(index: &Arc<TableReader>, table: &TableReader) -> Result<IndexContent, TableError> {
+    let damaged = |reason| TableError::damaged(index.path(), 0, reason);
     let key = [&PARTITION, STATIC_POSITION].concat();
     let row = index.get(None, &key)?;
-    let identity = row.as_ref().and_then(|row| row.row().cells().next().map(|cell| cell.value.to_vec()));
-    if identity.as_deref() != Some(&identity_of(table)) {
-        return Err(TableError::damaged(
-            index.path(),
-            0,
-            "the index is of another file, or of another version",
-        ));
+    let cell = |column| {
+        let mut cells = row.as_ref()?.row().cells();
+        cells.find(|cell| cell.column == column).map(|cell| cell.value.to_vec())
+    };
+    if cell(0).as_deref() != Some(&identity_of(table)) {
+        return Err(damaged("the index is of another file, or of another version"));
+    }
+    if let Some(centroids) = cell(1) {
+        let centroids = centroids.try_into().map_err(|_| damaged("the number of lists is malformed"))?;
+        return Ok(IndexContent { first_term: None, centroids: u32::from_be_bytes(centroids) });
     }
     let mut cursor = TableCursor::new(Arc::clone(index), None);
     if !cursor.seek(&[&PARTITION, REGULAR_START].concat())? {
-        return Ok(None);
+        return Ok(IndexContent { first_term: None, centroids: 0 });
     }
     let term = cursor.key().get(PARTITION.len()..).and_then(term_of);
-    term.map(Some).ok_or_else(|| TableError::damaged(index.path(), 0, "an entry of an index is malformed"))
+    let term = term.ok_or_else(|| damaged("an entry of an index is malformed"))?;
+    Ok(IndexContent { first_term: Some(term), centroids: 0 })
 }
 
 /// Entries that are collected to be sorted.
@@ -183,31 +259,38 @@ pub(crate) fn check_index(
 struct Entries {
     /// See [`identity_of`].
     identity: Vec<u8>,
+    /// The entries of centroids, all together.
+    centroids: u32,
+    /// Each entry, and behind it its value.
     bytes: Vec<u8>,
-    /// Where each entry ends.
-    ends: Vec<usize>,
+    /// Where each entry and its value end.
+    ends: Vec<(usize, usize)>,
     /// The number of the last entry of a partition: the next rows mostly have the same.
     last_of_partition: Option<usize>,
 }
 
 impl Entries {
-    fn add(&mut self, term: &[u8], subject: Subject, full_key: &[u8]) {
+    fn add(&mut self, term: &[u8], subject: Subject, full_key: &[u8], value: &[u8]) {
         let start = self.bytes.len();
         put_entry(&mut self.bytes, term, subject, full_key);
         if subject == Subject::Partition {
             let before = self.last_of_partition.and_then(|number| self.get(number));
-            if before.is_some() && before == self.bytes.get(start..) {
+            if before.is_some_and(|(before, _)| Some(before) == self.bytes.get(start..)) {
                 self.bytes.truncate(start);
                 return;
             }
             self.last_of_partition = Some(self.ends.len());
         }
-        self.ends.push(self.bytes.len());
+        let entry_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((entry_end, self.bytes.len()));
     }
 
-    fn get(&self, number: usize) -> Option<&[u8]> {
-        let start = number.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
-        self.bytes.get(start..*self.ends.get(number)?)
+    /// An entry and its value.
+    fn get(&self, number: usize) -> Option<(&[u8], &[u8])> {
+        let before = number.checked_sub(1).map_or(Some((0, 0)), |before| self.ends.get(before).copied());
+        let (start, (entry_end, end)) = (before?.1, *self.ends.get(number)?);
+        Some((self.bytes.get(start..entry_end)?, self.bytes.get(entry_end..end)?))
     }
 
     fn clear(&mut self) {
@@ -217,13 +300,13 @@ impl Entries {
     }
 
     async fn write_to(&self, context: &JobContext, path: &Path) -> Result<(), TableError> {
-        let mut sorted: Vec<&[u8]> = (0..self.ends.len()).filter_map(|number| self.get(number)).collect();
+        let mut sorted: Vec<_> = (0..self.ends.len()).filter_map(|number| self.get(number)).collect();
         sorted.sort_unstable();
         sorted.dedup();
         let mut writer = EntryWriter::create(context, path).await?;
-        writer.add_identity(&self.identity).await?;
-        for entry in sorted {
-            writer.add(entry).await?;
+        writer.add_identity(&self.identity, self.centroids).await?;
+        for (entry, value) in sorted {
+            writer.add(entry, value).await?;
         }
         writer.finish().await
     }
@@ -233,8 +316,10 @@ impl Entries {
 struct EntryWriter {
     writer: TableWriter,
     key: Vec<u8>,
-    /// The row of every entry, which says nothing.
+    /// The row of every entry without a value, which says nothing.
     row: Vec<u8>,
+    /// The row of an entry with a value.
+    value_row: Vec<u8>,
 }
 
 impl EntryWriter {
@@ -242,28 +327,47 @@ impl EntryWriter {
         let writer = TableWriter::create(&*context.disk, path, file_options()).await?;
         let mut row = Vec::new();
         RowWriter::begin(&mut row, 0, Some(Liveness { timestamp: 0, expiry: None }), None, &[]).finish();
-        Ok(Self { writer, key: PARTITION.to_vec(), row })
+        Ok(Self { writer, key: PARTITION.to_vec(), row, value_row: Vec::new() })
     }
 
     /// The first row: that of the static position, which no entry has.
-    async fn add_identity(&mut self, identity: &[u8]) -> Result<(), TableError> {
+    async fn add_identity(&mut self, identity: &[u8], centroids: u32) -> Result<(), TableError> {
         let mut row = RowBuilder::new();
-        row.cell(Cell { column: 0, path: &[], timestamp: 0, kind: CellKind::Live, value: identity });
+        let cell = |column, value| Cell { column, path: &[], timestamp: 0, kind: CellKind::Live, value };
+        row.cell(cell(0, identity));
+        let centroids = (centroids > 0).then(|| centroids.to_be_bytes());
+        if let Some(centroids) = &centroids {
+            row.cell(cell(1, centroids));
+        }
         let mut bytes = Vec::new();
         row.write_to(0, &mut bytes);
         let key = [&PARTITION, STATIC_POSITION].concat();
         self.writer.add(&key, RowRef::new(&bytes, 0)).await
     }
 
-    async fn add(&mut self, entry: &[u8]) -> Result<(), TableError> {
+    async fn add(&mut self, entry: &[u8], value: &[u8]) -> Result<(), TableError> {
         self.key.truncate(PARTITION.len());
         self.key.extend_from_slice(entry);
-        self.writer.add(&self.key, RowRef::new(&self.row, 0)).await
+        let row = if value.is_empty() {
+            &self.row
+        } else {
+            self.value_row.clear();
+            put_value(value, &mut self.value_row);
+            &self.value_row
+        };
+        self.writer.add(&self.key, RowRef::new(row, 0)).await
     }
 
     async fn finish(self) -> Result<(), TableError> {
         self.writer.finish().await.map(|_| ())
     }
+}
+
+/// Appends the row of an entry with a value.
+fn put_value(value: &[u8], out: &mut Vec<u8>) {
+    let mut row = RowBuilder::new();
+    row.cell(Cell { column: 0, path: &[], timestamp: 0, kind: CellKind::Live, value });
+    row.write_to(0, out);
 }
 
 /// Merges sorted parts.
@@ -355,7 +459,7 @@ mod tests {
             let reader = table(&context, Path::new("t/table"), 2_000).await;
             let build = |path: &str| IndexBuild {
                 reader: Arc::clone(&reader),
-                definition: IndexDefinition { id: IndexId([1; 16]), terms: Arc::new(Cells) },
+                definition: IndexDefinition { id: IndexId([1; 16]), terms: Arc::new(Cells), vectors: None },
                 path: PathBuf::from(path),
                 limiter: None,
             };

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::secondary_index::IndexId;
+use crate::secondary_index::build::IndexContent;
 use crate::table::TableReader;
 
 /// The index of a table file.
@@ -11,14 +12,13 @@ use crate::table::TableReader;
 pub(super) struct FileIndex {
     pub id: IndexId,
     pub reader: Arc<TableReader>,
-    /// The smallest term; `None` without entries.
-    pub first_term: Option<Vec<u8>>,
+    pub content: IndexContent,
     /// It is to be made anew, and is searched until then.
     pub is_outdated: Cell<bool>,
 }
 
 impl FileIndex {
-    pub fn new(id: IndexId, reader: Arc<TableReader>, first_term: Option<Vec<u8>>) -> Self {
-        Self { id, reader, first_term, is_outdated: Cell::new(false) }
+    pub fn new(id: IndexId, reader: Arc<TableReader>, content: IndexContent) -> Self {
+        Self { id, reader, content, is_outdated: Cell::new(false) }
     }
 }

@@ -100,11 +100,16 @@ impl TableState {
         self.files.borrow().iter().any(|live| live.place.generation == generation)
     }
 
+    pub(super) fn definition(&self, id: IndexId) -> Option<IndexDefinition> {
+        self.options.borrow().indexes.iter().find(|definition| definition.id == id).cloned()
+    }
+
     /// How far an index is built.
-    fn index_status(&self, id: IndexId) -> IndexStatus {
+    fn index_status(&self, definition: &IndexDefinition) -> IndexStatus {
+        let id = definition.id;
         let mut is_in_memory = true;
         self.for_each_memtable(|memtable| {
-            is_in_memory &= memtable.read(|memtable| memtable.is_empty() || memtable.has_index(id));
+            is_in_memory &= memtable.read(|memtable| memtable.is_empty() || memtable.has_index(definition));
         });
         let files = self.files.borrow();
         let (mut indexed_files, mut disk_bytes) = (0, 0);
@@ -119,7 +124,7 @@ impl TableState {
 
     /// Whether an index has everything that memtables and files have.
     pub fn is_index_complete(&self, id: IndexId) -> bool {
-        self.has_definition(id) && self.index_status(id).is_complete
+        self.definition(id).is_some_and(|definition| self.index_status(&definition).is_complete)
     }
 }
 
@@ -149,7 +154,7 @@ impl Shard {
     /// How far the indexes of a table are built.
     pub fn index_statuses(&self, table: TableId) -> Result<Vec<IndexStatus>, EngineError> {
         let table = self.table(table)?;
-        Ok(table.definitions().iter().map(|definition| table.index_status(definition.id)).collect())
+        Ok(table.definitions().iter().map(|definition| table.index_status(definition)).collect())
     }
 
     /// Resolves when all indexes of a table are complete.
@@ -172,7 +177,7 @@ impl Shard {
         let has_all = table
             .active
             .borrow()
-            .read(|memtable| definitions.iter().all(|definition| memtable.has_index(definition.id)));
+            .read(|memtable| definitions.iter().all(|definition| memtable.has_index(definition)));
         if !has_all {
             let end = self.log.end_position();
             self.freeze(table, end);
@@ -266,12 +271,12 @@ impl Shard {
         let opened = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
             Box::pin(async move {
                 let reader = Arc::new(TableReader::open(file, &path, number)?);
-                let first_term = check_index(&reader, &table_file)?;
-                Ok::<_, TableError>((reader, first_term))
+                let content = check_index(&reader, &table_file)?;
+                Ok::<_, TableError>((reader, content))
             })
         });
-        let (reader, first_term) = opened.await??;
-        Ok(FileIndex::new(id, reader, first_term))
+        let (reader, content) = opened.await??;
+        Ok(FileIndex::new(id, reader, content))
     }
 
     /// Opens the index of a file. `None`: there is none, or it cannot be used and is removed.

@@ -23,7 +23,7 @@ pub struct IndexFileStatus {
     pub tokens: (i64, i64),
     /// Entries of the index: pairs of a term and of the row or partition that has it.
     pub entries: u64,
-    /// Smallest and largest term; `None` without entries.
+    /// Smallest and largest term; `None` without entries, and of vectors.
     pub terms: Option<(Vec<u8>, Vec<u8>)>,
     /// Bytes of the index's file.
     pub disk_bytes: u64,
@@ -37,7 +37,7 @@ impl IndexFileStatus {
         let token = |key: &[u8]| KeyRef::parse(key).ok().map(|key| key.token);
         let statistics = file.reader.statistics();
         let entries = index.reader.statistics();
-        let terms = match &index.first_term {
+        let terms = match &index.content.first_term {
             None => None,
             Some(first) => Some((first.clone(), term_of(entries.max_key.get(PARTITION.len()..)?)?)),
         };
@@ -47,7 +47,7 @@ impl IndexFileStatus {
             rows: statistics.rows,
             tokens: (token(&statistics.min_key)?, token(&statistics.max_key)?),
             // The first row says of which table file the index is.
-            entries: entries.rows.saturating_sub(1),
+            entries: entries.rows.saturating_sub(1 + u64::from(index.content.centroids)),
             terms,
             disk_bytes: index.reader.file_bytes(),
             format_version: index.reader.version(),

@@ -7,6 +7,7 @@ mod index_intersection;
 mod indexes;
 mod many_tables;
 mod memtable_index;
+mod nearest;
 mod range_deletes;
 
 use std::path::Path;

@@ -24,7 +24,7 @@ use super::replica::read::level_demand;
 use super::replica::search::possible_searches;
 use super::replicated_read::{self, ReplicatedRead};
 use super::virtual_state::NodeReports;
-use super::{Execution, Outcome, OwnedRequest, Request, virtual_read, virtual_state};
+use super::{Execution, Outcome, OwnedRequest, Request, nearest, virtual_read, virtual_state};
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
@@ -45,6 +45,9 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         return Execution::Ready(select_virtual(context, request, rows));
     }
     context.metrics.reads.increment();
+    if plan.nearest.is_some() {
+        return Execution::Pending(Box::pin(nearest::select(context.clone(), request.to_owned())));
+    }
     if consistency.is_serial() && serial::is_replicated(context, &plan.table) {
         return Execution::Pending(Box::pin(serial::select(context.clone(), request.to_owned())));
     }

@@ -11,6 +11,8 @@ pub mod forwarded;
 pub mod hints;
 pub mod latency;
 pub mod message;
+pub mod nearest;
+pub mod nearest_answer;
 pub mod only_here;
 pub mod ranges;
 pub mod read;
@@ -169,6 +171,7 @@ impl Serve for ReplicaRequest {
             Self::Lease(_) => "PAXOS_LEASE",
             Self::Truncation(_) => "TRUNCATE_PREPARE",
             Self::Search(_) | Self::SearchTogether { .. } => "INDEX_SEARCH",
+            Self::Nearest(_) => "NEAREST_SEARCH",
         }
     }
 }
@@ -230,6 +233,9 @@ async fn serve(
         }
         ReplicaRequest::SearchTogether { search, others } => {
             search_answer::receive(context, search, others).await.map(ReplicaResponse::Found)
+        }
+        ReplicaRequest::Nearest(request) => {
+            nearest_answer::receive(context, request).await.map(ReplicaResponse::Nearest)
         }
     }
 }

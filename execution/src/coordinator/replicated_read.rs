@@ -204,7 +204,7 @@ impl ReplicatedRead<'_> {
 }
 
 /// Passes the rows of a range part to the run. `skip`: the prefix of a partition of which no more rows are wanted.
-async fn take(
+pub(super) async fn take(
     context: &ShardContext,
     run: &mut SelectRun<'_>,
     piece: &RangePart,

@@ -13,8 +13,9 @@ use super::failure::{CallResult, Failure};
 use super::math::{self, MathFunction};
 use super::temporal::{self, TemporalFunction};
 use super::user::{ResolvedAggregate, UserFunction};
-use super::vector::{self, Similarity};
+use super::vector;
 use crate::error::{RequestError, Result};
+use helenus_vectors::Similarity;
 
 /// The computation of a function.
 #[derive(Debug, Clone)]

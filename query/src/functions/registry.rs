@@ -15,8 +15,9 @@ use super::function::{Implementation, ResolvedFunction};
 use super::math::MATH_FUNCTIONS;
 use super::names::native_name;
 use super::temporal::TemporalFunction;
-use super::vector::{SIMILARITIES, Similarity};
+use super::vector::SIMILARITIES;
 use crate::error::{RequestError, Result};
+use helenus_vectors::Similarity;
 
 /// The name of the function that executes the unary minus.
 pub const NEGATION: &str = "_negate";

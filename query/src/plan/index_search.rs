@@ -55,12 +55,19 @@ pub(super) struct IndexUse {
     pub(super) is_read_by_index: bool,
     /// Indexes decide all restrictions that the key does not.
     pub(super) decides_all: bool,
+    /// Storage-attached ones do.
+    pub(super) attached_decide_all: bool,
 }
 
 /// Finds the indexes for the restrictions of a SELECT. Filters that an index with a text analysis decides get that analysis.
 pub(super) fn use_indexes(table: &Table, restrictions: &mut Restrictions) -> Result<IndexUse> {
-    let nothing =
-        IndexUse { plan: None, is_read_by_index: false, decides_all: restrictions.filters.is_empty() };
+    let has_none = restrictions.filters.is_empty();
+    let nothing = IndexUse {
+        plan: None,
+        is_read_by_index: false,
+        decides_all: has_none,
+        attached_decide_all: has_none,
+    };
     if table.indexes.is_empty() || restrictions.filters.is_empty() {
         return Ok(nothing);
     }
@@ -69,6 +76,8 @@ pub(super) fn use_indexes(table: &Table, restrictions: &mut Restrictions) -> Res
     let is_read_by_index = demands.iter().any(|demand| demand.has_index(table));
     let decides_all =
         groups(table).iter().any(|group| demands.iter().all(|demand| demand.is_met(group, table)));
+    let attached: Vec<&Index> = attached(table).collect();
+    let attached_decide_all = demands.iter().all(|demand| demand.is_met(&attached, table));
     let mut planned: Vec<PlannedRestriction> = Vec::new();
     for filter in &mut restrictions.filters {
         let operation = Operation::of(filter);
@@ -97,7 +106,7 @@ pub(super) fn use_indexes(table: &Table, restrictions: &mut Restrictions) -> Res
     let names_rows =
         matches!(restrictions.partition, PartitionRestriction::Keys(_)) && restrictions.names_rows(table);
     let plan = (!planned.is_empty() && !names_rows).then_some(IndexPlan { restrictions: planned });
-    Ok(IndexUse { plan, is_read_by_index, decides_all })
+    Ok(IndexUse { plan, is_read_by_index, decides_all, attached_decide_all })
 }
 
 /// Whether a filter compares with the analysis of an index that decides it. Tuples are compared exactly: an index only narrows them. No row is
@@ -128,6 +137,10 @@ fn index_for<'t>(
     let (preferred, others): (Vec<&Index>, Vec<&Index>) =
         table.indexes.iter().map(AsRef::as_ref).filter(usable).partition(is_preferred);
     preferred.into_iter().chain(others).find_map(|index| Some((index, encoding_of(column, index)?)))
+}
+
+fn attached(table: &Table) -> impl Iterator<Item = &Index> {
+    table.indexes.iter().map(AsRef::as_ref).filter(|index| index.kind == IndexKind::StorageAttached)
 }
 
 /// The indexes that can be used together without filtering: all storage-attached ones, and each of the others by itself.

@@ -7,6 +7,7 @@ use cql_lite::types::CqlType;
 
 use super::index_search::{IndexPlan, IndexUse, use_indexes};
 use super::names::{NameScope, column_of, display_name};
+use super::nearest::{NearestPlan, resolve_nearest};
 use super::restrictions::{
     PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering, check_tuple_slices,
     resolve_relations,
@@ -51,6 +52,8 @@ pub struct SelectPlan {
     pub reads_static: bool,
     /// The rows are found by indexes. `None`: they are all rows that the key restrictions address.
     pub index: Option<IndexPlan>,
+    /// The rows are the nearest to a vector, in that order.
+    pub nearest: Option<NearestPlan>,
     /// A partition that has static content but no rows returns a row.
     pub returns_static_only: bool,
 }
@@ -88,7 +91,12 @@ pub fn plan_select(
         SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
     let mut restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
     check_only_static(statement, table, &fetched, &restrictions)?;
-    let index_use = use_indexes(table, &mut restrictions)?;
+    let nearest_order = resolve_nearest(statement, table, scope, markers)?;
+    if let Some(order) = &nearest_order {
+        order.check_column(table, &restrictions)?;
+    }
+    let mut index_use = use_indexes(table, &mut restrictions)?;
+    index_use.is_read_by_index |= nearest_order.is_some();
     if index_use.is_read_by_index && restrictions.has_partition_in() {
         return Err(RequestError::invalid(
             "Select on indexed columns and with IN clause for the PRIMARY KEY are not supported",
@@ -99,8 +107,15 @@ pub fn plan_select(
     }
     let group_by = resolve_group_by(statement, table, scope, markers, &mut fetched, &restrictions)?;
     let is_grouped = !selection.aggregates.is_empty() || !group_by.is_empty();
-    let (reversed, result_order) =
-        resolve_order(statement, table, &mut fetched, &restrictions, index_use.is_read_by_index)?;
+    let nearest = match nearest_order {
+        Some(order) => Some(order.plan(statement, &mut fetched, &mut index_use, is_grouped)?),
+        None => None,
+    };
+    let (reversed, result_order) = if nearest.is_some() {
+        (false, Vec::new())
+    } else {
+        resolve_order(statement, table, &mut fetched, &restrictions, index_use.is_read_by_index)?
+    };
     let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual
         && !virtual_tables::asks_for_filtering(table);
     check_filtering(statement, table, &restrictions, &index_use, is_virtual)?;
@@ -132,8 +147,8 @@ pub fn plan_select(
         .as_ref()
         .map(|term| resolve(term, &Receiver::timeout(), scope, markers))
         .transpose()?;
-    let plain_slots =
-        if is_grouped || statement.json || !result_order.is_empty() { None } else { selection.plain_slots() };
+    let is_plain = !is_grouped && !statement.json && result_order.is_empty() && nearest.is_none();
+    let plain_slots = if is_plain { selection.plain_slots() } else { None };
     let direct_rows = plain_slots
         .as_ref()
         .filter(|_| restrictions.filters.is_empty() && !statement.distinct)
@@ -146,7 +161,8 @@ pub fn plan_select(
         .filters
         .iter()
         .any(|filter| filter.subject.columns().iter().any(|&column| table.columns[column].is_clustering()));
-    let returns_static_only = reads_static && restrictions.clustering.is_empty() && !filters_clustering;
+    let returns_static_only =
+        reads_static && restrictions.clustering.is_empty() && !filters_clustering && nearest.is_none();
     Ok(SelectPlan {
         table: table.clone(),
         restrictions,
@@ -167,6 +183,7 @@ pub fn plan_select(
         reads_static,
         returns_static_only,
         index,
+        nearest,
     })
 }
 
@@ -367,9 +384,6 @@ fn resolve_order(
 ) -> Result<(bool, Vec<(usize, bool)>)> {
     if statement.order_by.is_empty() {
         return Ok((false, Vec::new()));
-    }
-    if statement.order_by.iter().any(|item| item.nearest_to.is_some()) {
-        return Err(RequestError::invalid("ORDER BY … ANN OF is not supported by Helenus yet"));
     }
     if is_read_by_index {
         return Err(RequestError::invalid(

@@ -9,6 +9,7 @@
 
 mod collected_rows;
 mod limit;
+mod nearest_rows;
 
 use std::rc::Rc;
 
@@ -19,6 +20,7 @@ use smallvec::SmallVec;
 
 use self::collected_rows::CollectedRows;
 use self::limit::limit_value;
+use self::nearest_rows::NearestRows;
 use super::evaluate::{BoundFilters, RowContext, evaluate};
 use super::keys::partition_keys;
 use super::paging::PagingState;
@@ -133,6 +135,8 @@ pub struct SelectRun<'p> {
     out: Vec<u8>,
     row_count: usize,
     collected: CollectedRows,
+    /// The result rows, if they are the nearest to a vector.
+    nearest: Option<NearestRows>,
     partition: PartitionState,
     group: Option<Group>,
     /// The last row consumed, or left out by a filter, once the page may end with it.
@@ -161,6 +165,7 @@ impl<'p> SelectRun<'p> {
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
             ));
         }
+        let nearest = NearestRows::of(plan, &bindings, limit)?;
         let mut partition = PartitionState::default();
         let mut remaining = limit;
         if let Some(paging_state) = paging_state {
@@ -169,8 +174,8 @@ impl<'p> SelectRun<'p> {
             partition.has_rows = paging_state.has_rows;
             partition.result_rows = paging_state.partition_result_rows;
         }
-        let bounds =
-            if plan.result_order.is_empty() { bounds } else { PageBounds { rows: None, bytes: usize::MAX } };
+        let is_in_table_order = plan.result_order.is_empty() && nearest.is_none();
+        let bounds = if is_in_table_order { bounds } else { PageBounds { rows: None, bytes: usize::MAX } };
         let json_names = plan.json.then(|| {
             Rc::new(
                 plan.selection
@@ -192,6 +197,7 @@ impl<'p> SelectRun<'p> {
             out: Vec::with_capacity(FIRST_ROW_BYTES),
             row_count: 0,
             collected: CollectedRows::default(),
+            nearest,
             partition,
             group: None,
             last: None,
@@ -199,6 +205,11 @@ impl<'p> SelectRun<'p> {
             scratch: RowScratch::default(),
             json_names,
         })
+    }
+
+    /// The rows that are wanted of those that are nearest to a vector, and the least similarity among them, if there are as many so far.
+    pub fn nearest(&mut self) -> Option<(usize, Option<f32>)> {
+        self.nearest.as_mut().map(|nearest| (nearest.wanted(), nearest.worst()))
     }
 
     /// Whether the LIMIT is used up, so that no more rows are returned.
@@ -330,6 +341,10 @@ impl<'p> SelectRun<'p> {
 
     /// Returns the page so far. `more`: reading was cut off (page full or work budget spent).
     pub fn page(mut self, more: bool) -> Result<ResultPage> {
+        if let Some(nearest) = &mut self.nearest {
+            let row_count = nearest.write_sorted(&mut self.out);
+            return Ok(ResultPage { rows: self.out, row_count, paging_state: None });
+        }
         if !self.plan.result_order.is_empty() {
             let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
             let row_count = self.collected.write_sorted(self.plan, limit, &mut self.out);
@@ -445,6 +460,11 @@ impl<'p> SelectRun<'p> {
         if self.plan.is_grouped() {
             return self.group_row(source, &values);
         }
+        if let (Some(nearest), Some(plan)) = (&self.nearest, &self.plan.nearest)
+            && nearest.similarity(values.get(plan.slot)).is_none()
+        {
+            return Ok(Flow::Continue);
+        }
         if self.is_page_full() {
             return Ok(Flow::PageFull);
         }
@@ -480,6 +500,7 @@ impl<'p> SelectRun<'p> {
         self.partition.result_rows = self.partition.result_rows.saturating_add(1);
         if let Some(limit) = &mut self.limit
             && self.plan.result_order.is_empty()
+            && self.nearest.is_none()
         {
             *limit -= 1;
             if *limit == 0 {
@@ -642,7 +663,11 @@ impl<'p> SelectRun<'p> {
             }
         }
         self.row_count += 1;
-        if self.plan.result_order.is_empty() {
+        if let (Some(nearest), Some(plan)) = (&mut self.nearest, &self.plan.nearest) {
+            if let Some(similarity) = nearest.similarity(context.values.get(plan.slot)) {
+                nearest.add(similarity, row);
+            }
+        } else if self.plan.result_order.is_empty() {
             self.out.extend_from_slice(&row);
         } else {
             self.collected.add(self.plan, context.values, row);

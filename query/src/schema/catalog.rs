@@ -225,6 +225,15 @@ impl Table {
         TableId(*self.id.as_bytes())
     }
 
+    /// Whether any index compares vectors.
+    pub fn has_vector_indexes(&self) -> bool {
+        self.indexes.iter().any(|index| {
+            let mut columns = self.columns.iter();
+            let column = columns.find(|column| column.id == index.column_id);
+            column.is_some_and(|column| index.vectors(&column.column_type).is_some())
+        })
+    }
+
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use cql_lite::syntax::ast::Identifier;
 use cql_lite::types::CqlType;
+use helenus_engine::secondary_index::VectorIndex;
+use helenus_vectors::Similarity;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -11,6 +13,32 @@ use uuid::Uuid;
 pub const CLASS_NAME: &str = "class_name";
 /// The option with the target of an index, as Cassandra shows it to clients.
 pub const TARGET: &str = "target";
+
+/// Options of indexes on vectors.
+pub const SIMILARITY_FUNCTION: &str = "similarity_function";
+pub const OPTIMIZE_FOR: &str = "optimize_for";
+
+/// The values of [`SIMILARITY_FUNCTION`].
+pub const SIMILARITY_FUNCTIONS: [(&str, Similarity); 3] = [
+    ("EUCLIDEAN", Similarity::Euclidean),
+    ("DOT_PRODUCT", Similarity::DotProduct),
+    ("COSINE", Similarity::Cosine),
+];
+
+/// The measure with a name of [`SIMILARITY_FUNCTIONS`].
+pub fn similarity_named(name: &str) -> Option<Similarity> {
+    let mut named = SIMILARITY_FUNCTIONS.into_iter();
+    named.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, similarity)| similarity)
+}
+
+/// Whether a value of [`OPTIMIZE_FOR`] asks for recall. `None`: it is no value of it.
+pub fn prefers_recall(value: &str) -> Option<bool> {
+    match value.to_uppercase().as_str() {
+        "LATENCY" => Some(false),
+        "RECALL" => Some(true),
+        _ => None,
+    }
+}
 
 /// A secondary index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +115,20 @@ impl IndexedPart {
 }
 
 impl Index {
+    /// How the index compares vectors. `None`: its column, which has this type, has none.
+    pub fn vectors(&self, column_type: &CqlType) -> Option<VectorIndex> {
+        let (CqlType::Vector { dimension, .. }, IndexedPart::Value) = (column_type, self.part) else {
+            return None;
+        };
+        let similarity = self.options.get(SIMILARITY_FUNCTION).and_then(|name| similarity_named(name));
+        let prefers_recall = self.options.get(OPTIMIZE_FOR).and_then(|value| prefers_recall(value));
+        Some(VectorIndex {
+            dimension: usize::from(*dimension),
+            similarity: similarity.unwrap_or(Similarity::Cosine),
+            prefers_recall: prefers_recall.unwrap_or(false),
+        })
+    }
+
     /// Whether the index decides LIKE on its column, which has this type.
     pub fn decides_like(&self, column_type: &CqlType) -> bool {
         let is_text = matches!(column_type, CqlType::Text | CqlType::Ascii);

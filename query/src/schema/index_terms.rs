@@ -20,11 +20,11 @@ use std::sync::Arc;
 use cql_lite::types::ordered;
 #[cfg(doc)]
 use helenus_engine::secondary_index::TERM_BYTES_MAX;
-use helenus_engine::secondary_index::{IndexDefinition, IndexId};
+use helenus_engine::secondary_index::{IndexDefinition, IndexId, IndexTerms};
 
 pub use self::encoding::{TermEncoding, encoding_of};
 pub use self::identity::engine_id;
-use self::row_terms::RowTerms;
+use self::row_terms::{RowTerms, RowVectors};
 pub use self::text::TextAnalysis;
 use super::catalog::Table;
 use super::index::Index;
@@ -41,7 +41,12 @@ pub fn definitions(table: &Table) -> Vec<IndexDefinition> {
         let column = table.columns.iter().find(|column| column.id == index.column_id)?;
         let encoding = encoding_of(column, index)?;
         let id = engine_id(table, column, index, &encoding);
-        Some(IndexDefinition { id, terms: Arc::new(RowTerms::new(table, column, index.part, encoding)) })
+        let vectors = index.vectors(&column.column_type);
+        let terms: Arc<dyn IndexTerms> = match vectors {
+            Some(_) => Arc::new(RowVectors { column_id: column.id }),
+            None => Arc::new(RowTerms::new(table, column, index.part, encoding)),
+        };
+        Some(IndexDefinition { id, terms, vectors })
     };
     table.indexes.iter().filter_map(definition).collect()
 }

@@ -10,8 +10,10 @@
 pub mod entry;
 
 use std::fmt::{self, Debug, Display, Formatter};
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+
+use helenus_vectors::Similarity;
 
 use crate::key::KeyRef;
 use crate::row::RowRef;
@@ -57,6 +59,17 @@ pub trait IndexTerms: Debug + Send + Sync {
 pub struct IndexDefinition {
     pub id: IndexId,
     pub terms: Arc<dyn IndexTerms>,
+    /// The terms are vectors of rows, whole, and the index finds those that are nearest to one. `None`: it finds terms.
+    pub vectors: Option<VectorIndex>,
+}
+
+/// How an index compares vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VectorIndex {
+    pub dimension: usize,
+    pub similarity: Similarity,
+    /// A search reads more of the index, so that it misses fewer rows.
+    pub prefers_recall: bool,
 }
 
 /// The terms that a search accepts.
@@ -70,11 +83,37 @@ pub enum TermRange {
     },
 }
 
+impl TermRange {
+    /// Whether a term is accepted.
+    pub fn accepts(&self, term: &[u8]) -> bool {
+        match self {
+            Self::OneOf(terms) => terms.iter().any(|accepted| accepted == term),
+            Self::Between { lower, upper } => {
+                let range = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+                RangeBounds::<[u8]>::contains(&range, term)
+            }
+        }
+    }
+}
+
 /// A restriction that an index decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexRestriction {
     pub index: IndexId,
     pub terms: TermRange,
+}
+
+/// A search of the rows whose vectors are nearest to a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NearestSearch {
+    /// An index of vectors.
+    pub index: IndexId,
+    /// A vector: big-endian floats.
+    pub target: Vec<u8>,
+    /// The rows have an accepted term of each of these. There may be none.
+    pub restrictions: Vec<IndexRestriction>,
+    /// The rows that are wanted.
+    pub wanted: usize,
 }
 
 /// A search of rows by indexes: rows that have an accepted term of every restriction, which are one or more.

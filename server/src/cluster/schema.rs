@@ -155,6 +155,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         permission: "Tables can have COMPACT STORAGE",
         is_used_by: |table| table.compact.is_some(),
     },
+    Addition {
+        level: CASSANDRA_5_SCHEMAS,
+        permission: "Indexes on vectors can be created",
+        is_used_by: Table::has_vector_indexes,
+    },
 ];
 
 /// The same for what a keyspace has beside tables.
@@ -369,6 +374,12 @@ mod tests {
         let expected = "Indexes can be created when all members support that (feature level 13; it is 12)";
         assert_eq!(refusal(index, INDEXES - 1).as_deref(), Some(expected));
         assert_eq!(refusal(index, INDEXES), None);
+        let vectors =
+            catalog_of(&[CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v vector<float, 2>)"]);
+        let indexed = changed(&vectors, 100, "CREATE INDEX ON t (v) USING 'sai'");
+        let check = |level| check_understood(&vectors.catalog, &indexed.catalog, level);
+        assert!(check(CASSANDRA_5_SCHEMAS - 1).is_err());
+        assert!(check(CASSANDRA_5_SCHEMAS).is_ok());
         let option = "ALTER TABLE t WITH tombstone_gc = {'mode': 'timeout'}";
         assert!(refusal(option, REPAIRS - 1).is_some());
         assert_eq!(refusal(option, REPAIRS), None);

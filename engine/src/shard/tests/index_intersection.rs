@@ -52,9 +52,10 @@ fn id(number: u32) -> IndexId {
 const OF_POSITIONS: u32 = 9;
 
 fn indexed() -> TableOptions {
-    let of_column = |column| IndexDefinition { id: id(column), terms: Arc::new(ColumnTerms(column)) };
+    let of_column =
+        |column| IndexDefinition { id: id(column), terms: Arc::new(ColumnTerms(column)), vectors: None };
     let mut indexes: Vec<_> = COLUMNS.into_iter().map(of_column).collect();
-    indexes.push(IndexDefinition { id: id(OF_POSITIONS), terms: Arc::new(PositionTerms) });
+    indexes.push(IndexDefinition { id: id(OF_POSITIONS), terms: Arc::new(PositionTerms), vectors: None });
     TableOptions { indexes, ..TableOptions::default() }
 }
 

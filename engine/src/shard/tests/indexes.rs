@@ -43,8 +43,8 @@ impl IndexTerms for KeyTerms {
 fn indexed() -> TableOptions {
     TableOptions {
         indexes: vec![
-            IndexDefinition { id: VALUES, terms: Arc::new(ValueTerms) },
-            IndexDefinition { id: KEYS, terms: Arc::new(KeyTerms) },
+            IndexDefinition { id: VALUES, terms: Arc::new(ValueTerms), vectors: None },
+            IndexDefinition { id: KEYS, terms: Arc::new(KeyTerms), vectors: None },
         ],
         ..TableOptions::default()
     }

@@ -9,6 +9,7 @@ use super::answer::{ReadAnswer, ReadRequest};
 use crate::coordinator::batch_log::batch_id::BatchId;
 use crate::coordinator::paxos::message::{LeaseAnswer, LeaseRequest, PaxosRequest, PaxosResponse};
 use crate::coordinator::replica::forwarded::{ForwardRequest, ForwardedError};
+use crate::coordinator::replica::nearest_answer::{NearestAnswer, NearestRequest};
 use crate::coordinator::replica::search_answer::{SearchAnswer, SearchRequest, SearchRestriction};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,6 +60,9 @@ pub enum ReplicaRequest {
     /// Search by several restrictions together: that of the request, and these. Sent from the feature level
     /// [`helenus_ring::metadata::CASSANDRA_5_SCHEMAS`] on.
     SearchTogether { search: SearchRequest, others: Vec<SearchRestriction> },
+    /// Search for the nearest vectors. Sent from the feature level [`helenus_ring::metadata::CASSANDRA_5_SCHEMAS`] on, because before there are no
+    /// indexes of vectors.
+    Nearest(NearestRequest),
 }
 
 /// What a member does for a TRUNCATE before it empties the table ([`ReplicaRequest::Truncate`]).
@@ -84,6 +88,7 @@ pub enum ReplicaResponse {
         micros: i64,
     },
     Found(SearchAnswer),
+    Nearest(NearestAnswer),
 }
 
 impl ServiceRequest for ReplicaRequest {

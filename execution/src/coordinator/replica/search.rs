@@ -39,7 +39,8 @@ use crate::shard::trace;
 /// The share of the timeout after which another replica is asked.
 const SPECULATED_AFTER: u32 = 4;
 
-type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Result<FoundKeys, PeerError>)>>;
+/// The answer of a replica that was asked.
+type Asking<A> = LocalBoxFuture<'static, (Arc<Member>, Result<A, PeerError>)>;
 
 /// Finds the first keys of a range at the level of a read, at least one if there is any. A part may be shorter than asked for; its `resume` shows
 /// whether there may be more.
@@ -72,7 +73,16 @@ pub async fn find_range_part(
         };
         let members = nearest_first(context, group.members.into_vec());
         let range = (read.start.as_slice(), group.end.as_slice());
-        match search_replicas(context, read, &demand, &request, range, members).await? {
+        let ask = |member: Arc<Member>| -> Asking<FoundKeys> {
+            let left = read.deadline.saturating_sub(context.clock.monotonic());
+            let (context, request) = (Rc::clone(context), request.clone());
+            let (start, end) = (range.0.to_vec(), range.1.to_vec());
+            Box::pin(async move {
+                let found = ask_replica(&context, &member, request, (&start, &end), left).await;
+                (member, found)
+            })
+        };
+        match search_replicas(context, read, &demand, members, ask).await? {
             Searched::Found(parts) => {
                 let mut found = join(parts);
                 if found.resume.is_none() && group.end < read.end {
@@ -105,38 +115,32 @@ pub fn possible_searches(
     }
 }
 
-enum Searched {
-    Found(Vec<FoundKeys>),
-    Stale { epoch: u64 },
+/// The answers of replicas that search.
+pub enum Searched<A> {
+    Found(Vec<A>),
+    /// One of them knows a newer epoch.
+    Stale {
+        epoch: u64,
+    },
 }
 
-/// Has as many replicas search as the level needs.
-async fn search_replicas(
+/// Has as many replicas search as the level needs. `members`: those that have the rows, in the order in which they are asked.
+pub async fn search_replicas<A>(
     context: &Rc<ShardContext>,
     read: &RangeRead<'_>,
     demand: &RequiredReplicas,
-    request: &ReplicaRequest,
-    range: (&[u8], &[u8]),
     members: Vec<Arc<Member>>,
-) -> Result<Searched> {
+    ask: impl Fn(Arc<Member>) -> Asking<A>,
+) -> Result<Searched<A>> {
     let (chosen, spares) = demand.choose(members);
     let mut spares = VecDeque::from(spares);
-    let mut asked = Asked::new();
-    let ask = |member: Arc<Member>| -> LocalBoxFuture<'static, _> {
-        let left = read.deadline.saturating_sub(context.clock.monotonic());
-        let (context, request) = (Rc::clone(context), request.clone());
-        let (start, end) = (range.0.to_vec(), range.1.to_vec());
-        Box::pin(async move {
-            let found = ask_replica(&context, &member, request, (&start, &end), left).await;
-            (member, found)
-        })
-    };
+    let mut asked = FuturesUnordered::new();
     let mut open = chosen.clone();
-    asked.extend(chosen.into_iter().map(ask));
+    asked.extend(chosen.into_iter().map(&ask));
     // Searches take longer than reads of rows, so those say nothing about them.
     let mut alarm = Some(context.clock.sleep(read_timeout(context, read) / SPECULATED_AFTER));
     let mut failures: Vec<(Arc<Member>, FailureReason)> = Vec::new();
-    let (mut found, mut answered): (Vec<FoundKeys>, Vec<Arc<Member>>) = (Vec::new(), Vec::new());
+    let (mut found, mut answered): (Vec<A>, Vec<Arc<Member>>) = (Vec::new(), Vec::new());
     let is_enough = |answered: &[Arc<Member>]| {
         let is_one = context.has_bug(PlantedBug::SearchOneReplica) && !answered.is_empty();
         is_one || demand.is_met(answered.iter().map(|member| &**member))

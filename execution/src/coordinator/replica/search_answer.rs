@@ -70,7 +70,7 @@ pub fn encode(restriction: &IndexRestriction) -> SearchRestriction {
     }
 }
 
-fn decode(restriction: SearchRestriction) -> IndexRestriction {
+pub fn decode(restriction: SearchRestriction) -> IndexRestriction {
     let terms = match restriction.terms {
         SearchTerms::OneOf(terms) => TermRange::OneOf(terms),
         SearchTerms::Between { lower, upper } => TermRange::Between { lower, upper },

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use cql_lite::types::{CqlType, compare};
 use helenus_engine::key::STATIC_POSITION;
 use helenus_engine::{Deletion, Liveness, RowBuilder, RowRef};
+use helenus_vectors::floats;
 
 use super::cells::{CellStamp, CellWriter, ListOffsets, ListState, RowWork, next_list_clock};
 use super::partition_change::PartitionChange;
@@ -17,7 +18,7 @@ use crate::plan::term::{Bindings, Bound, Term};
 use crate::run::keys::{
     Slice, check_clustering_values, check_restricted_length, clustering_slices, encode_path, positions,
 };
-use crate::schema::catalog::Column;
+use crate::schema::catalog::{Column, Table};
 use crate::stored_key::PartitionKey;
 
 /// The kinds of changes that a statement makes to static rows, or to regular ones.
@@ -167,6 +168,7 @@ impl<'a> StatementWriter<'a> {
                 for (column, operation) in self.operations(of_row.is_static) {
                     let Operation::Set(term) = operation else { continue };
                     let value = term.evaluate(self.bindings)?;
+                    check_vector(&self.plan.table, column, &value)?;
                     if let Some(cell) = (CellWriter { stamp: &self.stamp, column }).simple_cell(&value) {
                         row.cell(&cell);
                     }
@@ -227,6 +229,7 @@ impl<'a> StatementWriter<'a> {
         match operation {
             Operation::Set(term) if !column.column_type.is_multi_cell() => {
                 let value = term.evaluate(self.bindings)?;
+                check_vector(&self.plan.table, column, &value)?;
                 if let Some(cell) = cells.simple_cell(&value) {
                     work.row.cell(cell);
                 }
@@ -409,4 +412,15 @@ impl<'a> StatementWriter<'a> {
         state.is_loaded = true;
         Ok(state)
     }
+}
+
+/// Refuses a vector that an index of its column cannot find.
+fn check_vector(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
+    let (CqlType::Vector { .. }, Bound::Bytes(bytes)) = (&column.column_type, value) else { return Ok(()) };
+    let of_column = table.indexes.iter().filter(|index| index.column_id == column.id);
+    for options in of_column.filter_map(|index| index.vectors(&column.column_type)) {
+        let vector: Vec<f32> = floats(bytes).collect();
+        options.similarity.check(&vector).map_err(|error| RequestError::invalid(error.to_string()))?;
+    }
+    Ok(())
 }

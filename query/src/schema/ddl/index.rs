@@ -65,7 +65,7 @@ impl Ddl<'_> {
             return configuration(format!("Illegal index name {name}"));
         }
         let kind = class::kind(class)?;
-        let target = class::check(kind, table, &targets, &options)?;
+        let target = class::check(kind, &name, table, &targets, &options)?;
         let mut changed = Table::clone(table);
         changed.indexes.push(Arc::new(Index {
             name,
@@ -212,8 +212,9 @@ fn check_target(table: &Table, target: Target<'_>, is_custom: bool) -> Result<()
     if column_type.is_user_type() && column_type.is_multi_cell() {
         return invalid(format!("Cannot create index on non-frozen UDT column {name}"));
     }
-    if part.types(column_type).iter().any(|indexed| matches!(indexed, CqlType::Vector { .. })) {
-        return invalid("Indexes on vectors are not supported by Helenus yet");
+    let is_vector = |indexed: &&CqlType| matches!(indexed, CqlType::Vector { .. });
+    if part != IndexedPart::Value && part.types(column_type).iter().any(is_vector) {
+        return invalid("Indexes on vectors in collections are not supported by Helenus yet");
     }
     Ok(())
 }

@@ -127,6 +127,22 @@ impl IndexTerms for RowTerms {
     }
 }
 
+/// Finds the vector of a row: the value of a regular column, whole.
+#[derive(Debug)]
+pub(super) struct RowVectors {
+    pub column_id: u32,
+}
+
+impl IndexTerms for RowVectors {
+    fn visit(&self, _: &KeyRef<'_>, row: RowRef<'_>, visit: &mut dyn FnMut(Subject, &[u8])) {
+        for cell in row.cells().filter(|cell| cell.column == self.column_id) {
+            if matches!(cell.kind, CellKind::Live | CellKind::Expiring(_)) {
+                visit(Subject::Row, cell.value);
+            }
+        }
+    }
+}
+
 /// Whether a version of a row has something that makes the row visible. One with deletions alone has not.
 fn has_content(row: RowRef<'_>) -> bool {
     row.liveness().is_some() || row.cells().any(|cell| !matches!(cell.kind, CellKind::Tombstone { .. }))

@@ -99,8 +99,11 @@ pub fn segments(writer: &mut RowWriter, catalog: &Catalog, state: &NodeState) {
     for described in described(catalog, state) {
         let encoding = encoding_of(described.column, described.index);
         for (path, file) in described.files() {
-            let Some((first, last)) = &file.terms else { continue };
-            let term = |term: &[u8]| encoding.as_ref().map(|encoding| encoding.text_of(term));
+            if file.entries == 0 {
+                continue;
+            }
+            let (first, last) = file.terms.as_ref().map(|(first, last)| (first, last)).unzip();
+            let term = |term: Option<&Vec<u8>>| Some(encoding.as_ref()?.text_of(term?));
             // An index is one file with one component, which begins with its first byte.
             let parts = [("Length", file.disk_bytes), ("Offset", 0)];
             let parts = parts.map(|(name, value)| (name.to_owned(), value.to_string()));

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use cql_lite::types::CqlType;
+use helenus_vectors::Similarity;
 
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Column, Table};
 use crate::schema::ddl::{configuration, invalid};
-use crate::schema::index::{CLASS_NAME, IndexKind, IndexedPart};
+use crate::schema::index::{
+    CLASS_NAME, IndexKind, IndexedPart, OPTIMIZE_FOR, SIMILARITY_FUNCTION, SIMILARITY_FUNCTIONS,
+    prefers_recall, similarity_named,
+};
 
 const STORAGE_ATTACHED: &str = "org.apache.cassandra.index.sai.StorageAttachedIndex";
 const SASI: &str = "org.apache.cassandra.index.sasi.SASIIndex";
@@ -21,7 +25,12 @@ const TEXT_OPTIONS: [(&str, &str); 3] =
     [("case_sensitive", "true"), ("normalize", "false"), ("ascii", "false")];
 /// Options of storage-attached indexes on vectors.
 const VECTOR_OPTIONS: [&str; 4] =
-    ["maximum_node_connections", "construction_beam_width", "similarity_function", "optimize_for"];
+    ["maximum_node_connections", "construction_beam_width", SIMILARITY_FUNCTION, OPTIMIZE_FOR];
+/// Of these, those of Cassandra's graphs, with the names that errors give them. Cassandra refuses them, too, unless a property of its process is set.
+const GRAPH_OPTIONS: [(&str, &str); 2] = [
+    ("maximum_node_connections", "Maximum node connections"),
+    ("construction_beam_width", "Construction beam width"),
+];
 /// Options of SASI indexes.
 ///
 /// DIFFERS: Cassandra passes over names that it does not know, and has further options of analyzers and of its memory.
@@ -52,13 +61,14 @@ pub(super) fn kind(class: Option<&str>) -> Result<IndexKind> {
 /// Checks what an index of this kind is declared with, and returns its only target.
 pub(super) fn check<'t>(
     kind: IndexKind,
+    name: &str,
     table: &Table,
     targets: &[Target<'t>],
     options: &Options,
 ) -> Result<Target<'t>> {
     match kind {
         IndexKind::Legacy => match targets {
-            [target] => Ok(*target),
+            [target] => refuse_vector(*target),
             _ => unreachable!("the number of targets is checked before"),
         },
         IndexKind::StorageAttached => {
@@ -73,14 +83,14 @@ pub(super) fn check<'t>(
             }
             let target = the_target(targets, "Failed to retrieve target column for: ");
             let target = target.map_err(RequestError::Invalid)?;
-            check_storage_attached(table, target, options)?;
+            check_storage_attached(name, table, target, options)?;
             Ok(target)
         }
         IndexKind::Sasi => {
             let target = the_target(targets, "failed to retrieve target column for: ");
             let target = target.map_err(RequestError::Configuration)?;
             check_sasi(target, options)?;
-            Ok(target)
+            refuse_vector(target)
         }
     }
 }
@@ -106,7 +116,52 @@ fn refuse_unknown(options: &Options, class: &str, is_known: impl Fn(&str) -> boo
     configuration(format!("Properties specified [{}] are not understood by {class}", unknown.join(", ")))
 }
 
-fn check_storage_attached(table: &Table, target: Target<'_>, options: &Options) -> Result<()> {
+/// Refuses an index that compares values in their order, on a vector.
+fn refuse_vector(target: Target<'_>) -> Result<Target<'_>> {
+    if matches!(target.column.column_type, CqlType::Vector { .. }) {
+        return invalid("Only storage-attached indexes are supported on vectors");
+    }
+    Ok(target)
+}
+
+/// The rules for indexes on vectors.
+fn check_vectors(name: &str, target: Target<'_>, options: &Options) -> Result<()> {
+    let Target { column, .. } = target;
+    let CqlType::Vector { element, dimension } = &column.column_type else { return Ok(()) };
+    if **element != CqlType::Float {
+        return invalid("SAI ANN indexes are only allowed on vector columns with float elements");
+    }
+    if let Some((_, shown)) = GRAPH_OPTIONS.into_iter().find(|(option, _)| options.contains_key(*option)) {
+        return invalid(format!("{shown} cannot be set: indexes on vectors are no graphs in Helenus"));
+    }
+    if let Some(written) = options.get(SIMILARITY_FUNCTION)
+        && similarity_named(written).is_none()
+    {
+        return invalid(format!(
+            "Similarity function {} was not recognized for index {name}. Valid values are: {}",
+            written.to_uppercase(),
+            SIMILARITY_FUNCTIONS.map(|(name, _)| name).join(", ")
+        ));
+    }
+    if let Some(written) = options.get(OPTIMIZE_FOR)
+        && prefers_recall(written).is_none()
+    {
+        return invalid(format!(
+            "optimize_for '{}' was not recognized for index {name}. Valid values are: LATENCY, RECALL",
+            written.to_uppercase()
+        ));
+    }
+    let similarity = options.get(SIMILARITY_FUNCTION).and_then(|written| similarity_named(written));
+    if *dimension == 1 && similarity.is_none_or(|similarity| similarity == Similarity::Cosine) {
+        return invalid("Cosine similarity is not supported for single-dimension vectors");
+    }
+    if column.is_primary_key() || column.is_static() {
+        return invalid("Indexes on vectors are supported on regular columns only by Helenus yet");
+    }
+    Ok(())
+}
+
+fn check_storage_attached(name: &str, table: &Table, target: Target<'_>, options: &Options) -> Result<()> {
     let Target { column, part } = target;
     let is_same = |kind: IndexKind, column_id: u32, indexed: IndexedPart| {
         kind == IndexKind::StorageAttached && column_id == column.id && indexed == part
@@ -139,6 +194,9 @@ fn check_storage_attached(table: &Table, target: Target<'_>, options: &Options) 
         }
         TEXT_OPTIONS.into_iter().try_for_each(|(name, _)| boolean(options, name).map(drop))?;
     }
+    if matches!(shown, CqlType::Vector { .. }) && part == IndexedPart::Value {
+        return check_vectors(name, target, options);
+    }
     if VECTOR_OPTIONS.iter().any(|name| options.contains_key(*name)) {
         return invalid(format!("CQL type {shown} cannot have vector options"));
     }
@@ -149,7 +207,6 @@ fn check_storage_attached(table: &Table, target: Target<'_>, options: &Options) 
 fn is_ordered(indexed: &CqlType) -> bool {
     match indexed {
         CqlType::Blob | CqlType::Counter | CqlType::Duration | CqlType::Empty => false,
-        // Vectors are refused before.
         frozen => !frozen.is_multi_cell(),
     }
 }

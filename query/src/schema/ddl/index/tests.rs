@@ -131,7 +131,9 @@ fn targets_that_are_refused() {
         "CREATE TYPE u (x int)",
         "CREATE TYPE d (x duration)",
         "CREATE TABLE one (k int PRIMARY KEY, u u, fu frozen<u>, d duration, ld list<frozen<tuple<duration>>>, \
-         td tuple<duration>, ud frozen<d>, e vector<float, 2>, le list<frozen<vector<float, 2>>>)",
+         td tuple<duration>, ud frozen<d>, e vector<float, 2>, le list<frozen<vector<float, 2>>>, \
+         es vector<float, 1>, ei vector<int, 2>)",
+        "CREATE TABLE of_keys (k int, e vector<float, 2>, s vector<float, 2> STATIC, PRIMARY KEY (k, e))",
         "CREATE TABLE counts (k int PRIMARY KEY, n counter)",
     ] {
         session.run(statement);
@@ -151,9 +153,22 @@ fn targets_that_are_refused() {
         ("CREATE INDEX ON one (ld)", "not supported on collections containing durations"),
         ("CREATE INDEX ON one (td)", "not supported on tuples containing durations"),
         ("CREATE INDEX ON one (ud)", "not supported on UDTs containing durations"),
-        ("CREATE INDEX ON one (e)", "Indexes on vectors are not supported by Helenus yet"),
-        ("CREATE INDEX ON one (e) USING 'sai'", "Indexes on vectors are not supported by Helenus yet"),
-        ("CREATE INDEX ON one (le)", "Indexes on vectors are not supported by Helenus yet"),
+        ("CREATE INDEX ON one (e)", "Only storage-attached indexes are supported on vectors"),
+        (
+            "CREATE CUSTOM INDEX ON one (e) USING 'SASIIndex'",
+            "Only storage-attached indexes are supported on vectors",
+        ),
+        ("CREATE INDEX ON one (le)", "Indexes on vectors in collections are not supported by Helenus yet"),
+        (
+            "CREATE INDEX ON one (ei) USING 'sai'",
+            "SAI ANN indexes are only allowed on vector columns with float elements",
+        ),
+        (
+            "CREATE INDEX ON one (es) USING 'sai'",
+            "Cosine similarity is not supported for single-dimension vectors",
+        ),
+        ("CREATE INDEX ON of_keys (e) USING 'sai'", "Indexes on vectors are supported on regular columns only"),
+        ("CREATE INDEX ON of_keys (s) USING 'sai'", "Indexes on vectors are supported on regular columns only"),
         (
             "CREATE INDEX ON t (fl)",
             "Cannot create values() index on frozen column fl. Frozen collections are immutable and must be fully \
@@ -280,4 +295,37 @@ fn indexes_go_with_their_table() {
     session.run(TABLE);
     assert!(names(&session).is_empty());
     session.run("CREATE INDEX i ON t (v)");
+}
+
+#[test]
+fn indexes_on_vectors() {
+    let mut session = session();
+    session.run("CREATE TABLE vectors (k int PRIMARY KEY, a vector<float, 2>, b vector<float, 1>)");
+    let with = |target: &str, options: &str| {
+        format!(
+            "CREATE CUSTOM INDEX i ON vectors ({target}) USING 'StorageAttachedIndex' WITH OPTIONS = {{{options}}}"
+        )
+    };
+    for (options, refusal) in [
+        (
+            "'similarity_function': 'manhattan'",
+            "Similarity function MANHATTAN was not recognized for index i. Valid values are: EUCLIDEAN, DOT_PRODUCT, COSINE",
+        ),
+        (
+            "'optimize_for': 'x'",
+            "optimize_for 'X' was not recognized for index i. Valid values are: LATENCY, RECALL",
+        ),
+        ("'maximum_node_connections': '16'", "Maximum node connections cannot be set"),
+        ("'construction_beam_width': '100'", "Construction beam width cannot be set"),
+        ("'case_sensitive': 'false'", "CQL type vector<float, 2> cannot be analyzed."),
+        ("'trees': '1'", "Properties specified [trees] are not understood by StorageAttachedIndex"),
+    ] {
+        session.refuses(&[(&with("a", options), refusal)]);
+    }
+    session.run(&with("a", "'similarity_function': 'dot_product', 'optimize_for': 'recall'"));
+    session.run("CREATE CUSTOM INDEX j ON vectors (b) USING 'sai' WITH OPTIONS = {'similarity_function': 'EUCLIDEAN'}");
+    session.refuses(&[(
+        "CREATE INDEX ON vectors (a) USING 'sai'",
+        "Cannot create more than one storage-attached index on the same column: a",
+    )]);
 }

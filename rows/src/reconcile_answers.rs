@@ -2,17 +2,19 @@
 //! pure function.
 //!
 //! Invariants:
-//! * Every answer is [`super::Versions`] of the same request. An answer that stopped early contains no information about the
+//! * Every answer is what one replica has of the same request. An answer that stopped early contains no information about the
 //!   range behind its bound. So the merge ends at the first bound of any answer, and rows behind it are left for the next read.
 //!   Missing information is never taken for absence of data.
 //! * A replica to which its missing data is written equals the merge.
+
+mod difference;
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::difference::{missing_parts, missing_range_tombstones};
+use self::difference::{missing_parts, missing_range_tombstones};
 use crate::codec::DecodeError;
 use crate::invariant::{BrokenInvariant, broken};
 use crate::key::{self, PartitionKeyTooLong};
@@ -25,7 +27,7 @@ use crate::row::RowRef;
 /// The answer of one replica.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplicaAnswer<'a> {
-    /// As [`super::Versions::partitions`].
+    /// As `partitions` of the versions that the engine reads.
     pub partitions: &'a [Mutation],
     pub resume: Option<&'a [u8]>,
 }
@@ -91,7 +93,7 @@ pub struct Reconciled {
     pub rows: SeenRows,
     /// For each answer, the data that its replica lacks: one mutation per partition.
     pub lacking: Vec<Vec<Mutation>>,
-    /// As [`super::Versions::resume`].
+    /// As `resume` of the versions that the engine reads.
     pub resume: Option<Vec<u8>>,
 }
 

@@ -1,0 +1,279 @@
+//! Searching for the rows whose vectors are nearest to a target.
+//!
+//! 1. Where the rows in question are few, they are all read and compared: those of ranges within partitions, and those that another index finds for
+//!    a restriction.
+//! 2. Otherwise candidates are taken from memtables and from the lists of the files' indexes that are nearest to the target, more than are wanted.
+//!    The rows of the best are read: each counts with the vector that it has now, if it still exists and passes the restrictions.
+//! 3. If too few pass, another round reads more lists and takes more candidates. When that has become too many rows, all rows are read.
+//!
+//! So overwritten and deleted vectors, and rows that fail a restriction, never take the place of rows that belong into the answer.
+//!
+//! Invariant: the answer has as many rows as are wanted, or all that pass.
+
+mod candidates;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use helenus_vectors::{Nearest, Target, floats_of};
+
+use self::candidates::{Candidates, Effort, FileWalk, MemtableWalk, Ranges};
+use self::rows::Judge;
+use super::index_files::path_of_useless;
+use super::index_search::SearchWorth;
+use super::state::Shard;
+use super::table_state::{TableState, shared_prefix_length};
+use crate::error::EngineError;
+use crate::io::yield_now;
+use crate::key::{PARTITION_END, REGULAR_START, STATIC_POSITION, behind, prefix_length};
+use crate::memtable::SharedMemtable;
+use crate::mutation::TableId;
+use crate::secondary_index::{IndexSearch, NearestSearch, VectorIndex};
+use crate::table::{TableError, TableReader};
+
+/// If another index finds at most this many rows, or this many times as many as are wanted, they are all compared.
+const FEW_ROWS: usize = 2_048;
+const FEW_ROWS_FACTOR: usize = 8;
+/// Candidates of the first round beyond twice those that are wanted: estimates are not exact.
+const SPARE_CANDIDATES: usize = 32;
+/// How many times as many candidates and lists the next round takes.
+const ROUND_FACTOR: usize = 4;
+/// The most candidates of a round. It is cheaper to read all rows than more of them one by one.
+const CANDIDATES_MAX: usize = 50_000;
+/// Rows that are read in one turn.
+const ROWS_PER_TURN: usize = 64;
+
+/// The rows that a search has found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NearestRows {
+    /// The similarity of each, and its full key. The best first.
+    pub rows: Vec<(f32, Vec<u8>)>,
+    /// There may be more that pass, all of them further away as far as is known.
+    pub has_more: bool,
+}
+
+/// A search under way.
+struct Search<'s> {
+    shard: &'s Shard,
+    table: Rc<TableState>,
+    judge: Judge,
+    options: VectorIndex,
+    wanted: usize,
+    ranges: &'s Ranges,
+    until: Duration,
+}
+
+impl Shard {
+    /// The rows within these ranges that pass the restrictions of a search and are nearest to its target. The ranges ascend and do not overlap.
+    /// [`EngineError::IndexIncomplete`] and [`EngineError::SearchTooLong`]: as of [`Shard::find_keys`].
+    pub async fn find_nearest(
+        &self,
+        id: TableId,
+        search: &NearestSearch,
+        ranges: &[(Vec<u8>, Vec<u8>)],
+        now_seconds: u32,
+        until: Duration,
+    ) -> Result<NearestRows, EngineError> {
+        let table = self.table(id)?;
+        self.watch.check()?;
+        let incomplete = || EngineError::IndexIncomplete { table: id };
+        let definition = table.definition(search.index).ok_or_else(incomplete)?;
+        let options = definition.vectors.ok_or_else(incomplete)?;
+        let target = floats_of(&search.target, options.dimension).ok_or_else(incomplete)?;
+        let mut restrictions = Vec::with_capacity(search.restrictions.len());
+        for restriction in &search.restrictions {
+            let definition = table.definition(restriction.index).ok_or_else(incomplete)?;
+            restrictions.push((definition, restriction.terms.clone()));
+        }
+        let is_complete = table.is_index_complete(search.index);
+        let judge = Judge {
+            table: id,
+            target: Target::new(options.similarity, target),
+            vectors: definition.terms,
+            restrictions,
+            now_seconds,
+        };
+        let wanted = search.wanted.max(1);
+        let running = Search { shard: self, table, judge, options, wanted, ranges, until };
+        if ranges.iter().all(|(start, end)| shared_prefix_length(start, end).is_some()) {
+            return running.compare_all(ranges).await;
+        }
+        if !is_complete {
+            return Err(incomplete());
+        }
+        if let Some(few) = running.find_few(search).await? {
+            return running.compare_all(&few).await;
+        }
+        running.search(search).await
+    }
+}
+
+impl Search<'_> {
+    /// Lets other requests of the shard run.
+    async fn pause(&self) -> Result<(), EngineError> {
+        if self.shard.environment.clock.monotonic() >= self.until {
+            return Err(EngineError::SearchTooLong { table: self.judge.table });
+        }
+        yield_now().await;
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        self.shard.check_open()?;
+        // Rows of a file that cannot be read would not be missed.
+        self.ranges.iter().try_for_each(|(start, end)| self.table.check_readable(start, end))
+    }
+
+    /// Reads all rows of these ranges.
+    async fn compare_all(&self, ranges: &Ranges) -> Result<NearestRows, EngineError> {
+        let mut nearest = Nearest::new(self.wanted);
+        for (start, end) in ranges {
+            let mut start = start.clone();
+            loop {
+                let read = self.shard.read_cold(|| self.judge.read_range(self.shard, &start, end)).await?;
+                for (similarity, key) in read.passed {
+                    nearest.offer(similarity, key);
+                }
+                let Some(resume) = read.resume else { break };
+                start = resume;
+                self.pause().await?;
+            }
+        }
+        Ok(NearestRows { has_more: nearest.has_left_out(), rows: nearest.into_sorted() })
+    }
+
+    /// The ranges of the rows that another index finds, if they are few.
+    async fn find_few(&self, search: &NearestSearch) -> Result<Option<Vec<(Vec<u8>, Vec<u8>)>>, EngineError> {
+        if search.restrictions.is_empty() {
+            return Ok(None);
+        }
+        let (table, restrictions) = (self.judge.table, search.restrictions.clone());
+        let search = IndexSearch { restrictions };
+        if self.shard.judge_search(table, &search)? != SearchWorth::Narrow {
+            return Ok(None);
+        }
+        let mut keys_left = FEW_ROWS.max(FEW_ROWS_FACTOR.saturating_mul(self.wanted));
+        let mut few = Vec::new();
+        for (start, end) in self.ranges {
+            let found = self.shard.find_keys(table, &search, start, end, keys_left, self.until).await?;
+            if found.resume.is_some() {
+                return Ok(None);
+            }
+            keys_left = keys_left.saturating_sub(found.keys.len()).max(1);
+            for key in found.keys {
+                let Some((prefix, position)) =
+                    prefix_length(&key).and_then(|length| key.split_at_checked(length))
+                else {
+                    continue;
+                };
+                if position == STATIC_POSITION {
+                    let of_partition = |position: &[u8]| [prefix, position].concat();
+                    let (first, last) = (of_partition(REGULAR_START), of_partition(PARTITION_END));
+                    few.push((first.max(start.clone()), last.min(end.clone())));
+                } else {
+                    few.push((key.clone(), behind(&key)));
+                }
+            }
+        }
+        Ok(Some(few))
+    }
+
+    async fn search(&self, search: &NearestSearch) -> Result<NearestRows, EngineError> {
+        let mut memtables: Vec<Rc<SharedMemtable>> = Vec::new();
+        // All rounds see these: what changes meanwhile has the vector that it had, or the new one.
+        self.table.for_each_memtable(|memtable| memtables.push(Rc::clone(memtable)));
+        let files: Vec<Arc<TableReader>> =
+            self.table.files.borrow().iter().filter_map(|file| file.index(search.index)).collect();
+        let mut effort = Effort { candidates: 2 * self.wanted + SPARE_CANDIDATES, lists_factor: 1 };
+        let mut read: BTreeMap<Vec<u8>, Option<f32>> = BTreeMap::new();
+        while effort.candidates <= CANDIDATES_MAX {
+            let candidates = self.candidates(&memtables, &files, effort).await?;
+            let is_all = !candidates.has_skipped_lists && !candidates.kept.has_left_out();
+            let fresh: Vec<Vec<u8>> = candidates
+                .kept
+                .into_sorted()
+                .into_iter()
+                .map(|(_, key)| key)
+                .filter(|key| !read.contains_key(key))
+                .collect();
+            for keys in fresh.chunks(ROWS_PER_TURN) {
+                let similarities = self.shard.read_cold(|| self.similarities(keys)).await?;
+                read.extend(keys.iter().cloned().zip(similarities));
+                self.pause().await?;
+            }
+            let passed = read.values().flatten().count();
+            if passed >= self.wanted || is_all {
+                let mut nearest = Nearest::new(self.wanted);
+                for (key, similarity) in read {
+                    if let Some(similarity) = similarity {
+                        nearest.offer(similarity, key);
+                    }
+                }
+                let has_more = !is_all || nearest.has_left_out();
+                return Ok(NearestRows { rows: nearest.into_sorted(), has_more });
+            }
+            effort.candidates = effort.candidates.saturating_mul(ROUND_FACTOR);
+            effort.lists_factor = effort.lists_factor.saturating_mul(ROUND_FACTOR);
+        }
+        self.compare_all(self.ranges).await
+    }
+
+    /// The similarities of the rows with these keys; `None` of those that do not pass. All are asked also after a miss, so that what they miss is
+    /// fetched at once.
+    fn similarities(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<f32>>, EngineError> {
+        self.check()?;
+        let (mut similarities, mut missing) = (Vec::with_capacity(keys.len()), None);
+        for key in keys {
+            match self.judge.read(self.shard, key) {
+                Ok(similarity) => similarities.push(similarity),
+                Err(error @ EngineError::Table(TableError::NotCached { .. })) => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        missing.map_or(Ok(similarities), Err)
+    }
+
+    async fn candidates(
+        &self,
+        memtables: &[Rc<SharedMemtable>],
+        files: &[Arc<TableReader>],
+        effort: Effort,
+    ) -> Result<Candidates, EngineError> {
+        let mut candidates = Candidates::new(effort);
+        for memtable in memtables {
+            let mut walk = MemtableWalk::new(Rc::clone(memtable));
+            while walk.turn(&self.judge, self.ranges, &mut candidates) == ControlFlow::Continue(()) {
+                self.pause().await?;
+            }
+        }
+        for file in files {
+            let mut walk = FileWalk::new(Arc::clone(file), self.options, effort);
+            loop {
+                let turn = || {
+                    self.check()?;
+                    walk.turn(self.shard, &self.judge, self.ranges, &mut candidates)
+                };
+                match self.shard.read_cold(turn).await {
+                    Ok(ControlFlow::Break(())) => break,
+                    Ok(ControlFlow::Continue(())) => self.pause().await?,
+                    Err(EngineError::Table(error)) => return Err(self.give_up(file, error).await),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// The error of a search after a file of the index could not be read.
+    async fn give_up(&self, file: &Arc<TableReader>, error: TableError) -> EngineError {
+        if path_of_useless(&error) != Some(file.path()) {
+            return error.into();
+        }
+        self.shard.give_up_index(&self.table, file, &error).await;
+        EngineError::IndexIncomplete { table: self.judge.table }
+    }
+}

@@ -1,0 +1,133 @@
+//! The rows of a search for the nearest: which pass its restrictions, and how similar their vectors are.
+
+use std::sync::Arc;
+
+use super::super::state::Shard;
+use crate::error::EngineError;
+use crate::key::{KeyRef, REGULAR_END, REGULAR_START, STATIC_POSITION, behind, prefix_length};
+use crate::mutation::TableId;
+use crate::read::{Budget, RowView, ScanRequest, Step};
+use crate::row::RowRef;
+use crate::secondary_index::{IndexDefinition, IndexTerms, TermRange};
+use helenus_vectors::Target;
+
+/// Work of one turn of a scan.
+const TURN: Budget = Budget { bytes: 1 << 20, tombstones: 4_096 };
+
+/// What a row is judged by.
+pub(super) struct Judge {
+    pub table: TableId,
+    pub target: Target,
+    pub vectors: Arc<dyn IndexTerms>,
+    pub restrictions: Vec<(IndexDefinition, TermRange)>,
+    pub now_seconds: u32,
+}
+
+/// How the terms of a row fare in a restriction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Passes,
+    Fails,
+    /// The row has no term of the index. The static row of its partition may.
+    HasNone,
+}
+
+fn verdict(terms: &dyn IndexTerms, accepted: &TermRange, key: &KeyRef<'_>, row: RowRef<'_>) -> Verdict {
+    let mut verdict = Verdict::HasNone;
+    terms.visit(key, row, &mut |_, term| {
+        if accepted.accepts(term) {
+            verdict = Verdict::Passes;
+        } else if verdict == Verdict::HasNone {
+            verdict = Verdict::Fails;
+        }
+    });
+    verdict
+}
+
+fn key_of<'v>(view: &RowView<'v>) -> KeyRef<'v> {
+    KeyRef { token: view.token, partition_key: view.partition_key, position: view.position }
+}
+
+impl Judge {
+    /// The similarity of the vector of a row. `None`: it has none.
+    pub fn similarity(&self, key: &KeyRef<'_>, row: RowRef<'_>) -> Option<f32> {
+        let mut similarity = None;
+        self.vectors.visit(key, row, &mut |_, vector| similarity = self.target.similarity_to(vector));
+        similarity
+    }
+
+    /// The similarity of a row that passes the restrictions.
+    fn judge(&self, shard: &Shard, view: &RowView<'_>) -> Result<Option<f32>, EngineError> {
+        let key = key_of(view);
+        let Some(similarity) = self.similarity(&key, view.row) else { return Ok(None) };
+        for (definition, accepted) in &self.restrictions {
+            let mut found = verdict(&*definition.terms, accepted, &key, view.row);
+            if found == Verdict::HasNone {
+                found = self.verdict_of_static_row(shard, view.key, definition, accepted)?;
+            }
+            if found != Verdict::Passes {
+                return Ok(None);
+            }
+        }
+        Ok(Some(similarity))
+    }
+
+    fn verdict_of_static_row(
+        &self,
+        shard: &Shard,
+        full_key: &[u8],
+        definition: &IndexDefinition,
+        accepted: &TermRange,
+    ) -> Result<Verdict, EngineError> {
+        let Some(prefix) = prefix_length(full_key).and_then(|length| full_key.get(..length)) else {
+            return Ok(Verdict::HasNone);
+        };
+        let static_row = [prefix, STATIC_POSITION].concat();
+        let end = behind(&static_row);
+        let mut scan = shard.scan(&self.scan(&static_row, &end, Budget::UNLIMITED))?;
+        match scan.next()? {
+            Step::Row(view) => Ok(verdict(&*definition.terms, accepted, &key_of(&view), view.row)),
+            Step::Exhausted | Step::End => Ok(Verdict::HasNone),
+        }
+    }
+
+    fn scan<'r>(&self, start: &'r [u8], end: &'r [u8], budget: Budget) -> ScanRequest<'r> {
+        ScanRequest { table: self.table, start, end, reversed: false, now_seconds: self.now_seconds, budget }
+    }
+
+    /// The similarity of the row with this full key, if it exists and passes.
+    pub fn read(&self, shard: &Shard, key: &[u8]) -> Result<Option<f32>, EngineError> {
+        let end = behind(key);
+        let mut scan = shard.scan(&self.scan(key, &end, Budget::UNLIMITED))?;
+        match scan.next()? {
+            Step::Row(view) => self.judge(shard, &view),
+            Step::Exhausted | Step::End => Ok(None),
+        }
+    }
+
+    /// Reads the first rows of a range. Returns those that pass, and where the range goes on.
+    pub fn read_range(&self, shard: &Shard, start: &[u8], end: &[u8]) -> Result<ReadRange, EngineError> {
+        let mut scan = shard.scan(&self.scan(start, end, TURN))?;
+        let mut passed = Vec::new();
+        loop {
+            match scan.next()? {
+                Step::Row(view) => {
+                    if view.position >= REGULAR_START
+                        && view.position < REGULAR_END
+                        && let Some(similarity) = self.judge(shard, &view)?
+                    {
+                        passed.push((similarity, view.key.to_vec()));
+                    }
+                }
+                Step::Exhausted => return Ok(ReadRange { passed, resume: scan.resume_bound()? }),
+                Step::End => return Ok(ReadRange { passed, resume: None }),
+            }
+        }
+    }
+}
+
+/// The rows of the first part of a range that pass, each with its similarity.
+pub(super) struct ReadRange {
+    pub passed: Vec<(f32, Vec<u8>)>,
+    pub resume: Option<Vec<u8>>,
+}

@@ -1,0 +1,150 @@
+//! Searches for the nearest vectors on replicas.
+//!
+//! As many replicas search each range as the level asks for. A replica compares the vectors that it has: a row counts with the vector and the other
+//! columns that this replica knows. The coordinator reads what they name at the level.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{LocalBoxFuture, try_join_all};
+use helenus_engine::secondary_index::NearestSearch;
+use helenus_internode::transport::{CallError, PeerError};
+use helenus_query::error::Result;
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
+
+use super::failures::read_failure;
+use super::message::{ReplicaRequest, ReplicaResponse};
+use super::nearest_answer::{NearestAnswer, NearestRequest};
+use super::ranges::nearest_first;
+use super::read::{LevelGroup, RangeRead, level_group};
+use super::search::{Searched, search_replicas};
+use super::{epoch, search_answer};
+use crate::coordinator::consistency::RequiredReplicas;
+use crate::shard::context::ShardContext;
+
+/// The rows that replicas have found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The full keys.
+    pub keys: Vec<Vec<u8>>,
+    /// No row that was not found is nearer than this, as far as the replicas know. `None`: they know no more rows.
+    pub bound: Option<f32>,
+}
+
+impl Found {
+    fn add(&mut self, answer: NearestAnswer) {
+        if answer.has_more {
+            let last = answer.rows.last().map_or(f32::INFINITY, |(similarity, _)| *similarity);
+            self.bound = Some(self.bound.map_or(last, |bound| bound.max(last)));
+        }
+        self.keys.extend(answer.rows.into_iter().map(|(_, key)| key));
+    }
+}
+
+/// Ranges that the same replicas search.
+struct Part {
+    demand: RequiredReplicas,
+    members: Vec<Arc<Member>>,
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Finds the nearest rows of ranges at the level of a read. The bounds of `read` do not count.
+pub async fn find_nearest(
+    context: &Rc<ShardContext>,
+    read: &RangeRead<'_>,
+    ranges: &[(Vec<u8>, Vec<u8>)],
+    search: &NearestSearch,
+) -> Result<Found> {
+    loop {
+        let (epoch, parts) = parts_of(context, read, ranges)?;
+        let request = |part: &Part| NearestRequest {
+            epoch,
+            table_id: read.table.id.as_u128(),
+            ranges: part.ranges.clone(),
+            index: u128::from_be_bytes(search.index.0),
+            target: search.target.clone(),
+            restrictions: search.restrictions.iter().map(search_answer::encode).collect(),
+            rows_max: u32::try_from(search.wanted).unwrap_or(u32::MAX),
+            now_seconds: read.now_seconds,
+            patience_ms: read.deadline.saturating_sub(context.clock.monotonic()).as_millis() as u64,
+        };
+        let searches = parts.iter().map(|part| {
+            let request = request(part);
+            async move {
+                let members = nearest_first(context, part.members.clone());
+                let ask = |member: Arc<Member>| ask_replica(context, read, member, request.clone());
+                search_replicas(context, read, &part.demand, members, ask).await
+            }
+        });
+        let (mut found, mut stale) = (Found::default(), None);
+        for searched in try_join_all(searches).await? {
+            match searched {
+                Searched::Found(answers) => answers.into_iter().for_each(|answer| found.add(answer)),
+                Searched::Stale { epoch } => stale = Some(epoch),
+            }
+        }
+        let Some(epoch) = stale else { return Ok(found) };
+        let left = read.deadline.saturating_sub(context.clock.monotonic());
+        if left.is_zero() || !epoch::catch_up(context, epoch, left).await {
+            let demand = parts.first().map(|part| &part.demand);
+            return match demand {
+                Some(demand) => Err(read_failure(read.consistency, demand, &[], &[], false)),
+                None => Ok(found),
+            };
+        }
+    }
+}
+
+/// The ranges by the replicas that have them, all of one epoch.
+fn parts_of(
+    context: &ShardContext,
+    read: &RangeRead<'_>,
+    ranges: &[(Vec<u8>, Vec<u8>)],
+) -> Result<(u64, Vec<Part>)> {
+    let mut parts: BTreeMap<Vec<HostId>, Part> = BTreeMap::new();
+    let mut of_epoch = 0;
+    for (start, end) in ranges {
+        let mut start = start.clone();
+        while start < *end {
+            let rest = RangeRead { start: start.clone(), end: end.clone(), ..read.clone() };
+            let LevelGroup { epoch, group, demand } = level_group(context, &rest)?;
+            of_epoch = epoch;
+            let mut hosts: Vec<HostId> = group.members.iter().map(|member| member.host_id).collect();
+            hosts.sort_unstable();
+            let part = parts.entry(hosts).or_insert_with(|| Part {
+                demand,
+                members: group.members.into_vec(),
+                ranges: Vec::new(),
+            });
+            let part_end = group.end.min(end.clone());
+            part.ranges.push((start, part_end.clone()));
+            start = part_end;
+        }
+    }
+    Ok((of_epoch, parts.into_values().collect()))
+}
+
+fn ask_replica(
+    context: &Rc<ShardContext>,
+    read: &RangeRead<'_>,
+    member: Arc<Member>,
+    request: NearestRequest,
+) -> LocalBoxFuture<'static, (Arc<Member>, Result<NearestAnswer, PeerError>)> {
+    let left: Duration = read.deadline.saturating_sub(context.clock.monotonic());
+    let context = Rc::clone(context);
+    Box::pin(async move {
+        let request = ReplicaRequest::Nearest(request);
+        let answer = match context.ask(&member, context.index as u16, &request, left).await {
+            Ok(ReplicaResponse::Nearest(answer)) => Ok(answer),
+            Ok(_) => Err(PeerError::from(CallError::Malformed {
+                address: member.internode_address,
+                reason: "not the answer to a search for the nearest".to_owned(),
+            })),
+            Err(error) => Err(error),
+        };
+        (member, answer)
+    })
+}
