@@ -15,6 +15,9 @@ const STEPS_MAX: u64 = 20_000;
 /// Longest time of a call.
 const TIME_MAX: Duration = Duration::from_millis(500);
 
+const TOO_MUCH: &str =
+    "the function does too much work: a call may do as much as about 2 million instructions";
+
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
@@ -65,7 +68,7 @@ impl Budget {
             _ => {
                 self.is_spent.set(true);
                 self.steps.set(0);
-                Err(mlua::Error::runtime("the function does too much work: a call may do as much as about 2 million instructions"))
+                Err(mlua::Error::runtime(TOO_MUCH))
             }
         }
     }

@@ -34,7 +34,9 @@ pub fn to_lua(lua: &Lua, of: &CqlType, bytes: Option<&[u8]>) -> LuaResult<Value>
     let Some(bytes) = bytes.filter(|bytes| !is_null(of, Some(bytes))) else { return Ok(Value::Nil) };
     // The common types need no detour.
     match of {
-        CqlType::Text | CqlType::Ascii | CqlType::Blob => return Ok(Value::String(lua.create_string(bytes)?)),
+        CqlType::Text | CqlType::Ascii | CqlType::Blob => {
+            return Ok(Value::String(lua.create_string(bytes)?));
+        }
         CqlType::Int => {
             if let Ok(bytes) = bytes.try_into() {
                 return Ok(Value::Integer(i64::from(i32::from_be_bytes(bytes))));
@@ -125,14 +127,18 @@ fn from_value(lua: &Lua, of: &CqlType, value: Cql) -> LuaResult<Value> {
 fn set_key(table: &Table, key: Value, value: Value) -> LuaResult<()> {
     match key {
         Value::Nil => Ok(()),
-        Value::Number(number) if number.is_nan() => Err(mlua::Error::runtime("NaN cannot be the key of a table")),
+        Value::Number(number) if number.is_nan() => {
+            Err(mlua::Error::runtime("NaN cannot be the key of a table"))
+        }
         key => table.raw_set(key, value),
     }
 }
 
 fn element_type(of: &CqlType) -> &CqlType {
     match of {
-        CqlType::List { element, .. } | CqlType::Set { element, .. } | CqlType::Vector { element, .. } => element,
+        CqlType::List { element, .. } | CqlType::Set { element, .. } | CqlType::Vector { element, .. } => {
+            element
+        }
         _ => &CqlType::Blob,
     }
 }
@@ -372,9 +378,8 @@ fn composite(of: &CqlType, table: &Table) -> Result<Vec<u8>, Problem> {
             for pair in table.pairs::<Value, Value>() {
                 let (key, value) = pair.map_err(|error| error.to_string())?;
                 let name = key.to_string().map_err(|error| error.to_string())?;
-                let index = definition
-                    .field_index(&name)
-                    .ok_or_else(|| format!("invalid UDT field '{name}'"))?;
+                let index =
+                    definition.field_index(&name).ok_or_else(|| format!("invalid UDT field '{name}'"))?;
                 fields[index] = Some(encode_valid(&definition.field_types[index], &value)?);
             }
             Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
@@ -411,7 +416,11 @@ fn sequence(of: &CqlType, table: &Table, expected: Option<usize>) -> Result<Vec<
         return Err("table is not a sequence".to_owned());
     }
     if expected.is_some_and(|expected| expected != items.len()) {
-        return Err(format!("the sequence has {} elements and not {}", items.len(), expected.unwrap_or_default()));
+        return Err(format!(
+            "the sequence has {} elements and not {}",
+            items.len(),
+            expected.unwrap_or_default()
+        ));
     }
     Ok(items.into_iter().map(|(_, item)| item).collect())
 }

@@ -32,8 +32,21 @@ pub fn globals(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     }
     globals.raw_set("tostring", lua.create_function(|lua, value: Value| shown(lua, &value))?)?;
     for name in [
-        "pcall", "xpcall", "setmetatable", "getmetatable", "rawset", "rawget", "rawlen", "rawequal", "load",
-        "loadstring", "loadfile", "dofile", "require", "print", "collectgarbage",
+        "pcall",
+        "xpcall",
+        "setmetatable",
+        "getmetatable",
+        "rawset",
+        "rawget",
+        "rawlen",
+        "rawequal",
+        "load",
+        "loadstring",
+        "loadfile",
+        "dofile",
+        "require",
+        "print",
+        "collectgarbage",
     ] {
         globals.raw_set(name, absent(lua, name)?)?;
     }
@@ -153,28 +166,30 @@ fn replace_string_functions(lua: &Lua, strings: &Table, budget: &Rc<Budget>) -> 
 
     for (name, is_find) in [("find", true), ("match", false)] {
         let budget = budget.clone();
-        let search = move |lua: &Lua, (text, wanted, from, is_plain): (Bytes, Bytes, Option<i64>, Option<bool>)| {
-            let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
-            budget.spend_bytes(text.len())?;
-            let Some(from) = start(from, text.len()) else { return Value::Nil.into_lua_multi(lua) };
-            let is_literal = is_plain == Some(true) || !wanted.iter().any(|byte| b"^$*+?.([%-".contains(byte));
-            let found = if is_find && is_literal {
-                literal(&text, &wanted, from, &budget)?
-            } else {
-                pattern::find(&text, &wanted, from, &budget)?
+        let search =
+            move |lua: &Lua, (text, wanted, from, is_plain): (Bytes, Bytes, Option<i64>, Option<bool>)| {
+                let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
+                budget.spend_bytes(text.len())?;
+                let Some(from) = start(from, text.len()) else { return Value::Nil.into_lua_multi(lua) };
+                let is_literal =
+                    is_plain == Some(true) || !wanted.iter().any(|byte| b"^$*+?.([%-".contains(byte));
+                let found = if is_find && is_literal {
+                    literal(&text, &wanted, from, &budget)?
+                } else {
+                    pattern::find(&text, &wanted, from, &budget)?
+                };
+                let Some(found) = found else { return Value::Nil.into_lua_multi(lua) };
+                let mut values = MultiValue::new();
+                if is_find {
+                    values.push_back(Value::Integer(found.start as i64 + 1));
+                    values.push_back(Value::Integer(found.end as i64));
+                }
+                let captures = if is_find { found.captures.clone() } else { found.values() };
+                for capture in captures {
+                    values.push_back(value(lua, &text, capture)?);
+                }
+                Ok(values)
             };
-            let Some(found) = found else { return Value::Nil.into_lua_multi(lua) };
-            let mut values = MultiValue::new();
-            if is_find {
-                values.push_back(Value::Integer(found.start as i64 + 1));
-                values.push_back(Value::Integer(found.end as i64));
-            }
-            let captures = if is_find { found.captures.clone() } else { found.values() };
-            for capture in captures {
-                values.push_back(value(lua, &text, capture)?);
-            }
-            Ok(values)
-        };
         strings.raw_set(name, lua.create_function(search)?)?;
     }
 

@@ -41,7 +41,11 @@ pub struct Found {
 impl Found {
     /// The captures, or the whole match if the pattern has none.
     pub fn values(&self) -> Vec<Capture> {
-        if self.captures.is_empty() { vec![Capture::Range(self.start, self.end)] } else { self.captures.clone() }
+        if self.captures.is_empty() {
+            vec![Capture::Range(self.start, self.end)]
+        } else {
+            self.captures.clone()
+        }
     }
 }
 
@@ -184,7 +188,13 @@ impl Matcher<'_> {
     }
 
     /// As many as possible, and at least so many.
-    fn expand_most(&mut self, at: usize, least: usize, pattern_at: usize, end: usize) -> Result<Option<usize>> {
+    fn expand_most(
+        &mut self,
+        at: usize,
+        least: usize,
+        pattern_at: usize,
+        end: usize,
+    ) -> Result<Option<usize>> {
         let mut count = 0;
         while self.is_single(at + count, pattern_at, end) {
             count += 1;
@@ -240,7 +250,8 @@ impl Matcher<'_> {
 
     /// `%bxy`
     fn balanced(&mut self, at: usize, pattern_at: usize) -> Result<Option<usize>> {
-        let (Some(&open), Some(&close)) = (self.pattern.get(pattern_at), self.pattern.get(pattern_at + 1)) else {
+        let (Some(&open), Some(&close)) = (self.pattern.get(pattern_at), self.pattern.get(pattern_at + 1))
+        else {
             return Err(Error::runtime("malformed pattern (missing arguments to '%b')"));
         };
         if self.text.get(at) != Some(&open) {

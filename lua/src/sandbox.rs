@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use helenus_query::functions::user::UserFunction;
-use mlua::{ChunkMode, Error, Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{
+    ChunkMode, Error, Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState,
+};
 
 use crate::budget::{Budget, INSTRUCTIONS_PER_STEP};
 use crate::convert::{to_lua, to_wire};
@@ -28,8 +30,8 @@ const CALL_STEPS: u64 = 5;
 
 /// Words of Lua that cannot name an argument.
 const KEYWORDS: [&str; 22] = [
-    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local", "nil",
-    "not", "or", "repeat", "return", "then", "true", "until", "while",
+    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local",
+    "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
 ];
 
 /// A failed call.
@@ -74,7 +76,8 @@ impl Sandbox {
         arguments: &[Option<&[u8]>],
     ) -> Result<Option<Vec<u8>>, Failure> {
         let problem = |problem: String| Failure { problem, ends_state: false };
-        let compiled = self.compiled(function).map_err(problem)?;
+        // A state may be full of what others have left compiled in it.
+        let compiled = self.compiled(function).map_err(|problem| Failure { problem, ends_state: true })?;
         self.budget.begin();
         let result = self.run(&compiled, function, arguments);
         let ends_state = self.budget.is_spent() || matches!(&result, Err(error) if is_out_of_memory(error));
@@ -158,7 +161,9 @@ fn is_out_of_memory(error: &Error) -> bool {
 fn message(error: &Error) -> String {
     let text = match error {
         Error::CallbackError { cause, .. } => return message(cause),
-        Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } | Error::MemoryError(text) => text,
+        Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } | Error::MemoryError(text) => {
+            text
+        }
         other => &other.to_string(),
     };
     let text = text.split("\nstack traceback:").next().unwrap_or(text);

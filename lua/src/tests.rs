@@ -195,7 +195,8 @@ fn nothing_is_left_for_the_next_call() {
     assert_eq!(run("_ENV = {}; x = 1"), "null");
     assert_eq!(run("_ENV.x = 1; return x"), "'1'");
     assert_eq!(run("return type(x)"), "'nil'");
-    for body in ["string.upper = nil", "string.x = 1", "table.insert(math, 1)", "table.insert(string, 1, 1)"] {
+    for body in ["string.upper = nil", "string.x = 1", "table.insert(math, 1)", "table.insert(string, 1, 1)"]
+    {
         assert!(run(body).ends_with("the library of functions cannot be changed"), "{body}: {}", run(body));
     }
     assert!(run("('x').y = 1").starts_with("error"));
@@ -208,14 +209,30 @@ fn what_would_leave_the_sandbox_is_not_there() {
         assert_eq!(run(&format!("return type({name})")), "'nil'", "{name}");
     }
     for name in [
-        "pcall", "xpcall", "setmetatable", "getmetatable", "rawset", "load", "dofile", "loadfile", "require",
-        "print", "collectgarbage", "string.dump", "string.pack", "math.random", "table.move",
+        "pcall",
+        "xpcall",
+        "setmetatable",
+        "getmetatable",
+        "rawset",
+        "load",
+        "dofile",
+        "loadfile",
+        "require",
+        "print",
+        "collectgarbage",
+        "string.dump",
+        "string.pack",
+        "math.random",
+        "table.move",
     ] {
         let expected = format!("error f:1: {name} is not available in user-defined functions");
         let result = run(&format!("return {name}(1)"));
         assert!(result == expected || result == expected.replace("f:1: ", ""), "{result}");
     }
-    assert_eq!(run("return tostring({}) .. tostring(print) .. string.format('%s', {})"), "'tablefunctiontable'");
+    assert_eq!(
+        run("return tostring({}) .. tostring(print) .. string.format('%s', {})"),
+        "'tablefunctiontable'"
+    );
     assert!(run("return string.format('%5p', {})").contains("invalid conversion '%p'"));
     let bytecode = function(&[], "int", "\u{1b}Lua");
     assert!(LUA.check(&bytecode).is_err());
@@ -251,8 +268,14 @@ fn string_functions_are_those_of_lua() {
         ("return ('$name'):gsub('%$(%w+)', {name = 'Lua'})", "'Lua'"),
         ("return ('abc'):gsub('.', function(c) return c:upper() end, 2)", "'ABc'"),
         ("return ('hello'):gsub('^h', 'j')", "'jello'"),
-        ("local r = '' for w in ('one two'):gmatch('%a+') do r = r .. '<' .. w .. '>' end return r", "'<one><two>'"),
-        ("local r = '' for k, v in ('a=1, b=2'):gmatch('(%w+)=(%w+)') do r = r .. k .. v end return r", "'a1b2'"),
+        (
+            "local r = '' for w in ('one two'):gmatch('%a+') do r = r .. '<' .. w .. '>' end return r",
+            "'<one><two>'",
+        ),
+        (
+            "local r = '' for k, v in ('a=1, b=2'):gmatch('(%w+)=(%w+)') do r = r .. k .. v end return r",
+            "'a1b2'",
+        ),
         ("local r = 0 for w in ('abc'):gmatch('') do r = r + 1 end return r", "'4'"),
         ("return ('f(a(b)c)d'):match('%b()')", "'(a(b)c)'"),
         ("return ('THE (quick) fox'):find('%((%a+)%)')", "'5'"),
@@ -269,7 +292,10 @@ fn string_functions_are_those_of_lua() {
         ("return string.format('%5.2f|%d|%s|%q', 1.5, 3, 'x', 'y')", "' 1.50|3|x|\"y\"'"),
         ("return ('x'):rep(3, ',')", "'x,x,x'"),
         ("return utf8.len('größe')", "'5'"),
-        ("local t = {3, 1, 2} table.sort(t) table.insert(t, 1, 0) table.remove(t) return table.concat(t, ',')", "'0,1,2'"),
+        (
+            "local t = {3, 1, 2} table.sort(t) table.insert(t, 1, 0) table.remove(t) return table.concat(t, ',')",
+            "'0,1,2'",
+        ),
         ("return math.max(1, 2) + math.floor(2.5)", "'4'"),
     ] {
         assert_eq!(run(body).replace("error malformed", "error f:1: malformed"), shown, "{body}");

@@ -317,8 +317,7 @@ impl ShardContext {
 
     /// The time and the UUID source for CQL functions of a request that is executed now.
     pub fn call_context(&self) -> CallContext {
-        CallContext::with_uuids(self.clock.now_micros(), self.uuids)
-            .with_user_functions(self.user_functions)
+        CallContext::with_uuids(self.clock.now_micros(), self.uuids).with_user_functions(self.user_functions)
     }
 
     /// Checks and calls the functions of users.
@@ -328,10 +327,7 @@ impl ShardContext {
 
     /// The work of functions of users from now on.
     pub fn function_turn(&self) -> FunctionTurn {
-        FunctionTurn {
-            functions: self.user_functions,
-            begun_at: self.user_functions.steps_on_this_thread(),
-        }
+        FunctionTurn { functions: self.user_functions, begun_at: self.user_functions.steps_on_this_thread() }
     }
 
     /// Checks guardrails. What they warn of, and what they refuse, is counted.

@@ -84,7 +84,7 @@ impl AggregateState {
     pub fn add(&mut self, arguments: &[Option<&[u8]>], context: &CallContext) -> Result<()> {
         match self {
             Self::Native(state) => state.add(arguments),
-            Self::User(state) => state.add(arguments, context),
+            Self::User(state) => state.add(arguments, context.user_functions()),
         }
     }
 
@@ -92,7 +92,7 @@ impl AggregateState {
     pub fn result(&self, context: &CallContext) -> Result<Option<Vec<u8>>> {
         match self {
             Self::Native(state) => state.result(),
-            Self::User(state) => state.result(context),
+            Self::User(state) => state.result(context.user_functions()),
         }
     }
 }

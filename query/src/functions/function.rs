@@ -135,7 +135,7 @@ impl ResolvedFunction {
     /// Calls the function with the wire bytes of its arguments.
     pub fn call(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> Result<Option<Vec<u8>>> {
         if let Implementation::User(function) = &self.implementation {
-            return function.call(arguments, context);
+            return function.call(arguments, context.user_functions());
         }
         self.run(arguments, context).map_err(|failure| self.error(failure))
     }
@@ -171,7 +171,9 @@ impl ResolvedFunction {
             Implementation::ToBlob => Ok(Some(value.to_vec())),
             Implementation::FromBlob => conversion::from_blob(&self.qualified_name, &self.return_type, value),
             Implementation::FromJson => conversion::from_json(&self.return_type, value),
-            Implementation::Collection(function) => collection::apply(*function, self.argument_type(0), value),
+            Implementation::Collection(function) => {
+                collection::apply(*function, self.argument_type(0), value)
+            }
             Implementation::Similarity(similarity) => {
                 vector::similarity(*similarity, &self.qualified_name, value, second)
             }

@@ -94,7 +94,9 @@ fn overloads(name: &str) -> Vec<ResolvedFunction> {
         ResolvedFunction::new(name, arguments.to_vec(), returns, implementation)
     };
     let of_each_number = |implementation| {
-        let of_type = |ty: &CqlType| function(std::slice::from_ref(ty), ty.clone(), Implementation::clone(&implementation));
+        let of_type = |ty: &CqlType| {
+            function(std::slice::from_ref(ty), ty.clone(), Implementation::clone(&implementation))
+        };
         NUMERIC_TYPES.iter().map(of_type).collect()
     };
     if let Some(operator) = Operator::ALL.into_iter().find(|operator| operator.function_name() == name) {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use cql_lite::types::CqlType;
 
-use super::context::CallContext;
 use crate::error::{RequestError, Result};
 
 /// The error of a node whose setting does not allow user-defined functions. The text is Cassandra's.
@@ -100,15 +99,15 @@ impl UserFunction {
     pub(super) fn call(
         self: &Arc<Self>,
         arguments: &[Option<&[u8]>],
-        context: &CallContext,
+        runtime: &dyn UserFunctionRuntime,
     ) -> Result<Option<Vec<u8>>> {
-        if !context.user_functions().is_enabled() {
+        if !runtime.is_enabled() {
             return Err(RequestError::invalid(DISABLED));
         }
         if !self.takes(arguments) {
             return Ok(None);
         }
-        context.user_functions().call(self, arguments).map_err(|problem| self.failure(&problem))
+        runtime.call(self, arguments).map_err(|problem| self.failure(&problem))
     }
 
     /// Whether the function is called with these arguments.
@@ -122,7 +121,11 @@ impl UserFunction {
         RequestError::Function {
             keyspace: self.keyspace.clone(),
             function: self.name.clone(),
-            message: format!("execution of '{}[{}]' failed: {problem}", self.full_name(), arguments.join(", ")),
+            message: format!(
+                "execution of '{}[{}]' failed: {problem}",
+                self.full_name(),
+                arguments.join(", ")
+            ),
             arguments,
         }
     }
@@ -142,8 +145,10 @@ impl UserAggregate {
 
 /// Whether a function takes the value for null: no bytes are no value for most types.
 pub fn is_null(of: &CqlType, value: Option<&[u8]>) -> bool {
-    let keeps_empty =
-        matches!(of, CqlType::Ascii | CqlType::Text | CqlType::Blob | CqlType::Tuple(_) | CqlType::UserType { .. });
+    let keeps_empty = matches!(
+        of,
+        CqlType::Ascii | CqlType::Text | CqlType::Blob | CqlType::Tuple(_) | CqlType::UserType { .. }
+    );
     value.is_none_or(|bytes| bytes.is_empty() && !keeps_empty)
 }
 
@@ -178,21 +183,25 @@ impl UserState {
     }
 
     /// Adds a row. A row with nulls that the state function does not take leaves the state as it is.
-    pub(super) fn add(&mut self, arguments: &[Option<&[u8]>], context: &CallContext) -> Result<()> {
+    pub(super) fn add(
+        &mut self,
+        arguments: &[Option<&[u8]>],
+        runtime: &dyn UserFunctionRuntime,
+    ) -> Result<()> {
         let function = &self.aggregate.state_function;
         let mut inputs = Vec::with_capacity(arguments.len() + 1);
         inputs.push(self.state.as_deref());
         inputs.extend_from_slice(arguments);
         if function.takes(&inputs) {
-            self.state = function.call(&inputs, context)?;
+            self.state = function.call(&inputs, runtime)?;
         }
         Ok(())
     }
 
     /// The result for the rows so far.
-    pub(super) fn result(&self, context: &CallContext) -> Result<Option<Vec<u8>>> {
+    pub(super) fn result(&self, runtime: &dyn UserFunctionRuntime) -> Result<Option<Vec<u8>>> {
         match &self.aggregate.final_function {
-            Some(function) => function.call(&[self.state.as_deref()], context),
+            Some(function) => function.call(&[self.state.as_deref()], runtime),
             None => Ok(self.state.clone()),
         }
     }

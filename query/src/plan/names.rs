@@ -102,7 +102,9 @@ pub fn resolve_type(name: &ast::CqlTypeName, scope: &NameScope<'_>) -> Result<Cq
 /// The name of an expression as a result column, where functions of users have their keyspace.
 pub fn result_name(expression: &ast::Expression, scope: &NameScope<'_>) -> String {
     expression.result_name(&|name| match scope.keyspace {
-        Some(keyspace) if !functions::exists(name.name.as_str()) && !scope.user_functions(name).is_empty() => {
+        Some(keyspace)
+            if !functions::exists(name.name.as_str()) && !scope.user_functions(name).is_empty() =>
+        {
             keyspace.to_owned()
         }
         _ => "system".to_owned(),

@@ -80,12 +80,16 @@ pub fn describe(
         }
         DescribeTarget::View(name) => scope.absent("Materialized view", name.keyspace.as_ref(), &name.name),
         DescribeTarget::Type(name) => scope.user_type(name),
-        DescribeTarget::Function(name) => scope.overloads("User defined function", name, |element, name| {
-            matches!(element, Element::Function(function) if function.name == name)
-        }),
-        DescribeTarget::Aggregate(name) => scope.overloads("User defined aggregate", name, |element, name| {
-            matches!(element, Element::Aggregate(aggregate) if aggregate.name == name)
-        }),
+        DescribeTarget::Function(name) => scope.overloads(
+            "User defined function",
+            name,
+            |element, name| matches!(element, Element::Function(function) if function.name == name),
+        ),
+        DescribeTarget::Aggregate(name) => scope.overloads(
+            "User defined aggregate",
+            name,
+            |element, name| matches!(element, Element::Aggregate(aggregate) if aggregate.name == name),
+        ),
         DescribeTarget::Name(name) => scope.name(name),
     }
 }

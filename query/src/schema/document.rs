@@ -330,7 +330,8 @@ impl FunctionsDocument {
         let mut functions = Vec::with_capacity(self.functions.len());
         for document in &self.functions {
             let name = &document.name;
-            let (argument_names, types): (Vec<String>, Vec<String>) = document.arguments.iter().cloned().unzip();
+            let (argument_names, types): (Vec<String>, Vec<String>) =
+                document.arguments.iter().cloned().unzip();
             let argument_types = types.iter().map(|text| parse(name, text)).collect::<Result<_, _>>()?;
             functions.push(UserFunction {
                 keyspace: keyspace.name.clone(),

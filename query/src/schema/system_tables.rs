@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 use super::catalog::{Catalog, Keyspace, Replication, TableKind};
 use super::ddl::define_table;
-use super::user_functions::UserFunctions;
 use super::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES, SYSTEM_VIEWS,
     SYSTEM_VIRTUAL_SCHEMA,
 };
+use super::user_functions::UserFunctions;
 
 /// The catalog of a node without keyspaces of users.
 pub fn initial_catalog(version: Uuid) -> Catalog {

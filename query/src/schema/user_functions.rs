@@ -36,7 +36,8 @@ impl UserFunctions {
     }
 
     fn arrange(&mut self) {
-        self.functions.sort_by_cached_key(|function| (function.name.clone(), type_names(&function.argument_types)));
+        self.functions
+            .sort_by_cached_key(|function| (function.name.clone(), type_names(&function.argument_types)));
         self.aggregates
             .sort_by_cached_key(|aggregate| (aggregate.name.clone(), type_names(&aggregate.argument_types)));
     }
@@ -128,15 +129,22 @@ impl UserFunctions {
     }
 
     /// The full names of the functions and aggregates with a user type in their signatures.
-    pub fn names_using_type<'a>(&'a self, keyspace: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    pub fn names_using_type<'a>(
+        &'a self,
+        keyspace: &'a str,
+        name: &'a str,
+    ) -> impl Iterator<Item = String> + 'a {
         let uses = move |of: &CqlType| of.references_user_type(keyspace, name);
-        let functions = self.functions.iter().filter(move |function| {
-            function.argument_types.iter().any(uses) || uses(&function.return_type)
-        });
+        let functions = self
+            .functions
+            .iter()
+            .filter(move |function| function.argument_types.iter().any(uses) || uses(&function.return_type));
         let aggregates = self.aggregates.iter().filter(move |aggregate| {
             aggregate.state_arguments().iter().any(uses) || uses(&aggregate.return_type)
         });
-        functions.map(|function| function.full_name()).chain(aggregates.map(|aggregate| aggregate.full_name()))
+        functions
+            .map(|function| function.full_name())
+            .chain(aggregates.map(|aggregate| aggregate.full_name()))
     }
 
     /// With a user type replaced in all signatures. What does not use it is shared.

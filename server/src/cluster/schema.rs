@@ -24,8 +24,8 @@ use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS,
-    SchemaChangeCommand, dropped_keyspaces,
+    self, CASSANDRA_5_SCHEMAS, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES,
+    SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -161,8 +161,7 @@ const KEYSPACE_ADDITIONS: &[Addition<Keyspace>] = &[Addition {
 impl<T> Addition<T> {
     /// Refuses those that something uses, and that the level does not have.
     fn check_all(additions: &[Self], level: u16, of: &T) -> Result<()> {
-        let missing =
-            additions.iter().find(|addition| level < addition.level && (addition.is_used_by)(of));
+        let missing = additions.iter().find(|addition| level < addition.level && (addition.is_used_by)(of));
         match missing {
             None => Ok(()),
             Some(Addition { level: needed, permission, .. }) => Err(RequestError::invalid(format!(
@@ -368,7 +367,8 @@ mod tests {
         assert!(refusal(option, REPAIRS - 1).is_some());
         assert_eq!(refusal(option, REPAIRS), None);
         assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
-        let function = "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";
+        let function =
+            "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";
         assert!(refusal(function, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(function, CASSANDRA_5_SCHEMAS), None);
     }

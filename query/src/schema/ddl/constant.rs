@@ -78,7 +78,8 @@ pub fn constant(expression: &Expression, of: &CqlType, name: &str) -> Result<Opt
                 ));
             }
             let fields = items.iter().zip(types.iter()).enumerate();
-            let fields = fields.map(|(index, (item, field))| constant(item, field, &format!("{name}[{index}]")));
+            let fields =
+                fields.map(|(index, (item, field))| constant(item, field, &format!("{name}[{index}]")));
             let fields = fields.collect::<Result<Vec<_>>>()?;
             codec::encode_fields(fields.iter().map(Option::as_deref))
         }

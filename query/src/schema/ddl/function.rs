@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use cql_lite::syntax::ast::{CqlTypeName, CreateAggregate, CreateFunction, DropFunction, Expression, Identifier, Literal};
+use cql_lite::syntax::ast::{
+    CqlTypeName, CreateAggregate, CreateFunction, DropFunction, Expression, Identifier, Literal,
+};
 use cql_lite::types::{CqlType, validate::validate};
 
 use super::constant::constant;
@@ -53,7 +55,10 @@ impl Ddl<'_> {
         };
         bounds::check_function(&function)?;
         if let Err(problem) = self.context.user_functions.check(&function) {
-            return invalid(format!("Could not compile function '{}' from Lua source: {problem}", function.full_name()));
+            return invalid(format!(
+                "Could not compile function '{}' from Lua source: {problem}",
+                function.full_name()
+            ));
         }
         let known = &keyspace.user_functions;
         if known.aggregate(name, &function.argument_types).is_some() {
@@ -311,7 +316,9 @@ fn refuse_frozen<'a>(what: &str, written: impl IntoIterator<Item = &'a CqlTypeNa
         _ => false,
     };
     match written.into_iter().find(is_refused) {
-        Some(name) => invalid(format!("{what} '{name}' cannot be frozen; remove frozen<> modifier from '{name}'")),
+        Some(name) => {
+            invalid(format!("{what} '{name}' cannot be frozen; remove frozen<> modifier from '{name}'"))
+        }
         None => Ok(()),
     }
 }

@@ -10,10 +10,10 @@ use super::{
     is_valid_name, refuse_system_keyspace,
 };
 use crate::error::{RequestError, Result};
-use crate::schema::user_functions::UserFunctions;
 use crate::schema::catalog::{Keyspace, TableKind};
 use crate::schema::options::{KeyspaceOptions, Properties, replication_warnings};
 use crate::schema::system_keyspaces;
+use crate::schema::user_functions::UserFunctions;
 
 impl Ddl<'_> {
     pub(super) fn create_keyspace(&self, create: &CreateKeyspace) -> Result<Change> {

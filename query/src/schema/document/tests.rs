@@ -7,7 +7,7 @@ use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
 
 /// Statements that can be executed in this order, each with those before it.
-const STATEMENTS: [&str; 20] = [
+const STATEMENTS: [&str; 27] = [
     "CREATE TYPE inner (x int)",
     "CREATE TYPE outer (z frozen<inner>)",
     "CREATE TABLE a (k int PRIMARY KEY, v text)",
@@ -18,6 +18,10 @@ const STATEMENTS: [&str; 20] = [
     "CREATE INDEX ON a (w)",
     "CREATE INDEX ON a (w) USING 'sai'",
     "CREATE INDEX k ON b (keys(m))",
+    "CREATE FUNCTION f (a outer, b list<int>) CALLED ON NULL INPUT RETURNS inner LANGUAGE lua AS 'return nil'",
+    "CREATE FUNCTION state (s tuple<int, text>, v int) CALLED ON NULL INPUT RETURNS tuple<int, text> LANGUAGE lua AS $$return s$$",
+    "CREATE FUNCTION final (s tuple<int, text>) RETURNS NULL ON NULL INPUT RETURNS text LANGUAGE lua AS 'return s[2]'",
+    "CREATE AGGREGATE a (int) SFUNC state STYPE tuple<int, text> FINALFUNC final INITCOND (1, 'x')",
     "ALTER TYPE inner ADD y text",
     "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7",
     "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
@@ -26,6 +30,9 @@ const STATEMENTS: [&str; 20] = [
     "DROP INDEX a_w_idx",
     "DROP TABLE n",
     "ALTER KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+    "DROP AGGREGATE a",
+    "CREATE OR REPLACE FUNCTION final (s tuple<int, text>) RETURNS NULL ON NULL INPUT RETURNS text LANGUAGE lua AS ''",
+    "DROP FUNCTION f",
     "DROP TABLE b",
     "DROP TYPE outer",
 ];
