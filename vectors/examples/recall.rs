@@ -46,7 +46,9 @@ fn main() {
     let targets: Vec<Vec<f32>> = (0..SEARCHES).map(|_| around(0.7)).collect();
     let begun = Instant::now();
     let mut sample = Sample::new(Similarity::Cosine, DIMENSION);
-    vectors.iter().for_each(|vector| sample.offer(vector));
+    for vector in &vectors {
+        sample.offer(vector);
+    }
     let clusters = sample.into_clusters();
     println!("{} lists after {:.1} s", clusters.len(), begun.elapsed().as_secs_f64());
     let mut lists = vec![Vec::new(); clusters.len()];

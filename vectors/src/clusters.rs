@@ -184,7 +184,9 @@ fn k_means(points: &[&[f32]], dimension: usize, count: usize, random: &mut Split
     let mut clusters: Vec<Cluster> =
         chosen.map(|point| Cluster { centroid: point.to_vec(), members: Vec::new() }).collect();
     for round in 0..ROUNDS {
-        clusters.iter_mut().for_each(|cluster| cluster.members.clear());
+        for cluster in &mut clusters {
+            cluster.members.clear();
+        }
         for (number, point) in points.iter().enumerate() {
             let nearest = clusters
                 .iter_mut()
@@ -247,7 +249,9 @@ mod tests {
 
     fn clusters_of(similarity: Similarity, vectors: &[Vec<f32>]) -> Clusters {
         let mut sample = Sample::new(similarity, vectors[0].len());
-        vectors.iter().for_each(|vector| sample.offer(vector));
+        for vector in vectors {
+            sample.offer(vector);
+        }
         sample.into_clusters()
     }
 

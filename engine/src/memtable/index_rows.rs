@@ -90,7 +90,7 @@ impl IndexRows {
             }
             place = self.after(place);
         }
-        if sampled == 0 { 0 } else { self.estimate(start, end).max(sampled) * different / sampled }
+        (self.estimate(start, end).max(sampled) * different).checked_div(sampled).unwrap_or(0)
     }
 }
 

@@ -122,6 +122,9 @@ impl IndexBuild {
     }
 }
 
+/// A row with its full key, as bytes and parsed.
+type KeyedRow<'a> = (&'a [u8], KeyRef<'a>, RowRef<'a>);
+
 /// The rows of a file, read at the pace of a build.
 struct PacedRows {
     cursor: TableCursor,
@@ -137,7 +140,7 @@ impl PacedRows {
     }
 
     /// The current row with its full key.
-    fn current(&self) -> Result<Option<(&[u8], KeyRef<'_>, RowRef<'_>)>, TableError> {
+    fn current(&self) -> Result<Option<KeyedRow<'_>>, TableError> {
         let Some((key, row)) = self.cursor.current() else { return Ok(None) };
         let parsed = KeyRef::parse(key).map_err(|_| TableError::InvalidKey)?;
         Ok(Some((key, parsed, row)))

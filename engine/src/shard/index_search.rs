@@ -89,7 +89,7 @@ enum Walk {
     Collected {
         keys_max: usize,
         known: Option<CollectedKeys>,
-        collection: Option<Collection>,
+        collection: Option<Box<Collection>>,
     },
 }
 
@@ -130,7 +130,7 @@ impl Lookup {
     /// Collects the keys from a bound on in the next turns.
     fn collect(&mut self, start: &[u8], end: &[u8]) {
         if let Walk::Collected { keys_max, collection, .. } = &mut self.walk {
-            *collection = Some(Collection::new(self.ranges.clone(), start, end, *keys_max));
+            *collection = Some(Box::new(Collection::new(self.ranges.clone(), start, end, *keys_max)));
         }
     }
 
@@ -205,15 +205,13 @@ impl Search {
             }
             let mut is_row = false;
             for (lookup, ordered) in self.lookups.iter_mut().zip(&mut ordered) {
-                let cover = match ordered {
-                    Some(keys) => keys.cover(&self.at, &mut work)?,
-                    None => match lookup.cover(&self.at) {
-                        Some(cover) => cover,
-                        None => {
-                            lookup.collect(&self.at, &self.end);
-                            return Ok(ControlFlow::Continue(()));
-                        }
-                    },
+                let known = match ordered {
+                    Some(keys) => Some(keys.cover(&self.at, &mut work)?),
+                    None => lookup.cover(&self.at),
+                };
+                let Some(cover) = known else {
+                    lookup.collect(&self.at, &self.end);
+                    return Ok(ControlFlow::Continue(()));
                 };
                 match cover {
                     Cover::Partition => {}

@@ -53,8 +53,7 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
     let mut read_keys: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut wanted = limit;
     let deadline = RangeRead::deadline_from_now(&context, false, request.options.timeout);
-    loop {
-        let Some(search) = nearest.search(&plan.table, &request.bindings(), wanted)? else { break };
+    while let Some(search) = nearest.search(&plan.table, &request.bindings(), wanted)? {
         let read = RangeRead {
             table: &plan.table,
             start: Vec::new(),

@@ -409,7 +409,7 @@ fn hide_what_is_not_written(transaction: &Transaction, seen: &mut [(&ModifyPlan,
     if !seen.iter().any(|(_, conditions, _)| about_existence(conditions)) {
         return;
     }
-    let plans = || transaction.statements.iter().map(|statement| statement.plan());
+    let plans = || transaction.statements.iter().map(BoundStatement::plan);
     let writes_rows = plans().any(names_its_row);
     let writes_static = plans().any(ModifyPlan::changes_static_columns);
     for (plan, _, seen_row) in seen {

@@ -199,13 +199,8 @@ fn check_only_static(
         && kinds().any(|kind| kind == ColumnKind::Static)
         && kinds().all(|kind| matches!(kind, ColumnKind::PartitionKey { .. } | ColumnKind::Static));
     let is_clustering = |&column: &usize| matches!(table.columns[column].kind, ColumnKind::Clustering { .. });
-    let filters_clustering = || {
-        restrictions
-            .filters
-            .iter()
-            .flat_map(|filter| filter.subject.columns())
-            .any(|column| is_clustering(column))
-    };
+    let filters_clustering =
+        || restrictions.filters.iter().flat_map(|filter| filter.subject.columns()).any(&is_clustering);
     if selects_only_static && (!restrictions.clustering.is_empty() || filters_clustering()) {
         return Err(RequestError::invalid(
             "Cannot restrict clustering columns when selecting only static columns",

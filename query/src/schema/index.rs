@@ -123,7 +123,7 @@ impl Index {
         let similarity = self.options.get(SIMILARITY_FUNCTION).and_then(|name| similarity_named(name));
         let prefers_recall = self.options.get(OPTIMIZE_FOR).and_then(|value| prefers_recall(value));
         Some(VectorIndex {
-            dimension: usize::from(*dimension),
+            dimension: *dimension,
             similarity: similarity.unwrap_or(Similarity::Cosine),
             prefers_recall: prefers_recall.unwrap_or(false),
         })

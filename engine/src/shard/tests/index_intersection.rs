@@ -204,7 +204,7 @@ fn a_search_by_several_restrictions_finds_what_has_them_all_wherever_the_columns
 }
 
 /// Rows whose column 2 has one of few values and whose column 3 has a value of its own.
-async fn put_many(shard: &Shard, rows: u32) {
+fn put_many(shard: &Shard, rows: u32) {
     for number in 0..rows {
         let mut builder =
             MutationBuilder::new(TABLE, i64::from(number % 50), &[(number % 50) as u8]).unwrap();
@@ -230,7 +230,7 @@ fn estimates_decide_what_is_looked_up_and_what_is_scanned() {
     run(async {
         let shard = Shard::open(environment(&disk), ShardOptions::new(Path::new("shard"))).await.unwrap();
         shard.create_table(TABLE, indexed()).await.unwrap();
-        put_many(&shard, COUNT).await;
+        put_many(&shard, COUNT);
         for is_flushed in [false, true] {
             if is_flushed {
                 shard.flush(TABLE).await.unwrap();

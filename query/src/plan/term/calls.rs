@@ -29,13 +29,11 @@ impl<R: Row> Resolver<'_, R> {
                     name.name.as_str(),
                 );
                 let arguments: Vec<&ast::Expression> = arguments.iter().collect();
-                match R::aggregate(self, &qualified, &arguments)? {
-                    Some(aggregate) => Ok(aggregate),
-                    None => {
-                        let others = self.scope.user_functions(name);
-                        self.function(&qualified, &others, &arguments, hint)
-                    }
+                if let Some(aggregate) = R::aggregate(self, &qualified, &arguments)? {
+                    return Ok(aggregate);
                 }
+                let others = self.scope.user_functions(name);
+                self.function(&qualified, &others, &arguments, hint)
             }
             ast::Expression::Cast { operand, target } => {
                 let target = CqlType::native(target.name())

@@ -30,7 +30,9 @@ pub fn constant(expression: &Expression, of: &CqlType, name: &str) -> Result<Opt
             }
             let items = elements(items, element, &format!("value({name})"))?;
             let mut out = Vec::new();
-            items.iter().for_each(|item| codec::write_vector_element(element, item, &mut out));
+            for item in &items {
+                codec::write_vector_element(element, item, &mut out);
+            }
             out
         }
         (Expression::List(_), _) => return wrong("list"),

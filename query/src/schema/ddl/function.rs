@@ -18,6 +18,9 @@ use crate::schema::user_functions::UserFunctions;
 /// The language of functions.
 const LUA: &str = "lua";
 
+/// The keyspace of a function or aggregate to be dropped, and the types of its arguments, if written.
+type Dropped<'a> = (&'a Keyspace, Option<Vec<CqlType>>);
+
 impl Ddl<'_> {
     pub(super) fn create_function(&self, create: &CreateFunction) -> Result<Change> {
         let keyspace_name = self.user_keyspace_name(create.name.keyspace.as_ref())?;
@@ -224,13 +227,8 @@ impl Ddl<'_> {
         Ok(self.functions_changed(keyspace, functions, SchemaChangeEvent { arguments, ..event }))
     }
 
-    /// The keyspace of a function or aggregate to be dropped, and the types of its arguments, if written. `None`: there is nothing to do.
-    fn dropped<'a>(
-        &'a self,
-        drop: &DropFunction,
-        kind: &str,
-        keyword: &str,
-    ) -> Result<Option<(&'a Keyspace, Option<Vec<CqlType>>)>> {
+    /// What a statement drops. `None`: there is nothing to do.
+    fn dropped<'a>(&'a self, drop: &DropFunction, kind: &str, keyword: &str) -> Result<Option<Dropped<'a>>> {
         let keyspace_name = self.user_keyspace_name(drop.name.keyspace.as_ref())?;
         let Some(keyspace) = self.catalog.keyspace(keyspace_name) else {
             return self.absent_function(kind, drop).map(|_| None);

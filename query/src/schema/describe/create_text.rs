@@ -143,10 +143,10 @@ pub fn aggregate(aggregate: &UserAggregate) -> String {
         signature_type(&aggregate.state_type)
     );
     if let Some(function) = &aggregate.final_function {
-        text += &format!("\n    FINALFUNC {}", quoted(function));
+        text.extend(["\n    FINALFUNC ", &quoted(function)]);
     }
     if let Some(condition) = &aggregate.initial_condition {
-        text += &format!("\n    INITCOND {}", literal::format(&aggregate.state_type, condition));
+        text.extend(["\n    INITCOND ", &literal::format(&aggregate.state_type, condition)]);
     }
     text + ";"
 }

@@ -15,8 +15,9 @@ use crate::admin::compactions::kind_name;
 
 /// An id that is the same at each read: a shard does not begin, or end, two works on a table in one microsecond.
 fn id_of_work(micros: i64, shard: usize, table: TableId) -> Uuid {
-    let [a, b, c, d, e, f, ..] = table.0;
-    timeuuid::from_micros(micros, 0, shard as u16, [a, b, c, d, e, f])
+    let mut node = [0; 6];
+    node.copy_from_slice(&table.0[..6]);
+    timeuuid::from_micros(micros, 0, shard as u16, node)
 }
 
 /// `system.compaction_history`: the last ones of each shard since the start of the node, but for those of the node's own tables.
@@ -112,8 +113,11 @@ pub async fn snapshots(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), 
 
 /// The id of a repair: the same at each read.
 fn id_of_repair(views: &Views, run: &RunReport) -> Uuid {
-    let [a, b, c, d, e, f, ..] = *views.admin.node.host_id.as_bytes();
-    timeuuid::from_micros(run.began_micros, 0, run.id as u16, [a | 1, b, c, d, e, f])
+    let mut node = [0; 6];
+    node.copy_from_slice(&views.admin.node.host_id.as_bytes()[..6]);
+    // As in a UUID of this kind whose node is no address of a network card.
+    node[0] |= 1;
+    timeuuid::from_micros(run.began_micros, 0, run.id as u16, node)
 }
 
 fn sorted(mut names: Vec<String>) -> Vec<String> {

@@ -23,7 +23,7 @@ pub struct Views {
 pub fn refused(error: AdminError) -> RequestError {
     match error {
         AdminError::Unknown(message) => RequestError::invalid(message),
-        other => RequestError::Server(other.to_string()),
+        other @ AdminError::Failed(_) => RequestError::Server(other.to_string()),
     }
 }
 

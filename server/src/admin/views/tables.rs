@@ -85,7 +85,9 @@ pub async fn coordinator_latency(
     for table in views.stored_tables() {
         let mut timings = TimingsSnapshot::default();
         if let Some(of_table) = known.get(&table.engine_id()) {
-            operations.iter().for_each(|operation| timings.add(&of_table[*operation as usize]));
+            for operation in operations {
+                timings.add(&of_table[*operation as usize]);
+            }
         }
         latency(&mut row(writer, table), &timings);
     }
