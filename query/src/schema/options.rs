@@ -15,6 +15,7 @@ pub mod tombstone_gc;
 
 use std::collections::BTreeMap;
 
+use cql_lite::types::literal::parse_hex;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -218,8 +219,8 @@ impl TableOptions {
         }
         set(&mut self.crc_check_chance, properties.double(CRC_CHECK_CHANCE)?);
         set(&mut self.default_time_to_live, not_negative(properties, DEFAULT_TIME_TO_LIVE)?);
-        if properties.map(EXTENSIONS)?.is_some_and(|map| !map.is_empty()) {
-            return configuration("Table extensions are not supported by Helenus");
+        if let Some(map) = properties.map(EXTENSIONS)? {
+            self.extensions = extensions(map)?;
         }
         set(&mut self.gc_grace_seconds, not_negative(properties, GC_GRACE_SECONDS)?);
         set(&mut self.incremental_backups, properties.boolean(INCREMENTAL_BACKUPS)?);
@@ -309,6 +310,20 @@ fn not_negative(properties: &Properties, name: &str) -> Result<Option<u32>> {
     u32::try_from(value).map(Some).map_err(|_| {
         RequestError::Configuration(format!("{name} must be greater than or equal to 0 (got {value})"))
     })
+}
+
+/// Bytes by name, written as blobs.
+fn extensions(map: &BTreeMap<String, String>) -> Result<BTreeMap<String, Vec<u8>>> {
+    let entries = map.iter().map(|(name, text)| {
+        let bytes = text.starts_with("0x").then(|| parse_hex(text).ok()).flatten();
+        let bytes = bytes.ok_or_else(|| {
+            RequestError::Configuration(format!(
+                "Invalid value '{text}' for extension '{name}': only blobs (0x…) are allowed"
+            ))
+        })?;
+        Ok((name.clone(), bytes))
+    });
+    entries.collect()
 }
 
 fn read_repair(text: &str) -> Result<ReadRepair> {

@@ -250,13 +250,8 @@ fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<St
 }
 
 fn stored_option_lines(options: &TableOptions) -> Vec<String> {
-    let extensions: BTreeMap<String, String> = options
-        .extensions
-        .iter()
-        .map(|(name, bytes)| {
-            (name.clone(), bytes.iter().fold("0x".to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
-        })
-        .collect();
+    let extensions: BTreeMap<String, String> =
+        options.extensions.iter().map(|(name, bytes)| (name.clone(), literal::format_hex(bytes))).collect();
     let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
         ("additional_write_policy", string(&options.additional_write_policy.to_string())),
