@@ -3,7 +3,7 @@
 //! Invariants:
 //! * A `TableOptions` that came from [`TableOptions::create`] or [`TableOptions::alter`] is valid.
 //! * An option whose effect Helenus does not implement is refused unless it has its default. Options that only advise
-//!   (caching, index intervals, retries between replicas) are stored and shown.
+//!   (caching, index intervals, retries between replicas), and extensions are stored and shown.
 
 pub mod caching;
 pub mod compaction;
@@ -285,15 +285,7 @@ impl TableOptions {
             return configuration("Change data capture (cdc = true) is not supported by Helenus yet");
         }
         if self.memtable != "default" {
-            return configuration(format!(
-                "Memtable configuration \"{}\" not found. Helenus has only \"default\"",
-                self.memtable
-            ));
-        }
-        if self.memtable_flush_period_in_ms > 0 {
-            return configuration(format!(
-                "{MEMTABLE_FLUSH_PERIOD_IN_MS} is not supported by Helenus: it must be 0"
-            ));
+            return configuration(format!("Memtable configuration \"{}\" not found.", self.memtable));
         }
         Ok(())
     }
@@ -418,10 +410,21 @@ mod tests {
     #[test]
     fn unsupported_options_are_refused() {
         assert!(error(&[("cdc", "true")]).contains("not supported by Helenus yet"));
-        assert!(error(&[("memtable", "trie")]).contains("\"trie\" not found"));
-        assert!(error(&[("memtable_flush_period_in_ms", "100")]).contains("it must be 0"));
-        create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "0")]).unwrap();
-        TableOptions::create(&one_map("extensions", &[])).unwrap();
-        TableOptions::create(&one_map("extensions", &[("a", "0x00")])).unwrap_err();
+        assert_eq!(error(&[("memtable", "trie")]), "Memtable configuration \"trie\" not found.");
+        create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "100")]).unwrap();
+    }
+
+    #[test]
+    fn extensions_are_blobs_and_replaced_together() {
+        let (options, _) =
+            TableOptions::create(&one_map("extensions", &[("a", "0x00ff"), ("b", "0x")])).unwrap();
+        let expected = [("a".to_owned(), vec![0, 0xff]), ("b".to_owned(), Vec::new())];
+        assert_eq!(options.extensions, BTreeMap::from(expected));
+        let kept = options.alter(&texts(&[("comment", "x")])).unwrap();
+        assert_eq!(kept.extensions, options.extensions);
+        assert!(options.alter(&one_map("extensions", &[])).unwrap().extensions.is_empty());
+        for wrong in ["text", "ff", "0xf", "0xgg"] {
+            TableOptions::create(&one_map("extensions", &[("a", wrong)])).unwrap_err();
+        }
     }
 }
