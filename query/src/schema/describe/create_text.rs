@@ -202,7 +202,17 @@ fn column_lines(table: &Table, with_dropped: bool) -> String {
 }
 
 fn column_definition(table: &Table, column: &Column) -> String {
-    definition(&column.name, &column.column_type.to_string(), column.is_static() && table.compact.is_none())
+    let is_static = column.is_static() && table.compact.is_none();
+    let mut text = definition(&column.name, &column.column_type.to_string(), is_static);
+    if let Some(mask) = table.masks.get(&column.id) {
+        text += " ";
+        text += &mask.to_cql();
+    }
+    if let Some(constraints) = table.constraints.get(&column.id) {
+        text += " CHECK ";
+        text += &constraints.to_cql(&column.name);
+    }
+    text
 }
 
 fn dropped_definition(table: &Table, column: &DroppedColumn) -> String {
