@@ -576,6 +576,8 @@ settings! {
     drop_keyspace_enabled: bool = true;
     /// Whether CREATE INDEX is allowed.
     secondary_indexes_enabled: bool = true;
+    /// Whether columns of tables may be given masks (`MASKED WITH`). There are no roles yet, so every client sees what is masked.
+    dynamic_data_masking_enabled: bool = false;
     /// Whether statements may turn the compression of a table off.
     uncompressed_tables_enabled: bool = true;
     /// Whether CREATE TABLE may have COMPACT STORAGE.

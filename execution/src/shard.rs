@@ -9,6 +9,7 @@ pub mod disk_status;
 pub mod engine_options;
 pub mod last_snapshot;
 pub mod layers;
+pub mod periodic_flush;
 pub mod private_table;
 pub mod runtime_settings;
 pub mod snapshots;

@@ -2,11 +2,13 @@
 //! them.
 
 pub mod catalog;
+pub mod constraint;
 pub mod ddl;
 pub mod describe;
 pub mod document;
 pub mod index;
 pub mod index_terms;
+pub mod mask;
 pub mod options;
 pub mod selection;
 pub mod store;

@@ -69,6 +69,7 @@ keywords! {
     By "by" Reserved;
     Called "called" Unreserved;
     Cast "cast" NotFunction;
+    Check "check" Unreserved;
     Cidrs "cidrs" Unreserved;
     Cluster "cluster" Unreserved;
     Clustering "clustering" Unreserved;
@@ -110,6 +111,7 @@ keywords! {
     If "if" Reserved;
     In "in" Reserved;
     Index "index" Reserved;
+    Indexes "indexes" Unreserved;
     Inet "inet" Native(N::Inet);
     Infinity "infinity" Reserved;
     Initcond "initcond" Unreserved;

@@ -4,7 +4,7 @@
 //! file    := data blocks | range tombstones | padding to 64 | partition filter | padding to 64 | row filter
 //!            | index leaves | index root | statistics | footer
 //! block   := stored bytes | kind u8 | unpacked length u32 | crc32 u32
-//! kind    := compression of the stored bytes: 0 none, 1 LZ4, 2 Zstandard; plus 128 if they unpack to a packed body (see
+//! kind    := compression of the stored bytes: 0 none, 1 LZ4, 2 Zstandard, 3 Snappy, 4 Deflate; plus 128 if they unpack to a packed body (see
 //!            `packing`) instead of a body (see `block`); the length is that of the packed body
 //! footer  := 6 x section | length of the data blocks u64 | length of the file u64 | crc32 u32 | version u32 | "HELTABLE"
 //! section := offset u64 | length u64 | crc32 u32

@@ -132,7 +132,13 @@ fn small_blocks(compression: Compression) -> TableOptions {
     TableOptions { compression, block_bytes: 512, ..TableOptions::default() }
 }
 
-const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }];
+const COMPRESSIONS: [Compression; 5] = [
+    Compression::None,
+    Compression::Lz4,
+    Compression::Zstd { level: 1 },
+    Compression::Snappy,
+    Compression::Deflate,
+];
 
 #[test]
 fn rows_come_out_as_they_went_in_both_ways() {

@@ -41,6 +41,7 @@ use crate::coordinator::batch_log;
 use crate::coordinator::disk_warnings::DiskWarnings;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
+use crate::shard::periodic_flush;
 use crate::shard::status_table::ServingState;
 
 /// The replication state that a shard keeps in memory.
@@ -97,7 +98,7 @@ impl ReplicationState {
 const RECOVERY_PAUSE: Duration = Duration::from_mins(1);
 
 /// Loads the state of the last run and starts the shard's periodic work: replay of hints and batches, forgetting the
-/// state of idle transactions. A damaged file of hints or batches does not keep the node from starting: they wait until it is put back, or
+/// state of idle transactions, flushes. A damaged file of hints or batches does not keep the node from starting: they wait until it is put back, or
 /// given up.
 pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     match recover(context).await {
@@ -114,6 +115,7 @@ pub async fn start(context: &Rc<ShardContext>) -> Result<()> {
     hints::replay::spawn_replay(context);
     batch_log::store::spawn_replay(context);
     paxos::settle::spawn(context);
+    periodic_flush::spawn(context);
     Ok(())
 }
 

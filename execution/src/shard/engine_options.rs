@@ -18,6 +18,8 @@ pub fn engine_options(keyspace: &Keyspace, table: &Table, has_backups: bool) -> 
         Compressor::None | Compressor::Noop => EngineCompression::None,
         Compressor::Lz4 => EngineCompression::Lz4,
         Compressor::Zstd { level } => EngineCompression::Zstd { level },
+        Compressor::Snappy => EngineCompression::Snappy,
+        Compressor::Deflate => EngineCompression::Deflate,
     };
     let compaction: CompactionOptions = options.compaction.to_engine()?;
     let dropped_columns = table.dropped_columns.iter().map(|column| (column.id, column.dropped_at_micros));

@@ -10,6 +10,7 @@ use super::collection::{self, CollectionFunction};
 use super::context::CallContext;
 use super::conversion;
 use super::failure::{CallResult, Failure};
+use super::masking::{self, MaskingFunction};
 use super::math::{self, MathFunction};
 use super::temporal::{self, TemporalFunction};
 use super::user::{ResolvedAggregate, UserFunction};
@@ -39,6 +40,7 @@ pub(super) enum Implementation {
     User(Arc<UserFunction>),
     /// The call of an aggregate has no result of its own: see [`ResolvedFunction::aggregate`].
     Aggregate(Arc<ResolvedAggregate>),
+    Masking(MaskingFunction),
 }
 
 /// A function with resolved types.
@@ -144,6 +146,9 @@ impl ResolvedFunction {
     fn run(&self, arguments: &[Option<&[u8]>], context: &CallContext) -> CallResult {
         match &self.implementation {
             Implementation::ToJson => return conversion::to_json(self.argument_type(0), first(arguments)),
+            Implementation::Masking(function) => {
+                return masking::apply(*function, &self.qualified_name, self.argument_type(0), arguments);
+            }
             Implementation::Uuid => return Ok(Some(context.random_uuid().into_bytes().to_vec())),
             Implementation::Temporal(function) if !function.is_pure() => {
                 return Ok(Some(temporal::now(*function, context)));
@@ -181,7 +186,7 @@ impl ResolvedFunction {
             Implementation::Length => Ok(Some(conversion::length(value))),
             Implementation::OctetLength => Ok(Some((value.len() as i32).to_be_bytes().to_vec())),
             Implementation::Token => token_of(&values),
-            Implementation::ToJson | Implementation::Uuid => Ok(None),
+            Implementation::ToJson | Implementation::Uuid | Implementation::Masking(_) => Ok(None),
             Implementation::User(_) | Implementation::Aggregate(_) => {
                 unreachable!("{} is called where functions of users are", self.qualified_name)
             }

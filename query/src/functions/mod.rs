@@ -20,6 +20,7 @@ mod conversion;
 mod decimal_math;
 mod failure;
 pub mod function;
+mod masking;
 mod math;
 mod names;
 pub mod registry;
@@ -34,6 +35,6 @@ pub use aggregate::{AggregateFunction, AggregateState, count_rows, is_aggregate,
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
 pub use registry::{
-    NEGATION, exists, list_literal_type, operator_name, qualified_name, resolve_among, resolve_cast,
-    resolve_described, resolve_with_literals,
+    NEGATION, exists, is_masking, list_literal_type, operator_name, qualified_name, resolve_among,
+    resolve_cast, resolve_described, resolve_with_literals,
 };

@@ -12,6 +12,7 @@ use super::arithmetic::{NUMERIC_TYPES, Operator, numeric_result};
 use super::cast::Cast;
 use super::collection::{COLLECTION_FUNCTIONS, CollectionFunction};
 use super::function::{Implementation, ResolvedFunction};
+use super::masking::{MASKING_FUNCTIONS, MaskingFunction};
 use super::math::MATH_FUNCTIONS;
 use super::names::native_name;
 use super::temporal::TemporalFunction;
@@ -52,6 +53,11 @@ pub fn list_literal_type(name: &str, items: usize) -> Option<CqlType> {
     (takes_vectors && items > 0).then(|| CqlType::vector(CqlType::Float, items))
 }
 
+/// Whether this is the name of a native function that hides values.
+pub fn is_masking(name: &str) -> bool {
+    native_name(name).is_some_and(|plain| find(&MASKING_FUNCTIONS, &plain).is_some())
+}
+
 /// The functions with one name.
 enum Candidates {
     None,
@@ -68,6 +74,7 @@ enum Generic {
     Collection(CollectionFunction),
     Similarity(Similarity),
     OctetLength,
+    Masking(MaskingFunction),
 }
 
 fn candidates(name: &str) -> Candidates {
@@ -77,7 +84,8 @@ fn candidates(name: &str) -> Candidates {
         "octet_length" => Some(Generic::OctetLength),
         _ => find(&COLLECTION_FUNCTIONS, name)
             .map(Generic::Collection)
-            .or_else(|| find(&SIMILARITIES, name).map(Generic::Similarity)),
+            .or_else(|| find(&SIMILARITIES, name).map(Generic::Similarity))
+            .or_else(|| find(&MASKING_FUNCTIONS, name).map(Generic::Masking)),
     };
     if let Some(generic) = generic {
         return Candidates::Generic(generic);
@@ -453,6 +461,9 @@ fn resolve_generic(
     arguments: &[Argument<'_>],
     hint: Option<&CqlType>,
 ) -> Result<ResolvedFunction> {
+    if let Generic::Masking(function) = generic {
+        return resolve_masking(function, name, arguments, hint);
+    }
     let (parameters, required) = match generic {
         Generic::ToJson | Generic::OctetLength => ("any", 1),
         Generic::FromJson => ("text", 1),
@@ -460,6 +471,7 @@ fn resolve_generic(
         Generic::Collection(CollectionFunction::Count) => ("collection", 1),
         Generic::Collection(_) => ("numeric_set_or_list", 1),
         Generic::Similarity(_) => ("vector<float, n>, vector<float, n>", 2),
+        Generic::Masking(function) => (function.parameters(), *function.arity().start()),
     };
     if arguments.len() != required {
         return Err(RequestError::invalid(format!(
@@ -487,7 +499,9 @@ fn resolve_generic(
             })?;
             (returns, Implementation::Collection(function))
         }
-        Generic::FromJson | Generic::Similarity(_) => return Err(cannot_infer(name, parameters, text)),
+        Generic::FromJson | Generic::Similarity(_) | Generic::Masking(_) => {
+            return Err(cannot_infer(name, parameters, text));
+        }
     };
     Ok(ResolvedFunction::new(name, vec![ty.clone()], returns, implementation))
 }
@@ -514,6 +528,49 @@ fn from_json(name: &str, arguments: &[Argument<'_>], hint: Option<&CqlType>) -> 
         )));
     }
     Ok(ResolvedFunction::new(name, vec![CqlType::Text], hint.clone(), Implementation::FromJson))
+}
+
+/// Resolves a function that hides its first argument, whose type decides about the others.
+fn resolve_masking(
+    function: MaskingFunction,
+    name: &str,
+    arguments: &[Argument<'_>],
+    hint: Option<&CqlType>,
+) -> Result<ResolvedFunction> {
+    let parameters = function.parameters();
+    if !function.arity().contains(&arguments.len()) {
+        return Err(RequestError::invalid(format!(
+            "Invalid number of arguments for function system.{name}({parameters})"
+        )));
+    }
+    let wrong = |argument: &Argument<'_>, required: &str| {
+        let ty = argument.own_type().map(ToString::to_string).unwrap_or_default();
+        RequestError::invalid(format!(
+            "Function system.{name} requires an argument of type {required}, but found argument {} of type {ty}",
+            argument.text
+        ))
+    };
+    let is_text = matches!(function, MaskingFunction::Inner | MaskingFunction::Outer);
+    let (first, others) = match arguments {
+        [first, others @ ..] => (first, others),
+        [] => return Err(cannot_infer(name, parameters, "")),
+    };
+    // The result has the type of the first argument.
+    let expected = hint.filter(|_| function != MaskingFunction::Hash);
+    let known = first.known.or_else(|| expected.filter(|hint| first.matches(hint) != Match::None));
+    let ty = known.or(first.natural).ok_or_else(|| cannot_infer(name, parameters, &first.text))?;
+    if is_text && !matches!(ty, CqlType::Text | CqlType::Ascii) {
+        return Err(wrong(first, "string"));
+    }
+    let mut types = function.parameter_types(ty);
+    types.truncate(arguments.len());
+    for (argument, ty) in others.iter().zip(&types[1..]) {
+        if argument.matches(ty) == Match::None {
+            return Err(wrong(argument, &ty.to_string()));
+        }
+    }
+    let returns = function.return_type(ty);
+    Ok(ResolvedFunction::new(name, types, returns, Implementation::Masking(function)))
 }
 
 /// Resolves a similarity function: both arguments are float vectors of one dimension. One of them may be a marker, which takes the

@@ -55,6 +55,7 @@ impl Guardrails {
         let is_kept = |property: &Property| !ignored.contains(&property.name.as_str().to_lowercase());
         match &mut statement {
             Statement::CreateTable(create) => create.options.properties.retain(is_kept),
+            Statement::CopyTable(copy) => copy.properties.retain(is_kept),
             Statement::AlterTable(alter) => {
                 if let AlterTableOperation::SetProperties(properties) = &mut alter.operation {
                     properties.retain(is_kept);
@@ -160,11 +161,16 @@ impl Guardrails {
             let columns = table.columns.iter().map(|column| (column.name.as_str(), &column.column_type));
             self.check_vectors("Column", columns, warnings)?;
         }
+        if matches!(statement, Statement::CopyTable(_)) && table.compact.is_some() {
+            self.compact_tables.guard(warnings)?;
+        }
         let Some(properties) = properties(statement) else { return Ok(()) };
         let is_given =
             |name: &str| properties.iter().any(|property| property.name.as_str().eq_ignore_ascii_case(name));
         let compressor = table.options.compression.compressor;
-        if is_given("compression") && matches!(compressor, Compressor::None) {
+        // What a table is copied from gives all options.
+        let is_given = is_given("compression") || matches!(statement, Statement::CopyTable(_));
+        if is_given && matches!(compressor, Compressor::None) {
             self.uncompressed_tables.guard(warnings)?;
         }
         if table.options.compaction.class == CompactionClass::TimeWindow
@@ -199,6 +205,7 @@ impl Guardrails {
 fn properties(statement: &Statement) -> Option<&[Property]> {
     match statement {
         Statement::CreateTable(create) => Some(&create.options.properties),
+        Statement::CopyTable(copy) => Some(&copy.properties),
         Statement::AlterTable(alter) => match &alter.operation {
             AlterTableOperation::SetProperties(properties) => Some(properties),
             _ => None,

@@ -9,6 +9,7 @@
 //! (`cells`).
 
 mod cells;
+mod constraints;
 mod expansion;
 mod indexed_values;
 mod mutation_set;

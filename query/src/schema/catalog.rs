@@ -18,7 +18,9 @@ use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::constraint::{self, Constraints};
 use super::index::Index;
+use super::mask::ColumnMask;
 use super::options::TableOptions;
 use super::user_functions::UserFunctions;
 
@@ -122,6 +124,10 @@ pub struct Table {
     pub next_column_id: u32,
     /// By name.
     pub indexes: Vec<Arc<Index>>,
+    /// By the ids of their columns.
+    pub constraints: BTreeMap<u32, Constraints>,
+    /// By the ids of their columns.
+    pub masks: BTreeMap<u32, ColumnMask>,
 }
 
 /// What a table WITH COMPACT STORAGE has beside its columns.
@@ -364,6 +370,16 @@ impl Column {
 
     pub fn is_descending(&self) -> bool {
         matches!(self.kind, ColumnKind::Clustering { descending: true, .. })
+    }
+
+    /// The column as its constraints see it.
+    pub fn constraint_target(&self) -> constraint::Target<'_> {
+        let key = match self.kind {
+            ColumnKind::PartitionKey { .. } => Some("partition"),
+            ColumnKind::Clustering { .. } => Some("clustering"),
+            ColumnKind::Static | ColumnKind::Regular => None,
+        };
+        constraint::Target { name: &self.name, column_type: &self.column_type, key }
     }
 
     /// The kind in `system_schema.columns.kind`.

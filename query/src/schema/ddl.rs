@@ -6,8 +6,10 @@
 
 mod alter_table;
 pub(crate) mod bounds;
+mod class_name;
 mod compact_table;
 mod constant;
+mod copy_table;
 mod function;
 mod index;
 mod keyspace;
@@ -20,13 +22,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
-use cql_lite::syntax::ast::{Identifier, QualifiedName, Statement};
+use cql_lite::syntax::ast::{AlterTableOperation, ColumnDefinition, Identifier, QualifiedName, Statement};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use self::class_name::resolve as custom_type;
 pub use self::restore::{SnapshotSchema, SnapshotSchemaError};
 pub use self::table::define_table;
-pub use self::type_name::{custom as custom_type, resolve as resolve_type};
+pub use self::type_name::resolve as resolve_type;
 use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;
 use super::system_keyspaces;
@@ -173,6 +176,7 @@ fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
         Statement::AlterKeyspace(alter) => ddl.alter_keyspace(alter),
         Statement::DropKeyspace(drop) => ddl.drop_keyspace(drop),
         Statement::CreateTable(create) => ddl.create_table(create),
+        Statement::CopyTable(copy) => ddl.copy_table(copy),
         Statement::AlterTable(alter) => ddl.alter_table(alter),
         Statement::DropTable(drop) => ddl.drop_table(drop),
         Statement::CreateType(create) => ddl.create_type(create),
@@ -203,6 +207,20 @@ fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
         | Statement::AddIdentity(_)
         | Statement::DropIdentity(_) => unsupported("Roles and permissions"),
         _ => invalid("This statement does not change the schema"),
+    }
+}
+
+/// Whether a statement gives columns masks.
+pub fn declares_mask(statement: &Statement) -> bool {
+    let is_masked = |columns: &[ColumnDefinition]| columns.iter().any(|column| column.mask.is_some());
+    match statement {
+        Statement::CreateTable(create) => is_masked(&create.columns),
+        Statement::AlterTable(alter) => match &alter.operation {
+            AlterTableOperation::AddColumns { columns, .. } => is_masked(columns),
+            AlterTableOperation::AlterColumnMask { mask, .. } => mask.is_some(),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cql_lite::syntax::{parse_constraints, parse_mask};
 use cql_lite::types::cql_type::TypeParseError;
 use cql_lite::types::{CqlType, UserType, literal};
 use imbl::OrdMap;
@@ -16,7 +17,9 @@ use uuid::Uuid;
 use super::catalog::{
     Catalog, Column, ColumnKind, CompactStorage, DroppedColumn, Keyspace, Replication, Table, TableKind,
 };
+use super::constraint::Constraints;
 use super::index::{Index, IndexKind, IndexedPart};
+use super::mask::ColumnMask;
 use super::options::TableOptions;
 use super::user_functions::UserFunctions;
 use super::{system_keyspaces, system_tables};
@@ -35,6 +38,8 @@ pub enum DocumentError {
     IndexWithoutColumn { index: String, table: String },
     #[error("the initial condition of the aggregate {aggregate} in the catalog cannot be read")]
     InitialCondition { aggregate: String },
+    #[error("the constraints or the mask of {place}: {message}")]
+    Rule { place: String, message: String },
     #[error("the catalog has user types that need each other or a missing one: {names}")]
     UserTypes { names: String },
 }
@@ -157,6 +162,12 @@ struct ColumnDocument {
     #[serde(rename = "type")]
     type_text: String,
     kind: ColumnKind,
+    /// The constraints as CQL after CHECK. Members understand them from a feature level on, as the mask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    constraints: Option<String>,
+    /// The mask as CQL: `MASKED WITH …`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mask: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -409,6 +420,8 @@ fn table_document(table: &Table) -> TableDocument {
         name: column.name.clone(),
         type_text: column.column_type.to_string(),
         kind: column.kind,
+        constraints: table.constraints.get(&column.id).map(|constraints| constraints.to_cql(&column.name)),
+        mask: table.masks.get(&column.id).map(ColumnMask::to_cql),
     };
     let compact = |compact: &CompactStorage| CompactDocument {
         hidden_columns: compact.hidden_columns.iter().map(column).collect(),
@@ -517,6 +530,21 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
         Some(compact) => Some(CompactStorage { hidden_columns: columns_of(&compact.hidden_columns)? }),
         None => None,
     };
+    let (mut constraints, mut masks) = (BTreeMap::new(), BTreeMap::new());
+    for (stored, column) in document.columns.iter().zip(&columns) {
+        let invalid = |message: String| DocumentError::Rule { place: place(&column.name), message };
+        if let Some(text) = &stored.constraints {
+            let declared = parse_constraints(text).map_err(|error| invalid(error.to_string()))?;
+            let declared = Constraints::declare(&document.name, column.constraint_target(), &declared);
+            constraints.insert(column.id, declared.map_err(|error| invalid(error.to_string()))?);
+        }
+        if let Some(text) = &stored.mask {
+            let mask = parse_mask(text).map_err(|error| invalid(error.to_string()))?;
+            let mask = ColumnMask::declare(&column.name, &column.column_type, &mask)
+                .map_err(|error| invalid(error.to_string()))?;
+            masks.insert(column.id, mask);
+        }
+    }
     let mut dropped_columns = Vec::with_capacity(document.dropped_columns.len());
     for column in &document.dropped_columns {
         let column_type = parse_type(&column.type_text, &keyspace.types, || place(&column.name))?;
@@ -559,6 +587,8 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
         dropped_columns,
         next_column_id: document.next_column_id,
         indexes,
+        constraints,
+        masks,
     };
     table.arrange_columns();
     Ok(table)

@@ -3,7 +3,7 @@
 //! Invariants:
 //! * A `TableOptions` that came from [`TableOptions::create`] or [`TableOptions::alter`] is valid.
 //! * An option whose effect Helenus does not implement is refused unless it has its default. Options that only advise
-//!   (caching, index intervals, retries between replicas) are stored and shown.
+//!   (caching, index intervals, retries between replicas), and extensions are stored and shown.
 
 pub mod caching;
 pub mod compaction;
@@ -15,6 +15,7 @@ pub mod tombstone_gc;
 
 use std::collections::BTreeMap;
 
+use cql_lite::types::literal::parse_hex;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -218,8 +219,8 @@ impl TableOptions {
         }
         set(&mut self.crc_check_chance, properties.double(CRC_CHECK_CHANCE)?);
         set(&mut self.default_time_to_live, not_negative(properties, DEFAULT_TIME_TO_LIVE)?);
-        if properties.map(EXTENSIONS)?.is_some_and(|map| !map.is_empty()) {
-            return configuration("Table extensions are not supported by Helenus");
+        if let Some(map) = properties.map(EXTENSIONS)? {
+            self.extensions = extensions(map)?;
         }
         set(&mut self.gc_grace_seconds, not_negative(properties, GC_GRACE_SECONDS)?);
         set(&mut self.incremental_backups, properties.boolean(INCREMENTAL_BACKUPS)?);
@@ -284,15 +285,7 @@ impl TableOptions {
             return configuration("Change data capture (cdc = true) is not supported by Helenus yet");
         }
         if self.memtable != "default" {
-            return configuration(format!(
-                "Memtable configuration \"{}\" not found. Helenus has only \"default\"",
-                self.memtable
-            ));
-        }
-        if self.memtable_flush_period_in_ms > 0 {
-            return configuration(format!(
-                "{MEMTABLE_FLUSH_PERIOD_IN_MS} is not supported by Helenus: it must be 0"
-            ));
+            return configuration(format!("Memtable configuration \"{}\" not found.", self.memtable));
         }
         Ok(())
     }
@@ -309,6 +302,20 @@ fn not_negative(properties: &Properties, name: &str) -> Result<Option<u32>> {
     u32::try_from(value).map(Some).map_err(|_| {
         RequestError::Configuration(format!("{name} must be greater than or equal to 0 (got {value})"))
     })
+}
+
+/// Bytes by name, written as blobs.
+fn extensions(map: &BTreeMap<String, String>) -> Result<BTreeMap<String, Vec<u8>>> {
+    let entries = map.iter().map(|(name, text)| {
+        let bytes = text.starts_with("0x").then(|| parse_hex(text).ok()).flatten();
+        let bytes = bytes.ok_or_else(|| {
+            RequestError::Configuration(format!(
+                "Invalid value '{text}' for extension '{name}': only blobs (0x…) are allowed"
+            ))
+        })?;
+        Ok((name.clone(), bytes))
+    });
+    entries.collect()
 }
 
 fn read_repair(text: &str) -> Result<ReadRepair> {
@@ -403,10 +410,21 @@ mod tests {
     #[test]
     fn unsupported_options_are_refused() {
         assert!(error(&[("cdc", "true")]).contains("not supported by Helenus yet"));
-        assert!(error(&[("memtable", "trie")]).contains("\"trie\" not found"));
-        assert!(error(&[("memtable_flush_period_in_ms", "100")]).contains("it must be 0"));
-        create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "0")]).unwrap();
-        TableOptions::create(&one_map("extensions", &[])).unwrap();
-        TableOptions::create(&one_map("extensions", &[("a", "0x00")])).unwrap_err();
+        assert_eq!(error(&[("memtable", "trie")]), "Memtable configuration \"trie\" not found.");
+        create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "100")]).unwrap();
+    }
+
+    #[test]
+    fn extensions_are_blobs_and_replaced_together() {
+        let (options, _) =
+            TableOptions::create(&one_map("extensions", &[("a", "0x00ff"), ("b", "0x")])).unwrap();
+        let expected = [("a".to_owned(), vec![0, 0xff]), ("b".to_owned(), Vec::new())];
+        assert_eq!(options.extensions, BTreeMap::from(expected));
+        let kept = options.alter(&texts(&[("comment", "x")])).unwrap();
+        assert_eq!(kept.extensions, options.extensions);
+        assert!(options.alter(&one_map("extensions", &[])).unwrap().extensions.is_empty());
+        for wrong in ["text", "ff", "0xf", "0xgg"] {
+            TableOptions::create(&one_map("extensions", &[("a", wrong)])).unwrap_err();
+        }
     }
 }

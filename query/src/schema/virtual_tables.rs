@@ -40,6 +40,7 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
         (SYSTEM_SCHEMA, "keyspaces") => schema_tables::keyspaces(&mut writer, catalog),
         (SYSTEM_SCHEMA, "tables") => schema_tables::tables(&mut writer, catalog),
         (SYSTEM_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, false),
+        (SYSTEM_SCHEMA, "column_masks") => schema_tables::column_masks(&mut writer, catalog),
         (SYSTEM_SCHEMA, "dropped_columns") => schema_tables::dropped_columns(&mut writer, catalog),
         (SYSTEM_SCHEMA, "indexes") => schema_tables::indexes(&mut writer, catalog),
         (SYSTEM_SCHEMA, "types") => schema_tables::types(&mut writer, catalog),

@@ -21,6 +21,7 @@ use helenus_query::schema::ddl::{
 };
 use helenus_query::schema::describe::{ClusterSummary, describe as describe_catalog};
 use helenus_query::schema::document::CatalogDocument;
+use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
@@ -55,6 +56,9 @@ const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
 /// The warning where a change of replication is no transition yet. The first sentence is Cassandra's.
 const MORE_REPLICAS: &str = "When increasing replication factor you need to run a full (-full) repair to distribute the data. \
      Until a row has been read at ALL, its new replicas may not have it.";
+/// Refuses masks of columns. The sentences are Cassandra's.
+const MASKING_DISABLED: &str = "Cannot mask columns because dynamic data masking is not enabled. You can enable it with the \
+     dynamic_data_masking_enabled property on cassandra.yaml";
 /// Longest pause after the change of another member came first, in milliseconds.
 const CONFLICT_PAUSE_MS_MAX: u64 = 50;
 
@@ -85,6 +89,9 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
     let mut warnings = Vec::new();
     let allowed = context
         .guard(&mut warnings, |warnings| guardrails.check_schema_statement(&statement.plan, warnings))?;
+    if !context.node.config.dynamic_data_masking_enabled && ddl::declares_mask(&allowed) {
+        return Err(RequestError::invalid(MASKING_DISABLED));
+    }
     let plan = |catalog: &Catalog| {
         ddl::execute(catalog, &allowed, statement.keyspace.as_deref(), &ddl_context(&context)).map(Some)
     };
@@ -144,6 +151,23 @@ const ADDITIONS: &[Addition<Table>] = &[
         level: INDEXES,
         permission: "Indexes can be created",
         is_used_by: |table| !table.indexes.is_empty(),
+    },
+    Addition {
+        level: CASSANDRA_5_SCHEMAS,
+        permission: "Constraints of columns can be declared",
+        is_used_by: |table| !table.constraints.is_empty(),
+    },
+    Addition {
+        level: CASSANDRA_5_SCHEMAS,
+        permission: "Columns can be masked",
+        is_used_by: |table| !table.masks.is_empty(),
+    },
+    Addition {
+        level: CASSANDRA_5_SCHEMAS,
+        permission: "SnappyCompressor and DeflateCompressor can be used",
+        is_used_by: |table| {
+            matches!(table.options.compression.compressor, Compressor::Snappy | Compressor::Deflate)
+        },
     },
     Addition {
         level: REPAIRS,
@@ -386,6 +410,16 @@ mod tests {
         let compact = "CREATE TABLE c (k int PRIMARY KEY, v int) WITH COMPACT STORAGE";
         assert!(refusal(compact, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(compact, CASSANDRA_5_SCHEMAS), None);
+        for compressor in ["SnappyCompressor", "DeflateCompressor"] {
+            let option = format!("ALTER TABLE t WITH compression = {{'class': '{compressor}'}}");
+            assert!(refusal(&option, CASSANDRA_5_SCHEMAS - 1).is_some());
+            assert_eq!(refusal(&option, CASSANDRA_5_SCHEMAS), None);
+        }
+        for rule in ["CHECK v > 5", "MASKED WITH DEFAULT"] {
+            let alter = format!("ALTER TABLE t ALTER v {rule}");
+            assert!(refusal(&alter, CASSANDRA_5_SCHEMAS - 1).is_some());
+            assert_eq!(refusal(&alter, CASSANDRA_5_SCHEMAS), None);
+        }
         assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
         let function =
             "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";

@@ -31,10 +31,10 @@ pub use self::{
     },
     schema::{
         AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,
-        ColumnDefinition, ColumnMask, CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace,
-        CreateTable, CreateTrigger, CreateType, CreateView, DropFunction, DropIndex, DropKeyspace, DropTable,
-        DropTrigger, DropType, DropView, IndexTarget, PrimaryKey, Property, PropertyValue, TableOptions,
-        Truncate,
+        ColumnConstraint, ColumnDefinition, ColumnMask, CopyTable, CreateAggregate, CreateFunction,
+        CreateIndex, CreateKeyspace, CreateTable, CreateTrigger, CreateType, CreateView, DropFunction,
+        DropIndex, DropKeyspace, DropTable, DropTrigger, DropType, DropView, IndexTarget, PrimaryKey,
+        Property, PropertyValue, TableOptions, Truncate,
     },
     select::{
         Comparison, Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
@@ -65,6 +65,8 @@ pub enum Statement {
     DropKeyspace(DropKeyspace),
     /// `CREATE TABLE …`
     CreateTable(CreateTable),
+    /// `CREATE TABLE … LIKE …`
+    CopyTable(CopyTable),
     /// `ALTER TABLE …`
     AlterTable(AlterTable),
     /// `DROP TABLE …`

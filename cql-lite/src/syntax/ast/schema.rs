@@ -3,7 +3,7 @@
 use super::{
     expression::{Expression, Literal},
     identifier::{FunctionName, Identifier, QualifiedName},
-    select::{Direction, Relation, SelectClause},
+    select::{Comparison, Direction, Relation, SelectClause},
     types::CqlTypeName,
 };
 
@@ -71,6 +71,21 @@ pub struct CreateTable {
     pub options: TableOptions,
 }
 
+/// `CREATE TABLE … LIKE …`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyTable {
+    /// `IF NOT EXISTS`
+    pub if_not_exists: bool,
+    /// The new table.
+    pub table: QualifiedName,
+    /// The table that it is like.
+    pub source: QualifiedName,
+    /// `WITH INDEXES`
+    pub with_indexes: bool,
+    /// The other parts of `WITH …`
+    pub properties: Vec<Property>,
+}
+
 /// The definition of a column, also in ALTER TABLE … ADD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnDefinition {
@@ -80,8 +95,37 @@ pub struct ColumnDefinition {
     pub type_name: CqlTypeName,
     /// `STATIC`
     pub is_static: bool,
+    /// `NOT NULL`
+    pub is_not_null: bool,
     /// `MASKED WITH …`
     pub mask: Option<ColumnMask>,
+    /// `CHECK …`
+    pub constraints: Vec<ColumnConstraint>,
+}
+
+/// One constraint after `CHECK`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ColumnConstraint {
+    /// `NOT NULL`
+    NotNull,
+    /// `column < 5`
+    Value {
+        /// The column.
+        column: Identifier,
+        /// The operator.
+        comparison: Comparison,
+        /// The right side.
+        term: Literal,
+    },
+    /// `function`, `function(arguments)`, `function(arguments) < 5`
+    Function {
+        /// The function.
+        name: Identifier,
+        /// Its arguments.
+        arguments: Vec<Literal>,
+        /// What its value is compared with.
+        relation: Option<(Comparison, Literal)>,
+    },
 }
 
 /// `MASKED WITH …`
@@ -170,6 +214,15 @@ pub enum AlterTableOperation {
         column: Identifier,
         /// The new mask.
         mask: Option<ColumnMask>,
+    },
+    /// `ALTER column CHECK …`, and `ALTER column DROP CHECK` without constraints.
+    AlterColumnConstraints {
+        /// `IF EXISTS`
+        if_exists: bool,
+        /// The column.
+        column: Identifier,
+        /// The new constraints.
+        constraints: Vec<ColumnConstraint>,
     },
     /// `DROP COMPACT STORAGE`
     DropCompactStorage,

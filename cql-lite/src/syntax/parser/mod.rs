@@ -16,7 +16,7 @@ mod types;
 
 use self::cursor::{Parser, Result};
 use super::{
-    ast::{Identifier, Statement},
+    ast::{ColumnConstraint, ColumnMask, Identifier, Statement},
     error::SyntaxError,
     keyword::Keyword,
     lexer::{Symbol, TokenKind, tokenize},
@@ -61,6 +61,23 @@ pub fn parse_with(text: &str, limits: Limits) -> Result<Parsed, SyntaxError> {
     while parser.eat(Symbol::Semicolon) {}
     parser.expect_end()?;
     Ok(Parsed { statement, markers: parser.markers })
+}
+
+/// Parses the constraints of a column, as they stand after `CHECK`.
+pub fn parse_constraints(text: &str) -> Result<Vec<ColumnConstraint>, SyntaxError> {
+    parse_part(text, |parser| parser.column_constraints())
+}
+
+/// Parses the mask of a column: `MASKED WITH …`.
+pub fn parse_mask(text: &str) -> Result<ColumnMask, SyntaxError> {
+    parse_part(text, |parser| parser.column_mask())
+}
+
+fn parse_part<T>(text: &str, part: fn(&mut Parser<'_>) -> Result<T>) -> Result<T, SyntaxError> {
+    let mut parser = Parser::new(text, tokenize(text)?, Limits::default().nesting);
+    let parsed = part(&mut parser)?;
+    parser.expect_end()?;
+    Ok(parsed)
 }
 
 impl Parser<'_> {

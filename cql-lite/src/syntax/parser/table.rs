@@ -3,8 +3,9 @@
 use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
-        AlterTable, AlterTableOperation, AlterView, ColumnDefinition, ColumnMask, CreateTable, CreateView,
-        Direction, DropTable, DropView, Identifier, PrimaryKey, Statement, TableOptions, Truncate,
+        AlterTable, AlterTableOperation, AlterView, ColumnConstraint, ColumnDefinition, ColumnMask,
+        Comparison, CopyTable, CreateTable, CreateView, Direction, DropTable, DropView, Identifier, Literal,
+        PrimaryKey, QualifiedName, Statement, TableOptions, Truncate,
     },
     error::SyntaxError,
     keyword::Keyword,
@@ -16,6 +17,9 @@ impl Parser<'_> {
         self.advance();
         let if_not_exists = self.if_not_exists()?;
         let table = self.table_name()?;
+        if self.eat_keyword(Keyword::Like) {
+            return self.copy_table(if_not_exists, table);
+        }
         let mut columns = Vec::new();
         let mut primary_keys = Vec::new();
         self.expect(Symbol::LeftParenthesis)?;
@@ -47,15 +51,78 @@ impl Parser<'_> {
         Ok(Statement::CreateTable(CreateTable { if_not_exists, table, columns, primary_keys, options }))
     }
 
+    /// The rest of a statement after `LIKE`.
+    fn copy_table(&mut self, if_not_exists: bool, table: QualifiedName) -> Result<Statement> {
+        let source = self.table_name()?;
+        let (mut with_indexes, mut properties) = (false, Vec::new());
+        if self.eat_keyword(Keyword::With) {
+            self.and_separated(|parser| {
+                if parser.is_keyword(Keyword::Indexes) && !parser.is_at(1, Symbol::Equal) {
+                    parser.advance();
+                    with_indexes = true;
+                } else {
+                    let property = parser.property(&properties)?;
+                    properties.push(property);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Statement::CopyTable(CopyTable { if_not_exists, table, source, with_indexes, properties }))
+    }
+
     fn column_definition(&mut self) -> Result<ColumnDefinition> {
         let name = self.name()?;
         let type_name = self.type_name()?;
         let is_static = self.eat_keyword(Keyword::Static);
+        let is_not_null = self.eat_keyword(Keyword::Not);
+        if is_not_null {
+            self.expect_keyword(Keyword::Null)?;
+        }
         let mask = if self.is_keyword(Keyword::Masked) { Some(self.column_mask()?) } else { None };
-        Ok(ColumnDefinition { name, type_name, is_static, mask })
+        let constraints =
+            if self.eat_keyword(Keyword::Check) { self.column_constraints()? } else { Vec::new() };
+        Ok(ColumnDefinition { name, type_name, is_static, is_not_null, mask, constraints })
     }
 
-    fn column_mask(&mut self) -> Result<ColumnMask> {
+    /// The constraints after `CHECK`.
+    pub(super) fn column_constraints(&mut self) -> Result<Vec<ColumnConstraint>> {
+        self.and_separated(Self::column_constraint)
+    }
+
+    fn column_constraint(&mut self) -> Result<ColumnConstraint> {
+        if self.eat_keyword(Keyword::Not) {
+            self.expect_keyword(Keyword::Null)?;
+            return Ok(ColumnConstraint::NotNull);
+        }
+        let name = self.name()?;
+        if !self.eat(Symbol::LeftParenthesis) {
+            return Ok(match self.constraint_relation()? {
+                Some((comparison, term)) => ColumnConstraint::Value { column: name, comparison, term },
+                None => ColumnConstraint::Function { name, arguments: Vec::new(), relation: None },
+            });
+        }
+        let arguments =
+            self.comma_separated_until(Symbol::RightParenthesis, |parser| match parser.literal() {
+                Some(literal) => Ok(literal),
+                None if parser.is_name() => {
+                    Err(SyntaxError::Rule("Constraint function parameters need to be strings.".to_owned()))
+                }
+                None => Err(parser.no_viable_alternative()),
+            })?;
+        let relation = self.constraint_relation()?;
+        Ok(ColumnConstraint::Function { name, arguments, relation })
+    }
+
+    /// `< 5`, if present.
+    fn constraint_relation(&mut self) -> Result<Option<(Comparison, Literal)>> {
+        let Some(comparison) = self.comparison() else { return Ok(None) };
+        match self.literal() {
+            Some(literal) if literal != Literal::Null => Ok(Some((comparison, literal))),
+            _ => Err(self.no_viable_alternative()),
+        }
+    }
+
+    pub(super) fn column_mask(&mut self) -> Result<ColumnMask> {
         self.expect_keyword(Keyword::Masked)?;
         self.expect_keyword(Keyword::With)?;
         if self.is_keyword(Keyword::Default) && !self.is_function_call() {
@@ -164,6 +231,17 @@ impl Parser<'_> {
             TokenKind::Keyword(Keyword::Masked) => {
                 let mask = Some(self.column_mask()?);
                 Ok(AlterTableOperation::AlterColumnMask { if_exists, column, mask })
+            }
+            TokenKind::Keyword(Keyword::Check) => {
+                self.advance();
+                let constraints = self.column_constraints()?;
+                Ok(AlterTableOperation::AlterColumnConstraints { if_exists, column, constraints })
+            }
+            TokenKind::Keyword(Keyword::Drop) if self.is_keyword_at(1, Keyword::Check) => {
+                self.advance();
+                self.advance();
+                let constraints = Vec::new();
+                Ok(AlterTableOperation::AlterColumnConstraints { if_exists, column, constraints })
             }
             TokenKind::Keyword(Keyword::Drop) => {
                 self.advance();

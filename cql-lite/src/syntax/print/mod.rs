@@ -30,6 +30,7 @@ impl Display for Statement {
             Statement::AlterKeyspace(statement) => statement.fmt(f),
             Statement::DropKeyspace(statement) => statement.fmt(f),
             Statement::CreateTable(statement) => statement.fmt(f),
+            Statement::CopyTable(statement) => statement.fmt(f),
             Statement::AlterTable(statement) => statement.fmt(f),
             Statement::DropTable(statement) => statement.fmt(f),
             Statement::Truncate(statement) => write!(f, "TRUNCATE TABLE {}", statement.table),

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::syntax::ast::{
     AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,
-    ColumnDefinition, ColumnMask, CqlTypeName, CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace,
-    CreateTable, CreateTrigger, CreateType, CreateView, DropFunction, DropIndex, DropKeyspace, DropTable,
-    DropTrigger, DropType, DropView, Identifier, IndexTarget, Literal, PrimaryKey, Property, PropertyValue,
-    TableOptions,
+    ColumnConstraint, ColumnDefinition, ColumnMask, CopyTable, CqlTypeName, CreateAggregate, CreateFunction,
+    CreateIndex, CreateKeyspace, CreateTable, CreateTrigger, CreateType, CreateView, DropFunction, DropIndex,
+    DropKeyspace, DropTable, DropTrigger, DropType, DropView, Identifier, IndexTarget, Literal, PrimaryKey,
+    Property, PropertyValue, TableOptions,
 };
 
 impl Display for Property {
@@ -75,12 +75,57 @@ impl Display for CreateTable {
     }
 }
 
+impl Display for CopyTable {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let if_not_exists = If(self.if_not_exists, IF_NOT_EXISTS);
+        write!(f, "CREATE TABLE {if_not_exists}{} LIKE {}", self.table, self.source)?;
+        let mut separator = " WITH ";
+        if self.with_indexes {
+            write!(f, "{separator}INDEXES")?;
+            separator = " AND ";
+        }
+        for property in &self.properties {
+            write!(f, "{separator}{property}")?;
+            separator = " AND ";
+        }
+        Ok(())
+    }
+}
+
 impl Display for ColumnDefinition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}{}", self.name, self.type_name, If(self.is_static, " STATIC"))?;
-        match &self.mask {
-            Some(mask) => write!(f, " {mask}"),
-            None => Ok(()),
+        f.write_str(If(self.is_not_null, " NOT NULL").text())?;
+        if let Some(mask) = &self.mask {
+            write!(f, " {mask}")?;
+        }
+        if self.constraints.is_empty() {
+            return Ok(());
+        }
+        f.write_char(' ')?;
+        write_check(f, &self.constraints)
+    }
+}
+
+fn write_check(f: &mut Formatter<'_>, constraints: &[ColumnConstraint]) -> fmt::Result {
+    f.write_str("CHECK ")?;
+    write_separated(f, " AND ", constraints, |f, constraint| constraint.fmt(f))
+}
+
+impl Display for ColumnConstraint {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            ColumnConstraint::NotNull => f.write_str("NOT NULL"),
+            ColumnConstraint::Value { column, comparison, term } => {
+                write!(f, "{column} {} {term}", comparison.symbol())
+            }
+            ColumnConstraint::Function { name, arguments, relation } => {
+                write!(f, "{name}({})", List(arguments))?;
+                match relation {
+                    Some((comparison, term)) => write!(f, " {} {term}", comparison.symbol()),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }
@@ -162,6 +207,10 @@ impl Display for AlterTableOperation {
                     Some(mask) => mask.fmt(f),
                     None => f.write_str("DROP MASKED"),
                 }
+            }
+            AlterTableOperation::AlterColumnConstraints { if_exists, column, constraints } => {
+                write!(f, " ALTER {}{column} ", If(*if_exists, IF_EXISTS))?;
+                if constraints.is_empty() { f.write_str("DROP CHECK") } else { write_check(f, constraints) }
             }
             AlterTableOperation::DropCompactStorage => f.write_str(" DROP COMPACT STORAGE"),
             AlterTableOperation::SetProperties(properties) => write_with(f, properties),

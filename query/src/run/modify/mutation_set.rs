@@ -8,6 +8,7 @@ use std::sync::Arc;
 use helenus_engine::{Cell, CellKind, Mutation, RowBuilder, RowRef, TableId, counter};
 
 use super::cells::ListOffsets;
+use super::constraints;
 use super::indexed_values;
 use super::partition_change::PartitionChange;
 use super::statement::StatementWriter;
@@ -61,6 +62,7 @@ impl MutationSet {
         existing: Option<&dyn ExistingRows>,
     ) -> Result<()> {
         assert!(plan.json.is_none(), "an INSERT JSON is expanded before it is executed");
+        constraints::check(plan, bindings)?;
         let writer = StatementWriter::new(plan, bindings, write, existing)?;
         for key in keys {
             if self.is_selected.as_ref().is_none_or(|is_selected| is_selected(key.token)) {

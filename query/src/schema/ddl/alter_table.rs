@@ -3,14 +3,16 @@
 //! Invariant: a column that is added again after a drop keeps its id, so that its cells newer than the drop become
 //! visible again. The drop stays on record and hides the older ones ([`Table::hidden_until`]).
 
-use cql_lite::syntax::ast::{AlterTable, AlterTableOperation, ColumnDefinition, Identifier, Property};
+use cql_lite::syntax::ast::{self, AlterTable, AlterTableOperation, ColumnDefinition, Identifier, Property};
 use cql_lite::types::CqlType;
 
-use super::table::{STATIC_WITHOUT_CLUSTERING, new_column, refuse_time_to_live_of_counters};
+use super::table::{STATIC_WITHOUT_CLUSTERING, declare_rules, new_column, refuse_time_to_live_of_counters};
 use super::user_type::nested_multi_cell_field;
 use super::{Change, Ddl, configuration, invalid, refuse_system_keyspace};
 use crate::error::Result;
 use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Table};
+use crate::schema::constraint::Constraints;
+use crate::schema::mask::ColumnMask;
 use crate::schema::options::Properties;
 
 impl Ddl<'_> {
@@ -44,8 +46,11 @@ impl Ddl<'_> {
             AlterTableOperation::AlterColumnType { .. } => {
                 return invalid("Altering column types is no longer supported");
             }
-            AlterTableOperation::AlterColumnMask { .. } => {
-                return invalid("Dynamic data masking is not supported by Helenus yet");
+            AlterTableOperation::AlterColumnMask { if_exists, column, mask } => {
+                set_mask(&mut altered, column, mask.as_ref(), *if_exists)?
+            }
+            AlterTableOperation::AlterColumnConstraints { if_exists, column, constraints } => {
+                set_constraints(&mut altered, column, constraints, *if_exists)?
             }
             AlterTableOperation::DropCompactStorage => {
                 if !self.context.may_drop_compact_storage {
@@ -89,6 +94,7 @@ fn add_columns(
             table.next_column_id += 1;
         }
         table.columns.push(column);
+        declare_rules(table, definition)?;
         is_changed = true;
     }
     Ok(is_changed)
@@ -207,6 +213,8 @@ fn drop_columns(
         }
         refuse_indexed(table, column.id, name, "drop")?;
         let column = table.columns.remove(position);
+        table.constraints.remove(&column.id);
+        table.masks.remove(&column.id);
         let is_static = column.is_static();
         table.dropped_columns.retain(|dropped| dropped.id != column.id);
         table.dropped_columns.push(DroppedColumn {
@@ -276,6 +284,50 @@ fn rename_columns(table: &mut Table, renames: &[(Identifier, Identifier)], if_ex
         new.clone_into(&mut table.columns[position].name);
         is_changed = true;
     }
+    Ok(is_changed)
+}
+
+fn set_mask(
+    table: &mut Table,
+    name: &Identifier,
+    mask: Option<&ast::ColumnMask>,
+    if_exists: bool,
+) -> Result<bool> {
+    let Some(column) = table.column(name.as_str()) else {
+        if if_exists {
+            return Ok(false);
+        }
+        return invalid(format!("Column with name '{}' doesn't exist", name.as_str()));
+    };
+    let id = column.id;
+    let mask = mask.map(|mask| ColumnMask::declare(&column.name, &column.column_type, mask)).transpose()?;
+    let is_changed = table.masks.get(&id) != mask.as_ref();
+    match mask {
+        Some(mask) => table.masks.insert(id, mask),
+        None => table.masks.remove(&id),
+    };
+    Ok(is_changed)
+}
+
+fn set_constraints(
+    table: &mut Table,
+    name: &Identifier,
+    declared: &[ast::ColumnConstraint],
+    if_exists: bool,
+) -> Result<bool> {
+    let Some(column) = table.column(name.as_str()) else {
+        if if_exists {
+            return Ok(false);
+        }
+        return invalid(format!("Column '{}' doesn't exist", name.as_str()));
+    };
+    let id = column.id;
+    if declared.is_empty() {
+        return Ok(table.constraints.remove(&id).is_some());
+    }
+    let constraints = Constraints::declare(&table.full_name(), column.constraint_target(), declared)?;
+    let is_changed = table.constraints.get(&id) != Some(&constraints);
+    table.constraints.insert(id, constraints);
     Ok(is_changed)
 }
 

@@ -221,12 +221,20 @@ fn check_target(table: &Table, target: Target<'_>, is_custom: bool) -> Result<()
 
 /// Tables and columns can have names that no index can have: what an index cannot have of them is left out.
 fn default_name(keyspace: &Keyspace, table: &str, targets: &[Target<'_>]) -> String {
-    let name = match targets {
-        [target] => format!("{table}_{}_idx", target.column.name),
-        _ => format!("{table}_idx"),
+    let column = match targets {
+        [target] => Some(target.column.name.as_str()),
+        _ => None,
     };
-    let is_kept = |character: &char| character.is_ascii_alphanumeric() || *character == '_';
-    keyspace.available_index_name(&name.chars().filter(is_kept).collect::<String>())
+    keyspace.available_index_name(&default_base_name(table, column))
+}
+
+/// The name of an index on one column, or on several, where no name is chosen and none is taken.
+pub(super) fn default_base_name(table: &str, column: Option<&str>) -> String {
+    let name = match column {
+        Some(column) => format!("{table}_{column}_idx"),
+        None => format!("{table}_idx"),
+    };
+    name.chars().filter(|character| character.is_ascii_alphanumeric() || *character == '_').collect()
 }
 
 /// The index that differs from the declared one in nothing but its name.

@@ -1,9 +1,11 @@
 //! CREATE TABLE and DROP TABLE, and the rules for all tables.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cql_lite::syntax::ast::{ColumnDefinition, CreateTable, Direction, DropTable, Identifier, PrimaryKey};
+use cql_lite::syntax::ast::{
+    ColumnConstraint, ColumnDefinition, CreateTable, Direction, DropTable, Identifier, PrimaryKey,
+};
 use cql_lite::types::CqlType;
 
 use super::compact_table::{check_compact_columns, make_compact};
@@ -17,6 +19,8 @@ use uuid::Uuid;
 
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Column, ColumnKind, Keyspace, Table, TableKind};
+use crate::schema::constraint::Constraints;
+use crate::schema::mask::ColumnMask;
 use crate::schema::options::{Properties, TableOptions};
 
 impl Ddl<'_> {
@@ -46,20 +50,7 @@ impl Ddl<'_> {
             return configuration(format!("The table id {id} belongs to the table {}", other.full_name()));
         }
         let table = define_table(create, keyspace, TableKind::Stored, id)?;
-        if name.len() > MAX_TABLE_NAME_LENGTH {
-            return configuration(format!(
-                "{}: Table name must not be more than {MAX_TABLE_NAME_LENGTH} characters long (got {} characters \
-                 for \"{name}\")",
-                table.full_name(),
-                name.len()
-            ));
-        }
-        if !is_valid_name(name) {
-            return configuration(format!(
-                "{}: Table name must not be empty or not contain non-alphanumeric-underscore characters (got \"{name}\")",
-                table.full_name()
-            ));
-        }
+        check_table_name(&table)?;
         let table = Arc::new(table);
         let mut keyspace = Keyspace::clone(keyspace);
         keyspace.tables.insert(name.to_owned(), table.clone());
@@ -98,6 +89,26 @@ impl Ddl<'_> {
     }
 }
 
+/// The rules for the name of a new table.
+pub(super) fn check_table_name(table: &Table) -> Result<()> {
+    let name = &table.name;
+    if name.len() > MAX_TABLE_NAME_LENGTH {
+        return configuration(format!(
+            "{}: Table name must not be more than {MAX_TABLE_NAME_LENGTH} characters long (got {} characters for \
+             \"{name}\")",
+            table.full_name(),
+            name.len()
+        ));
+    }
+    if !is_valid_name(name) {
+        return configuration(format!(
+            "{}: Table name must not be empty or not contain non-alphanumeric-underscore characters (got \"{name}\")",
+            table.full_name()
+        ));
+    }
+    Ok(())
+}
+
 /// The table that a CREATE TABLE defines in a keyspace.
 pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, id: Uuid) -> Result<Table> {
     let primary_key = the_primary_key(create)?;
@@ -122,12 +133,17 @@ pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, 
         dropped_columns: Vec::new(),
         next_column_id: 0,
         indexes: Vec::new(),
+        constraints: BTreeMap::new(),
+        masks: BTreeMap::new(),
     };
     table.arrange_columns();
     for (id, column) in (0_u32..).zip(&mut table.columns) {
         column.id = id;
     }
     table.next_column_id = table.columns.len() as u32;
+    for definition in &create.columns {
+        declare_rules(&mut table, definition)?;
+    }
     let is_counter = |column: &Column| column.column_type == CqlType::Counter;
     table.is_counter = table.value_columns().iter().any(is_counter);
     if table.is_counter {
@@ -209,15 +225,32 @@ pub(super) const STATIC_WITHOUT_CLUSTERING: &str =
 
 /// A static or regular column defined by CREATE TABLE or ALTER TABLE ADD. Its id is assigned later.
 pub(super) fn new_column(definition: &ColumnDefinition, keyspace: &Keyspace) -> Result<Column> {
-    if definition.mask.is_some() {
-        return invalid("Dynamic data masking is not supported by Helenus yet");
-    }
     Ok(Column {
         id: 0,
         name: definition.name.as_str().to_owned(),
         column_type: resolve(&definition.type_name, keyspace)?,
         kind: if definition.is_static { ColumnKind::Static } else { ColumnKind::Regular },
     })
+}
+
+/// Gives a column of the table the mask and the constraints of its definition.
+pub(super) fn declare_rules(table: &mut Table, definition: &ColumnDefinition) -> Result<()> {
+    let Some(column) = table.column(definition.name.as_str()).cloned() else { return Ok(()) };
+    if let Some(mask) = &definition.mask {
+        table.masks.insert(column.id, ColumnMask::declare(&column.name, &column.column_type, mask)?);
+    }
+    let mut declared = definition.constraints.clone();
+    if definition.is_not_null {
+        if declared.contains(&ColumnConstraint::NotNull) {
+            return invalid("Duplicate definition of NOT NULL constraint");
+        }
+        declared.insert(0, ColumnConstraint::NotNull);
+    }
+    if !declared.is_empty() {
+        let constraints = Constraints::declare(&table.full_name(), column.constraint_target(), &declared)?;
+        table.constraints.insert(column.id, constraints);
+    }
+    Ok(())
 }
 
 fn check_key_column(column: &Column) -> Result<()> {

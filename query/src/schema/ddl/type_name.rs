@@ -6,7 +6,7 @@ use cql_lite::syntax::ast::{CqlTypeName, QualifiedName};
 use cql_lite::types::CqlType;
 use cql_lite::types::cql_type::MAXIMUM_VECTOR_DIMENSION;
 
-use super::invalid;
+use super::{class_name, invalid};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::Keyspace;
 
@@ -57,7 +57,7 @@ fn resolve_in(name: &CqlTypeName, keyspace: &Keyspace, frozen: bool) -> Result<C
         }
         CqlTypeName::Vector(element, dimension) => vector(element, *dimension as usize, keyspace),
         CqlTypeName::User(name) => user_type(name, keyspace, frozen),
-        CqlTypeName::Custom(class) => custom(class),
+        CqlTypeName::Custom(class) => class_name::resolve(class),
     }
 }
 
@@ -91,20 +91,6 @@ fn user_type(name: &QualifiedName, keyspace: &Keyspace, frozen: bool) -> Result<
         Some(definition) => Ok(CqlType::UserType { definition: definition.clone(), frozen }),
         None => invalid(format!("Unknown type {}.{}", keyspace.name, name.name.as_str())),
     }
-}
-
-/// A native type by the name of its Java class.
-pub fn custom(class: &str) -> Result<CqlType> {
-    let native = CqlType::natives().find(|native| {
-        let name = native.class_name();
-        name == class || name.rsplit_once('.').is_some_and(|(_, simple)| simple == class)
-    });
-    native.ok_or_else(|| {
-        let package = if class.contains('.') { "" } else { "org.apache.cassandra.db.marshal." };
-        RequestError::Syntax(format!(
-            "Error setting type {class}: Unable to find abstract-type class '{package}{class}'"
-        ))
-    })
 }
 
 fn syntax<T>(message: String) -> Result<T> {

@@ -202,7 +202,17 @@ fn column_lines(table: &Table, with_dropped: bool) -> String {
 }
 
 fn column_definition(table: &Table, column: &Column) -> String {
-    definition(&column.name, &column.column_type.to_string(), column.is_static() && table.compact.is_none())
+    let is_static = column.is_static() && table.compact.is_none();
+    let mut text = definition(&column.name, &column.column_type.to_string(), is_static);
+    if let Some(mask) = table.masks.get(&column.id) {
+        text += " ";
+        text += &mask.to_cql();
+    }
+    if let Some(constraints) = table.constraints.get(&column.id) {
+        text += " CHECK ";
+        text += &constraints.to_cql(&column.name);
+    }
+    text
 }
 
 fn dropped_definition(table: &Table, column: &DroppedColumn) -> String {
@@ -250,13 +260,8 @@ fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<St
 }
 
 fn stored_option_lines(options: &TableOptions) -> Vec<String> {
-    let extensions: BTreeMap<String, String> = options
-        .extensions
-        .iter()
-        .map(|(name, bytes)| {
-            (name.clone(), bytes.iter().fold("0x".to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
-        })
-        .collect();
+    let extensions: BTreeMap<String, String> =
+        options.extensions.iter().map(|(name, bytes)| (name.clone(), literal::format_hex(bytes))).collect();
     let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
         ("additional_write_policy", string(&options.additional_write_policy.to_string())),

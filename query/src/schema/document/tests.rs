@@ -7,7 +7,7 @@ use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
 
 /// Statements that can be executed in this order, each with those before it.
-const STATEMENTS: [&str; 30] = [
+const STATEMENTS: [&str; 33] = [
     "CREATE TYPE inner (x int)",
     "CREATE TYPE outer (z frozen<inner>)",
     "CREATE TABLE a (k int PRIMARY KEY, v text)",
@@ -27,6 +27,9 @@ const STATEMENTS: [&str; 30] = [
     "CREATE AGGREGATE a (int) SFUNC state STYPE tuple<int, text> FINALFUNC final INITCOND (1, 'x')",
     "ALTER TYPE inner ADD y text",
     "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7",
+    "ALTER TABLE b ALTER s CHECK s > 5 AND s < 10 AND NOT NULL",
+    "ALTER TABLE b ADD t text MASKED WITH mask_inner(1, null, '#') CHECK REGEXP() = 'a..b' AND LENGTH() < 5 AND JSON",
+    "ALTER TABLE a WITH extensions = {'x': 0xff} AND compression = {'class': 'SnappyCompressor'}",
     "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
     "CREATE TABLE other.o (k int PRIMARY KEY)",
     "ALTER KEYSPACE other WITH durable_writes = false",

@@ -159,6 +159,13 @@ impl IntoWire for Vec<String> {
     }
 }
 
+impl IntoWire for Vec<bool> {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        let bytes: Vec<[u8; 1]> = self.into_iter().map(|value| [u8::from(value)]).collect();
+        Some(encode_elements(bytes.iter().map(<[u8; 1]>::as_slice)))
+    }
+}
+
 /// A set of addresses without their ports.
 impl IntoWire for BTreeSet<IpAddr> {
     fn into_wire(self) -> Option<Vec<u8>> {

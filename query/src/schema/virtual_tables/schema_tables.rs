@@ -9,6 +9,7 @@ use crate::functions::user::type_names;
 use crate::schema::catalog::{Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table};
 use crate::schema::index::TARGET;
 use crate::schema::options::TableOptions;
+use crate::schema::system_keyspaces::SYSTEM;
 
 /// The keyspaces that one of the two schema keyspaces shows.
 fn keyspaces_of(catalog: &Catalog, is_virtual: bool) -> impl Iterator<Item = &Keyspace> {
@@ -99,6 +100,30 @@ pub fn columns(writer: &mut RowWriter, catalog: &Catalog, is_virtual: bool) {
                 .set("kind", column.kind_name())
                 .set("position", column.key_position())
                 .set("type", column.column_type.to_string());
+        }
+    }
+}
+
+/// `system_schema.column_masks`.
+pub fn column_masks(writer: &mut RowWriter, catalog: &Catalog) {
+    for table in tables_of(catalog, false) {
+        let mut masked: Vec<_> = table
+            .columns
+            .iter()
+            .filter_map(|column| Some((column.name.as_str(), table.masks.get(&column.id)?)))
+            .collect();
+        masked.sort_unstable_by_key(|(name, _)| *name);
+        for (name, mask) in masked {
+            writer
+                .row()
+                .set("keyspace_name", table.keyspace.as_str())
+                .set("table_name", table.name.as_str())
+                .set("column_name", name)
+                .set("function_argument_nulls", mask.argument_nulls())
+                .set("function_argument_types", mask.argument_types())
+                .set("function_argument_values", mask.argument_texts())
+                .set("function_keyspace", SYSTEM)
+                .set("function_name", mask.function_name());
         }
     }
 }
