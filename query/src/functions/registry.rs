@@ -551,10 +551,7 @@ fn resolve_masking(
         ))
     };
     let is_text = matches!(function, MaskingFunction::Inner | MaskingFunction::Outer);
-    let (first, others) = match arguments {
-        [first, others @ ..] => (first, others),
-        [] => return Err(cannot_infer(name, parameters, "")),
-    };
+    let [first, others @ ..] = arguments else { return Err(cannot_infer(name, parameters, "")) };
     // The result has the type of the first argument.
     let expected = hint.filter(|_| function != MaskingFunction::Hash);
     let known = first.known.or_else(|| expected.filter(|hint| first.matches(hint) != Match::None));

@@ -103,7 +103,7 @@ impl Constraints {
         }
         let constraints = declared.iter().map(|declared| Constraint::declare(column, declared));
         let constraints = Self(constraints.collect::<Result<_>>()?);
-        constraints.check_column(table, column)?;
+        check_column(table, column)?;
         constraints.check_repetitions(name)?;
         for function in ["LENGTH", "OCTET_LENGTH", "REGEXP"] {
             constraints.check_relations(name, function, &CqlType::Int)?;
@@ -146,27 +146,6 @@ impl Constraints {
         let column = Identifier::quoted(column).to_string();
         let texts: Vec<String> = self.0.iter().map(|constraint| constraint.text(&column)).collect();
         texts.join(" AND ")
-    }
-
-    fn check_column(&self, table: &str, column: Target<'_>) -> Result<()> {
-        let column_type = column.column_type;
-        let is_constrainable = match column_type {
-            CqlType::Tuple(_) | CqlType::UserType { .. } => false,
-            CqlType::Counter | CqlType::Empty | CqlType::Custom(_) => false,
-            other => !other.is_multi_cell(),
-        };
-        if is_constrainable {
-            return Ok(());
-        }
-        let hint = if column_type.is_collection() {
-            " When using collections, constraints can be used only of frozen collections."
-        } else {
-            ""
-        };
-        invalid(format!(
-            "Constraint cannot be defined on the column {} of type {column_type} for the table {table}.{hint}",
-            column.name
-        ))
     }
 
     fn check_repetitions(&self, column: &str) -> Result<()> {
@@ -227,6 +206,31 @@ impl Constraints {
             _ => Ok(()),
         }
     }
+}
+
+/// Refuses constraints of a column whose values cannot have any.
+fn check_column(table: &str, column: Target<'_>) -> Result<()> {
+    let column_type = column.column_type;
+    let is_constrainable = match column_type {
+        CqlType::Tuple(_)
+        | CqlType::UserType { .. }
+        | CqlType::Counter
+        | CqlType::Empty
+        | CqlType::Custom(_) => false,
+        other => !other.is_multi_cell(),
+    };
+    if is_constrainable {
+        return Ok(());
+    }
+    let hint = if column_type.is_collection() {
+        " When using collections, constraints can be used only of frozen collections."
+    } else {
+        ""
+    };
+    invalid(format!(
+        "Constraint cannot be defined on the column {} of type {column_type} for the table {table}.{hint}",
+        column.name
+    ))
 }
 
 /// The name of comparisons of the value itself in messages.

@@ -65,19 +65,23 @@ pub fn parse_with(text: &str, limits: Limits) -> Result<Parsed, SyntaxError> {
 
 /// Parses the constraints of a column, as they stand after `CHECK`.
 pub fn parse_constraints(text: &str) -> Result<Vec<ColumnConstraint>, SyntaxError> {
-    parse_part(text, |parser| parser.column_constraints())
+    let mut parser = parser_of_part(text)?;
+    let constraints = parser.column_constraints()?;
+    parser.expect_end()?;
+    Ok(constraints)
 }
 
 /// Parses the mask of a column: `MASKED WITH …`.
 pub fn parse_mask(text: &str) -> Result<ColumnMask, SyntaxError> {
-    parse_part(text, |parser| parser.column_mask())
+    let mut parser = parser_of_part(text)?;
+    let mask = parser.column_mask()?;
+    parser.expect_end()?;
+    Ok(mask)
 }
 
-fn parse_part<T>(text: &str, part: fn(&mut Parser<'_>) -> Result<T>) -> Result<T, SyntaxError> {
-    let mut parser = Parser::new(text, tokenize(text)?, Limits::default().nesting);
-    let parsed = part(&mut parser)?;
-    parser.expect_end()?;
-    Ok(parsed)
+/// A parser of a part of a statement.
+fn parser_of_part(text: &str) -> Result<Parser<'_>, SyntaxError> {
+    Ok(Parser::new(text, tokenize(text)?, Limits::default().nesting))
 }
 
 impl Parser<'_> {

@@ -8,6 +8,7 @@ use crate::plan::restrictions::{
 use crate::plan::term::{Bindings, Bound};
 use crate::run::keys::{column_values, required};
 use crate::schema::catalog::{Column, Table};
+use crate::schema::constraint::Constraints;
 
 /// Refuses values that do not satisfy the constraints of their columns.
 #[inline]
@@ -47,8 +48,7 @@ fn check_given(plan: &ModifyPlan) -> Result<()> {
     let table = &*plan.table;
     let is_given = |index: usize| plan.operations.iter().any(|change| change.column == index);
     let missing = table.columns.iter().enumerate().find(|(index, column)| {
-        table.constraints.get(&column.id).is_some_and(|constraints| constraints.has_not_null())
-            && !is_given(*index)
+        table.constraints.get(&column.id).is_some_and(Constraints::has_not_null) && !is_given(*index)
     });
     match missing {
         Some((_, column)) => {

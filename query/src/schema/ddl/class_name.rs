@@ -36,7 +36,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-impl<'a> Parser<'a> {
+impl Parser<'_> {
     fn class(&mut self) -> Result<CqlType> {
         if self.depth == DEPTH_MAX {
             return self.malformed();
@@ -52,21 +52,21 @@ impl<'a> Parser<'a> {
         let parsed = match simple {
             "ListType" => {
                 let [element] = self.parameters()?;
-                Ok(CqlType::list(within_collection(element)?, false))
+                Ok(CqlType::list(within_collection(&element)?, false))
             }
             "SetType" => {
                 let [element] = self.parameters()?;
                 if element == CqlType::Duration {
                     return invalid("Durations are not allowed inside sets: set<duration>");
                 }
-                Ok(CqlType::set(within_collection(element)?, false))
+                Ok(CqlType::set(within_collection(&element)?, false))
             }
             "MapType" => {
                 let [key, value] = self.parameters()?;
                 if key == CqlType::Duration {
                     return invalid(format!("Durations are not allowed as map keys: map<duration, {value}>"));
                 }
-                Ok(CqlType::map(within_collection(key)?, within_collection(value)?, false))
+                Ok(CqlType::map(within_collection(&key)?, within_collection(&value)?, false))
             }
             "FrozenType" => {
                 let [inner] = self.parameters()?;
@@ -168,8 +168,8 @@ impl<'a> Parser<'a> {
 }
 
 /// The elements of collections are frozen.
-fn within_collection(element: CqlType) -> Result<CqlType> {
-    if element == CqlType::Counter {
+fn within_collection(element: &CqlType) -> Result<CqlType> {
+    if *element == CqlType::Counter {
         return invalid("Counters are not allowed inside collections");
     }
     Ok(element.freeze())
