@@ -323,6 +323,7 @@ pub fn resolve_described(
 }
 
 /// Like [`resolve_described`], with functions of users that the name may also mean.
+#[inline(never)]
 pub fn resolve_among(
     name: &str,
     others: &[ResolvedFunction],

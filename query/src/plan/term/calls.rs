@@ -1,4 +1,7 @@
 //! Resolves calls: functions, casts, operators and `token`, with their arguments.
+//!
+//! Expressions nest, and the stack is bounded: what a call needs beside its arguments is kept out of the frames of those functions that
+//! call each other, which is why some are never inlined.
 
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
@@ -19,28 +22,10 @@ impl<R: Row> Resolver<'_, R> {
         hint: Option<&CqlType>,
     ) -> Result<Typed<R::Read>> {
         match expression {
-            ast::Expression::Function { name, arguments } => {
-                if name.name == "token" && name.keyspace.as_ref().is_none_or(|keyspace| *keyspace == "system")
-                {
-                    return self.token(arguments);
-                }
-                let qualified = functions::qualified_name(
-                    name.keyspace.as_ref().map(ast::Identifier::as_str),
-                    name.name.as_str(),
-                );
-                let arguments: Vec<&ast::Expression> = arguments.iter().collect();
-                if let Some(aggregate) = R::aggregate(self, &qualified, &arguments)? {
-                    return Ok(aggregate);
-                }
-                let others = self.scope.user_functions(name);
-                self.function(&qualified, &others, &arguments, hint)
-            }
+            ast::Expression::Function { name, arguments } => self.named(name, arguments, hint),
             ast::Expression::Cast { operand, target } => {
-                let target = CqlType::native(target.name())
-                    .ok_or_else(|| RequestError::invalid(format!("Unknown type {}", target.name())))?;
-                let (operand, operand_type) = self.resolve_untyped(operand)?;
-                let function = functions::resolve_cast(&operand_type, &target)?;
-                Ok((Expression::Function { function, arguments: vec![operand] }, target))
+                let operand = self.resolve_untyped(operand)?;
+                cast(operand, target)
             }
             ast::Expression::Arithmetic { left, operator, right } => {
                 self.function(functions::operator_name(operator.symbol()), &[], &[left, right], hint)
@@ -48,6 +33,28 @@ impl<R: Row> Resolver<'_, R> {
             ast::Expression::Negation(operand) => self.function(functions::NEGATION, &[], &[operand], hint),
             other => Err(R::cannot_infer(other)),
         }
+    }
+
+    #[inline(never)]
+    fn named(
+        &mut self,
+        name: &ast::FunctionName,
+        arguments: &[ast::Expression],
+        hint: Option<&CqlType>,
+    ) -> Result<Typed<R::Read>> {
+        if name.name == "token" && name.keyspace.as_ref().is_none_or(|keyspace| *keyspace == "system") {
+            return self.token(arguments);
+        }
+        let qualified = functions::qualified_name(
+            name.keyspace.as_ref().map(ast::Identifier::as_str),
+            name.name.as_str(),
+        );
+        let arguments: Vec<&ast::Expression> = arguments.iter().collect();
+        if let Some(aggregate) = R::aggregate(self, &qualified, &arguments)? {
+            return Ok(aggregate);
+        }
+        let others = self.scope.user_functions(name);
+        self.function(&qualified, &others, &arguments, hint)
     }
 
     /// The natural type of arithmetic on literals.
@@ -60,10 +67,7 @@ impl<R: Row> Resolver<'_, R> {
             _ => return None,
         };
         let natural: Vec<_> = operands.iter().map(|operand| self.natural_type(operand)).collect();
-        let known = vec![None; operands.len()];
-        functions::resolve_with_literals(name, &known, &natural, None)
-            .ok()
-            .map(|function| function.return_type().clone())
+        type_of_literals(name, &natural)
     }
 
     fn function(
@@ -92,10 +96,7 @@ impl<R: Row> Resolver<'_, R> {
             known.push(own.as_ref().map(|(_, own)| own.clone()).or(given));
             resolved.push(own);
         }
-        let natural: Vec<Option<CqlType>> =
-            arguments.iter().map(|argument| self.natural_type(argument)).collect();
-        let texts: Vec<String> = arguments.iter().map(|argument| display_name(argument)).collect();
-        let function = functions::resolve_among(name, others, &known, &natural, &texts, hint)?;
+        let function = self.choose(name, others, &known, arguments, hint)?;
         let mut inputs = Vec::with_capacity(arguments.len());
         for (index, (argument, resolved)) in arguments.iter().zip(resolved).enumerate() {
             inputs.push(if let Some((resolved, _)) = resolved {
@@ -109,9 +110,26 @@ impl<R: Row> Resolver<'_, R> {
             return R::user_aggregate(self, aggregate, inputs, aggregates_before);
         }
         let return_type = function.return_type().clone();
-        Ok((Expression::Function { function, arguments: inputs }, return_type))
+        Ok((Expression::Function { function: *function, arguments: inputs }, return_type))
     }
 
+    /// The function of this name that takes the arguments. `known`: their types, where they have some.
+    #[inline(never)]
+    fn choose(
+        &mut self,
+        name: &str,
+        others: &[ResolvedFunction],
+        known: &[Option<CqlType>],
+        arguments: &[&ast::Expression],
+        hint: Option<&CqlType>,
+    ) -> Result<Box<ResolvedFunction>> {
+        let natural: Vec<Option<CqlType>> =
+            arguments.iter().map(|argument| self.natural_type(argument)).collect();
+        let texts: Vec<String> = arguments.iter().map(|argument| display_name(argument)).collect();
+        functions::resolve_among(name, others, known, &natural, &texts, hint).map(Box::new)
+    }
+
+    #[inline(never)]
     fn token(&mut self, arguments: &[ast::Expression]) -> Result<Typed<R::Read>> {
         let Some(table) = self.scope.table else {
             return Err(RequestError::invalid("token() needs a table"));
@@ -146,6 +164,23 @@ impl<R: Row> Resolver<'_, R> {
             CqlType::Bigint,
         ))
     }
+}
+
+/// The type of a function's result, of arguments with these natural types.
+#[inline(never)]
+fn type_of_literals(name: &str, natural: &[Option<CqlType>]) -> Option<CqlType> {
+    let known = vec![None; natural.len()];
+    let function = functions::resolve_with_literals(name, &known, natural, None).ok()?;
+    Some(function.return_type().clone())
+}
+
+/// A conversion of a resolved operand.
+#[inline(never)]
+fn cast<T>((operand, operand_type): Typed<T>, target: &ast::NativeType) -> Result<Typed<T>> {
+    let target = CqlType::native(target.name())
+        .ok_or_else(|| RequestError::invalid(format!("Unknown type {}", target.name())))?;
+    let function = functions::resolve_cast(&operand_type, &target)?;
+    Ok((Expression::Function { function, arguments: vec![operand] }, target))
 }
 
 fn wrong_argument(argument: &ast::Expression, index: usize, column: &Column) -> RequestError {

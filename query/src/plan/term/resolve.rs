@@ -158,13 +158,7 @@ impl<R: Row> Resolver<'_, R> {
             },
             ast::Expression::Tuple(items) => self.tuple(items, receiver),
             ast::Expression::TypeHint { type_name, operand } => {
-                let hinted = resolve_type(type_name, &self.scope)?;
-                if !is_assignable(expected, &hinted) {
-                    return Err(cannot_assign(expression, receiver));
-                }
-                let hint = Receiver::new(receiver.name.clone(), hinted);
-                self.resolve(operand, &hint)
-                    .map_err(|error| wrong_hint::<R>(error, expression, operand, &hint))
+                self.hinted(expression, type_name, operand, receiver)
             }
             ast::Expression::Function { .. }
             | ast::Expression::Cast { .. }
@@ -195,6 +189,22 @@ impl<R: Row> Resolver<'_, R> {
         }
     }
 
+    #[inline(never)]
+    fn hinted(
+        &mut self,
+        expression: &ast::Expression,
+        type_name: &ast::CqlTypeName,
+        operand: &ast::Expression,
+        receiver: &Receiver,
+    ) -> Result<Expression<R::Read>> {
+        let hinted = resolve_type(type_name, &self.scope)?;
+        if !is_assignable(&receiver.value_type, &hinted) {
+            return Err(cannot_assign(expression, receiver));
+        }
+        let hint = Receiver::new(receiver.name.clone(), hinted);
+        self.resolve(operand, &hint).map_err(|error| wrong_hint::<R>(error, expression, operand, &hint))
+    }
+
     /// Resolves an expression without a receiver: it gets its own type or its natural one.
     pub fn resolve_untyped(&mut self, expression: &ast::Expression) -> Result<Typed<R::Read>> {
         match expression {
@@ -203,6 +213,28 @@ impl<R: Row> Resolver<'_, R> {
                 let resolved = self.resolve(expression, &Self::receiver("arg", natural.clone()))?;
                 Ok((resolved, natural))
             }
+            ast::Expression::List(_)
+            | ast::Expression::Set(_)
+            | ast::Expression::MapOrUserType(_)
+            | ast::Expression::Tuple(_)
+            | ast::Expression::TypeHint { .. } => self.untyped_composite(expression),
+            ast::Expression::Function { .. }
+            | ast::Expression::Cast { .. }
+            | ast::Expression::Arithmetic { .. }
+            | ast::Expression::Negation(_) => self.call(expression, None),
+            ast::Expression::Column(_)
+            | ast::Expression::CountRows
+            | ast::Expression::WriteMetadata { .. }
+            | ast::Expression::Field { .. }
+            | ast::Expression::Element { .. }
+            | ast::Expression::Slice { .. } => R::read(self, expression),
+        }
+    }
+
+    /// Resolves collections, tuples and hints without a receiver. Not inlined: its frame is larger than that of calls, which nest deeper.
+    #[inline(never)]
+    fn untyped_composite(&mut self, expression: &ast::Expression) -> Result<Typed<R::Read>> {
+        match expression {
             ast::Expression::List(items) => {
                 let (items, element) = self.items(items.iter().collect(), expression)?;
                 Ok((Expression::List(items).folded()?, CqlType::list(element, true)))
@@ -238,16 +270,7 @@ impl<R: Row> Resolver<'_, R> {
                 let resolved = self.resolve(operand, &hint);
                 Ok((resolved.map_err(|error| wrong_hint::<R>(error, expression, operand, &hint))?, hinted))
             }
-            ast::Expression::Function { .. }
-            | ast::Expression::Cast { .. }
-            | ast::Expression::Arithmetic { .. }
-            | ast::Expression::Negation(_) => self.call(expression, None),
-            ast::Expression::Column(_)
-            | ast::Expression::CountRows
-            | ast::Expression::WriteMetadata { .. }
-            | ast::Expression::Field { .. }
-            | ast::Expression::Element { .. }
-            | ast::Expression::Slice { .. } => R::read(self, expression),
+            other => Err(R::cannot_infer(other)),
         }
     }
 
