@@ -162,7 +162,7 @@ pub fn repairs(views: &Views, writer: &mut RowWriter<'_>) {
             .set("options_column_families", sorted(run.scope.tables.clone()))
             .set("options_data_centers", sorted(run.scope.data_centers.clone()))
             .set("options_force_repair", run.scope.without_dead)
-            .set("options_hosts", Vec::new())
+            .set("options_hosts", Vec::<String>::new())
             .set("options_incremental", false)
             .set("options_preview_kind", "NONE")
             .set("options_primary_range", run.scope.ranges == RepairRanges::PrimaryOfNode)
