@@ -290,7 +290,7 @@ def test_the_node_tells_of_itself(node, session):
     pools = {row.name: row for row in rows(session, "thread_pools")}
     assert pools["MutationStage"].completed_tasks > 0 and pools["ReadStage"].active_tasks_limit == 2
     clients = rows(session, "clients")
-    assert {row.driver_name for row in clients} == {"Apache Cassandra Python Driver"} or clients
+    assert clients and all("Python Driver" in row.driver_name and row.request_count > 0 for row in clients)
     [gossip] = rows(session, "gossip_info")
     assert gossip.status_with_port.startswith("NORMAL,") and gossip.rpc_ready == "true" and gossip.generation > 0
     properties = {row.name: row.value for row in rows(session, "system_properties")}

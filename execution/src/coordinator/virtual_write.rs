@@ -34,6 +34,7 @@ fn changes(request: &Request<'_, ModifyPlan>) -> Result<Vec<(String, Option<Stri
     let term = match plan.operations.as_slice() {
         [operation] => match &operation.operation {
             Operation::Set(term) => Some(term),
+            Operation::Delete => None,
             _ => return Err(unsupported("Column modification", table)),
         },
         // A row without a value.
