@@ -45,6 +45,7 @@ fn means_the_same(before: &Table, after: &Table) -> bool {
     before.id == after.id
         && before.columns == after.columns
         && before.indexes == after.indexes
+        && before.compact == after.compact
         && before.options.default_time_to_live == after.options.default_time_to_live
         && before.options.gc_grace_seconds == after.options.gc_grace_seconds
 }
