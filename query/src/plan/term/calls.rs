@@ -25,7 +25,7 @@ impl<R: Row> Resolver<'_, R> {
             ast::Expression::Function { name, arguments } => self.named(name, arguments, hint),
             ast::Expression::Cast { operand, target } => {
                 let operand = self.resolve_untyped(operand)?;
-                cast(operand, target)
+                cast(operand, *target)
             }
             ast::Expression::Arithmetic { left, operator, right } => {
                 self.function(functions::operator_name(operator.symbol()), &[], &[left, right], hint)
@@ -176,7 +176,7 @@ fn type_of_literals(name: &str, natural: &[Option<CqlType>]) -> Option<CqlType> 
 
 /// A conversion of a resolved operand.
 #[inline(never)]
-fn cast<T>((operand, operand_type): Typed<T>, target: &ast::NativeType) -> Result<Typed<T>> {
+fn cast<T>((operand, operand_type): Typed<T>, target: ast::NativeType) -> Result<Typed<T>> {
     let target = CqlType::native(target.name())
         .ok_or_else(|| RequestError::invalid(format!("Unknown type {}", target.name())))?;
     let function = functions::resolve_cast(&operand_type, &target)?;
