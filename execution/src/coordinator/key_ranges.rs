@@ -84,7 +84,9 @@ pub fn ranges(
                 let static_row = full_key(&key, STATIC_POSITION)?;
                 // The state of another statement may lie outside of these tokens.
                 let is_within = start <= static_row && static_row < end;
-                if plan.distinct && !paging_state.is_unread {
+                // A page that ended with the row of a partition's static content is complete for that partition.
+                let is_done = plan.distinct || paging_state.position == STATIC_POSITION;
+                if is_done && !paging_state.is_unread {
                     start = start.max(full_key(&key, PARTITION_END)?);
                 } else {
                     if plan.reads_static && paging_state.position != STATIC_POSITION && is_within {
