@@ -576,8 +576,6 @@ settings! {
     drop_keyspace_enabled: bool = true;
     /// Whether CREATE INDEX is allowed.
     secondary_indexes_enabled: bool = true;
-    /// Whether columns of tables may be given masks (`MASKED WITH`). There are no roles yet, so every client sees what is masked.
-    dynamic_data_masking_enabled: bool = false;
     /// Whether statements may turn the compression of a table off.
     uncompressed_tables_enabled: bool = true;
     /// Whether CREATE TABLE may have COMPACT STORAGE.
@@ -606,6 +604,10 @@ settings! {
     section "User-defined functions";
     /// Whether CREATE FUNCTION is allowed, and functions are called. They are written in Lua and run in a sandbox.
     user_defined_functions_enabled: bool = false;
+
+    section "Masks of columns";
+    /// Whether columns of tables may be given masks (`MASKED WITH`). There are no roles yet, so every client sees what is masked.
+    dynamic_data_masking_enabled: bool = false;
 
     section "Logs";
     /// Form of the logs on standard error: "text" or "json".

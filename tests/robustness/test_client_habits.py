@@ -23,7 +23,7 @@ USE_BETA = 0x10
 @pytest.mark.parametrize("version", [ProtocolVersion.V4, ProtocolVersion.V5, ProtocolVersion.V6])
 def test_a_prepared_statement_follows_its_table(node, version):
     """The driver prepares again by itself, and takes the new columns from the answer."""
-    options = {"allow_beta_protocol_version": True} if version == ProtocolVersion.V6 else {"protocol_version": version}
+    options = {"protocol_version": version, "allow_beta_protocol_version": version == ProtocolVersion.V6}
     with driver_session(node, **options) as session:
         assert session.cluster.protocol_version == version
         session.execute("DROP TABLE IF EXISTS altered")

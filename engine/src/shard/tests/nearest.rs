@@ -81,16 +81,15 @@ impl Table {
         (self.timestamp, self.model)
     }
 
-    async fn apply(&mut self, partition: u16, fill: impl FnOnce(&mut MutationBuilder, i64)) {
+    fn apply(&mut self, partition: u16, fill: impl FnOnce(&mut MutationBuilder, i64)) {
         self.timestamp += 1;
         let mut builder =
             MutationBuilder::new(TABLE, i64::from(partition), &partition.to_be_bytes()).unwrap();
         fill(&mut builder, self.timestamp);
-        self.shard.admit().await.unwrap();
         self.shard.apply(&builder.build().view().unwrap()).unwrap();
     }
 
-    async fn put(&mut self, partition: u16, row: u16, vector: Vec<f32>, tag: u8) {
+    fn put(&mut self, partition: u16, row: u16, vector: Vec<f32>, tag: u8) {
         let value = bytes_of(&vector);
         self.apply(partition, |builder, timestamp| {
             let mut cells = RowBuilder::new();
@@ -101,16 +100,14 @@ impl Table {
             let value = [(partition % 2) as u8];
             of_partition.cell(Cell { column: 3, path: &[], timestamp, kind: CellKind::Live, value: &value });
             builder.row(STATIC_POSITION, &mut of_partition);
-        })
-        .await;
+        });
         self.model.insert((partition, row), (vector, tag));
     }
 
-    async fn delete_partition(&mut self, partition: u16) {
+    fn delete_partition(&mut self, partition: u16) {
         self.apply(partition, |builder, timestamp| {
             builder.delete_partition(Deletion { timestamp, local_deletion_time: 5 });
-        })
-        .await;
+        });
         self.model.retain(|(of, _), _| *of != partition);
     }
 
@@ -181,11 +178,11 @@ fn vector(random: &mut SplitMix64) -> Vec<f32> {
         .collect()
 }
 
-async fn write_some(table: &mut Table, random: &mut SplitMix64, count: usize) {
+fn write_some(table: &mut Table, random: &mut SplitMix64, count: usize) {
     for _ in 0..count {
         let (partition, row) = (random.below(200) as u16, random.below(40) as u16);
         let tag = if random.below(500) == 0 { 200 } else { random.below(5) as u8 };
-        table.put(partition, row, vector(random), tag).await;
+        table.put(partition, row, vector(random), tag);
     }
 }
 
@@ -196,14 +193,14 @@ fn the_nearest_rows_are_found_through_overwrites_deletions_flushes_compactions_a
     let (timestamp, model) = run(async {
         let mut table = Table::open(&disk, 10, Model::new()).await;
         table.check_all(&mut random).await;
-        write_some(&mut table, &mut random, 4_000).await;
+        write_some(&mut table, &mut random, 4_000);
         table.check_all(&mut random).await;
         table.shard.flush(TABLE).await.unwrap();
         table.check_all(&mut random).await;
         // A third is overwritten, and a part deleted.
-        write_some(&mut table, &mut random, 1_500).await;
+        write_some(&mut table, &mut random, 1_500);
         for partition in 0..20 {
-            table.delete_partition(partition * 3).await;
+            table.delete_partition(partition * 3);
         }
         table.check_all(&mut random).await;
         table.shard.flush(TABLE).await.unwrap();
@@ -247,9 +244,9 @@ fn an_index_of_vectors_is_made_for_files_from_before_and_again_when_it_is_damage
         let shard = Shard::open(environment(&disk), ShardOptions::new(Path::new("shard"))).await.unwrap();
         shard.create_table(TABLE, TableOptions::default()).await.unwrap();
         let mut table = Table { shard, timestamp: 10, model: Model::new() };
-        write_some(&mut table, &mut random, 2_000).await;
+        write_some(&mut table, &mut random, 2_000);
         table.shard.flush(TABLE).await.unwrap();
-        write_some(&mut table, &mut random, 100).await;
+        write_some(&mut table, &mut random, 100);
         let refused = table.shard.find_nearest(TABLE, &search, &ranges, 5, Duration::MAX).await.unwrap_err();
         assert!(matches!(refused, EngineError::IndexIncomplete { .. }));
         table.shard.alter_table(TABLE, indexed()).unwrap();
