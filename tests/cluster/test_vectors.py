@@ -33,7 +33,7 @@ def make(session, options=""):
 def fill(session, source, model, numbers):
     insert = session.prepare("INSERT INTO shop.items (p, c, v, tag) VALUES (?, ?, ?, ?)")
     rows = [(n % 40, n, vector(source), n % 3) for n in numbers]
-    execute_concurrent_with_args(session, insert, rows, concurrency=32)
+    execute_concurrent_with_args(session, insert, rows, concurrency=8)
     model.update({(p, c): (v, tag) for p, c, v, tag in rows})
 
 
