@@ -137,14 +137,25 @@ EMPTY = {
 }
 
 
+def split_columns(text):
+    """Splits at commas that are not within a type."""
+    parts, depth = [""], 0
+    for part in re.split(r"(<|>|, )", text):
+        depth += {"<": 1, ">": -1}.get(part, 0)
+        if part == ", " and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += part
+    return parts
+
+
 def expected_columns():
     """The columns of each table: name to (type, kind)."""
     tables = {}
     for definition in re.sub(r"\n +", " ", COLUMNS.strip()).splitlines():
         name, columns = definition.split(": ", 1)
         described = {}
-        # A comma within a type has an open bracket before it.
-        for column in re.split(r", (?![^<]*>)", columns):
+        for column in split_columns(columns):
             words, kind = column, "regular"
             for suffix, meaning in ((" PARTITION KEY", "partition_key"), (" CLUSTERING", "clustering")):
                 if column.endswith(suffix):
