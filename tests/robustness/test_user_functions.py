@@ -92,7 +92,7 @@ def test_costly_functions_let_other_requests_pass(session):
         session.execute("SELECT v FROM t WHERE k = 3")
         slowest, others = max(slowest, time.monotonic() - started), others + 1
     assert running.result().one()[0] == sum(k * 2 for k in range(100))
-    assert others > 3 and slowest < 5, (others, slowest)
+    assert others >= 2 and slowest < 5, (others, slowest)
 
 
 def test_all_nodes_know_functions_also_after_a_restart(tmp_path):
