@@ -12,11 +12,13 @@ pub const INSTRUCTIONS_PER_STEP: u32 = 100;
 const BYTES_PER_STEP: usize = 8 << 10;
 /// Most steps of a call.
 const STEPS_MAX: u64 = 20_000;
-/// Longest time of a call.
-const TIME_MAX: Duration = Duration::from_millis(500);
+/// Longest time of a call: Cassandra's `user_defined_functions_fail_timeout`.
+const TIME_MAX: Duration = Duration::from_millis(1_500);
 
 const TOO_MUCH: &str =
     "the function does too much work: a call may do as much as about 2 million instructions";
+
+const TOO_LONG: &str = "the function takes too long: a call may take 1.5 seconds";
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -60,17 +62,15 @@ impl Budget {
     /// Takes steps. The error ends the call.
     pub fn spend(&self, steps: u64) -> mlua::Result<()> {
         STEPS.set(STEPS.get().wrapping_add(steps));
-        match self.steps.get().checked_sub(steps) {
-            Some(left) if now() <= self.deadline.get() => {
-                self.steps.set(left);
-                Ok(())
-            }
-            _ => {
-                self.is_spent.set(true);
-                self.steps.set(0);
-                Err(mlua::Error::runtime(TOO_MUCH))
-            }
+        let left = self.steps.get().checked_sub(steps);
+        let is_late = now() > self.deadline.get();
+        if let (Some(left), false) = (left, is_late) {
+            self.steps.set(left);
+            return Ok(());
         }
+        self.is_spent.set(true);
+        self.steps.set(0);
+        Err(mlua::Error::runtime(if left.is_some() { TOO_LONG } else { TOO_MUCH }))
     }
 
     /// Takes the steps for handling bytes.
