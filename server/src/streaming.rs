@@ -22,7 +22,7 @@ use crate::streaming::progress::Transfers;
 use std::rc::Rc;
 
 use futures::future::LocalBoxFuture;
-use helenus_admin::reports::StreamingReport;
+use helenus_admin::reports::{StreamingReport, TransferProgress};
 use helenus_engine::TableId;
 use helenus_internode::service::Failure;
 use helenus_query::schema::catalog::{Keyspace, TableKind};
@@ -79,6 +79,11 @@ pub fn status(context: &ShardContext, epoch: u64) -> TransferStatus {
 pub fn replicated_tables(keyspace: &Keyspace) -> Vec<TableId> {
     let stored = keyspace.tables.values().filter(|table| table.kind == TableKind::Stored);
     stored.map(|table| table.engine_id()).collect()
+}
+
+/// The transfer to this node that is under way, or the last one since it was started; and whether it is under way.
+pub fn latest(context: &ShardContext) -> Option<(TransferProgress, bool)> {
+    Transfers::of(&context.node).latest(context.clock.monotonic())
 }
 
 /// The present streams, for operators.

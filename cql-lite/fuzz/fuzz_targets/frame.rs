@@ -6,7 +6,7 @@
 
 use bytes::BytesMut;
 use cql_lite::frame::{
-    Compression, Decoder, Envelope, Flags, HEADER_BYTES, Role,
+    Compression, Decoder, Envelope, Execute, Flags, HEADER_BYTES, ProtocolVersion, Query, Request, Role,
     client::{self, Response},
     decode_request, header,
     segment::SegmentFormat,
@@ -48,9 +48,19 @@ fn decode(role: Role, envelope: &Envelope<'_>) {
         }
         return;
     }
-    let Ok(decoded) = decode_request(&envelope.header, envelope.body, false) else { return };
+    let Ok(mut decoded) = decode_request(&envelope.header, envelope.body, false) else { return };
     let mut again = BytesMut::new();
     let version = envelope.header.version;
+    if version < ProtocolVersion::V5 {
+        // As in Cassandra, the keyspace is read in every version, and written from v5 on.
+        match &mut decoded.request {
+            Request::Query(Query { parameters, .. }) | Request::Execute(Execute { parameters, .. }) => {
+                parameters.keyspace = None;
+            }
+            Request::Batch(batch) => batch.keyspace = None,
+            _ => {}
+        }
+    }
     let flags = if decoded.tracing { Flags::TRACING } else { Flags::NONE };
     client::encode_request(&mut again, version, 0, flags, &decoded.custom_payload, &decoded.request);
     let parsed = header::parse(&again).expect("a known version").expect("a whole header");

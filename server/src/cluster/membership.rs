@@ -155,7 +155,7 @@ async fn receive(context: Rc<ShardContext>) {
             None if is_clear => {}
             None => {
                 is_clear = true;
-                transfers.end();
+                transfers.end(context.clock.monotonic());
                 // The progress would only take up space.
                 if let Err(error) = progress::forget_others(&context, 0).await {
                     tracing::warn!(%error, "the progress of a completed transfer could not be removed");

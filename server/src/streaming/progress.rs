@@ -230,6 +230,8 @@ pub struct Transfers {
 #[derive(Default)]
 struct ProgressState {
     receiving: Option<Receiving>,
+    /// The last transfer whose transition has ended.
+    ended: Option<TransferProgress>,
     sent_bytes: BTreeMap<HostId, u64>,
     /// Dead members that an operator has asked this node to remove; true: even if data is lost with them.
     asked_removals: BTreeMap<HostId, bool>,
@@ -298,9 +300,21 @@ impl Transfers {
         });
     }
 
-    /// Ends the transfer: there is no transition any more.
-    pub fn end(&self) {
-        self.state().receiving = None;
+    /// Ends the transfer: there is no transition any more. `now`: [`helenus_engine::io::Clock::monotonic`].
+    pub fn end(&self, now: Duration) {
+        let mut state = self.state();
+        if let Some(receiving) = state.receiving.take() {
+            state.ended = Some(receiving.progress(now));
+        }
+    }
+
+    /// The transfer that is under way, or the last one since the start of the node; and whether it is under way.
+    pub fn latest(&self, now: Duration) -> Option<(TransferProgress, bool)> {
+        let state = self.state();
+        match &state.receiving {
+            Some(receiving) => Some((receiving.progress(now), true)),
+            None => state.ended.clone().map(|ended| (ended, false)),
+        }
     }
 
     pub fn note_sent(&self, to: HostId, bytes: u64) {
@@ -445,5 +459,11 @@ mod tests {
             (transfers.report("JOINING", Duration::from_secs(20)).receiving.unwrap().percent - 100.0).abs()
                 < 1e-9
         );
+        transfers.end(Duration::from_secs(20));
+        assert_eq!(transfers.report("NORMAL", Duration::from_secs(30)).receiving, None);
+        let latest = |seconds| transfers.latest(Duration::from_secs(seconds)).unwrap();
+        assert!(latest(30).0.is_done && !latest(30).1);
+        transfers.end(Duration::from_secs(30));
+        assert!(latest(40).0.is_done && !latest(40).1);
     }
 }

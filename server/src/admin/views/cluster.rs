@@ -8,12 +8,13 @@ use cql_lite::types::timeuuid;
 use helenus_execution::coordinator::replica::hints::{self, PendingHints};
 use helenus_execution::shard::status_table::NodeStatus;
 use helenus_internode::metrics::{InboundTraffic, OutboundTraffic};
-use helenus_observe::{Admin, AdminError};
+use helenus_observe::AdminError;
 use helenus_query::schema::virtual_tables::{RELEASE_VERSION, RowFields, RowWriter};
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 
 use super::source::Views;
+use crate::streaming;
 
 /// The state of a member as Cassandra's nodes announce it, with its first token.
 fn status_text(member: &Member) -> String {
@@ -168,8 +169,7 @@ pub async fn pending_hints(views: &Views, writer: &mut RowWriter<'_>) -> Result<
 
 /// The transfer to this node because of ranges that change owners: the one that is under way, or the last one.
 pub async fn streaming(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
-    let report = views.admin.streams().await?;
-    let Some(transfer) = report.receiving else { return Ok(()) };
+    let Some((transfer, is_under_way)) = streaming::latest(&views.context) else { return Ok(()) };
     let view = views.context.cluster();
     let address = |host_id: &HostId| {
         let member = view.topology.member(host_id);
@@ -179,6 +179,14 @@ pub async fn streaming(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), 
     let units = |of: fn(&helenus_admin::reports::PeerProgress) -> usize| {
         transfer.peers.iter().map(of).sum::<usize>() as i64
     };
+    let status = match (transfer.is_done, is_under_way) {
+        (true, _) => "success",
+        (false, true) => "start",
+        (false, false) => "failure",
+    };
+    // Why rows are streamed, in Cassandra's words.
+    let is_own = transfer.member == views.admin.node.host_id;
+    let operation = if is_own { "Bootstrap" } else { "Restore replica count" };
     // The same id as long as the node works at it: the epoch names it.
     let started_micros = i64::from(views.admin.node.information.generation) * 1_000_000;
     let mut node = [1; 6];
@@ -195,14 +203,9 @@ pub async fn streaming(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), 
         .set("files_to_receive", units(|peer| peer.units))
         .set("files_to_send", 0_i64)
         .set("follower", false)
-        .set("operation", operation(&report.mode))
+        .set("operation", operation)
         .set("peers", peers)
         .set("progress_percentage", transfer.percent as f32)
-        .set("status", if transfer.is_done { "success" } else { "start" });
+        .set("status", status);
     Ok(())
-}
-
-/// Why rows are streamed, in Cassandra's words.
-fn operation(mode: &str) -> &'static str {
-    if mode == "JOINING" { "Bootstrap" } else { "Restore replica count" }
 }
