@@ -104,8 +104,18 @@ pub fn decode_clustering(
     if rest.is_empty() {
         return Ok(false);
     }
+    decode_present_clustering(value_type, rest, descending, out).map(|()| true)
+}
+
+/// As [`decode_clustering`], of a position that has more values.
+#[inline]
+pub fn decode_present_clustering(
+    value_type: &CqlType,
+    rest: &mut &[u8],
+    descending: bool,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     ordered::decode(value_type, rest, descending, out)
-        .map(|()| true)
         .map_err(|error| RequestError::Server(format!("a stored clustering key is malformed: {error}")))
 }
 

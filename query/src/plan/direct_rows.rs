@@ -11,7 +11,7 @@ use cql_lite::types::{CqlType, codec};
 use super::selection::Fetched;
 use crate::error::Result;
 use crate::schema::catalog::{ColumnKind, Table};
-use crate::stored_key::{SourceRow, decode_clustering, key_component};
+use crate::stored_key::{SourceRow, decode_clustering, decode_present_clustering, key_component};
 
 /// Marks a column id that is not selected.
 const NOT_SELECTED: u8 = u8::MAX;
@@ -143,9 +143,9 @@ impl DirectRows {
                         continue;
                     }
                     let (value_type, descending) = &self.clustering[component];
-                    let mut outcome = Ok(true);
+                    let mut outcome = Ok(());
                     codec::write_element_with(out, |out| {
-                        outcome = decode_clustering(value_type, &mut rest, *descending, out);
+                        outcome = decode_present_clustering(value_type, &mut rest, *descending, out);
                     });
                     outcome?;
                 }

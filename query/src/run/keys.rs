@@ -236,14 +236,21 @@ pub fn positions(
 }
 
 /// Refuses values of clustering columns that the table cannot have.
+#[inline]
 pub fn check_clustering_values(
     restrictions: &[ClusteringRestriction],
     table: &Table,
     bindings: &Bindings<'_>,
 ) -> Result<()> {
-    if !table.refuses_empty_clustering() {
-        return Ok(());
-    }
+    if table.refuses_empty_clustering() { refuse_empty(restrictions, table, bindings) } else { Ok(()) }
+}
+
+#[cold]
+fn refuse_empty(
+    restrictions: &[ClusteringRestriction],
+    table: &Table,
+    bindings: &Bindings<'_>,
+) -> Result<()> {
     let columns = table.clustering_key();
     for restriction in restrictions {
         let has_empty = match restriction {

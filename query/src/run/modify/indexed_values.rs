@@ -14,9 +14,12 @@ const PAIR_BYTES: usize = 6;
 
 /// Refuses changes with a value that is too long for an index of its column.
 pub(super) fn check(table: &Table, mutation: &Mutation) -> Result<()> {
-    let indexes: Vec<_> = table.indexes.iter().filter(|index| index.kind == IndexKind::Legacy).collect();
     // No value is longer than all changes.
-    if indexes.is_empty() || mutation.bytes().len() < REFUSED_BYTES {
+    if mutation.bytes().len() < REFUSED_BYTES {
+        return Ok(());
+    }
+    let indexes: Vec<_> = table.indexes.iter().filter(|index| index.kind == IndexKind::Legacy).collect();
+    if indexes.is_empty() {
         return Ok(());
     }
     let malformed = |error: &dyn std::fmt::Display| RequestError::Server(error.to_string());

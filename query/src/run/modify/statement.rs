@@ -129,7 +129,7 @@ impl<'a> StatementWriter<'a> {
             return Ok(());
         }
         check_restricted_length(&plan.clustering, &plan.table, self.bindings)?;
-        if plan.has_full_clustering() {
+        if plan.table.refuses_empty_clustering() && plan.has_full_clustering() {
             check_clustering_values(&plan.clustering, &plan.table, self.bindings)?;
         }
         let slices = clustering_slices(&plan.clustering, &plan.table, self.bindings)?;
@@ -415,7 +415,13 @@ impl<'a> StatementWriter<'a> {
 }
 
 /// Refuses a vector that an index of its column cannot find.
+#[inline]
 fn check_vector(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
+    if table.indexes.is_empty() { Ok(()) } else { check_indexed_vector(table, column, value) }
+}
+
+#[cold]
+fn check_indexed_vector(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
     let (CqlType::Vector { .. }, Bound::Bytes(bytes)) = (&column.column_type, value) else { return Ok(()) };
     let of_column = table.indexes.iter().filter(|index| index.column_id == column.id);
     for options in of_column.filter_map(|index| index.vectors(&column.column_type)) {
