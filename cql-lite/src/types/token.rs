@@ -10,8 +10,8 @@ const C2: u64 = 0x4CF5_AD43_2745_937F;
 #[inline]
 pub fn token(partition_key: &[u8]) -> i64 {
     if partition_key.is_empty() {
-        // Cassandra assigns the minimum token to the empty key. No data has it; 0 is the hash of zero bytes.
-        return 0;
+        // No data has the empty key: as in Cassandra its token is before all others.
+        return i64::MIN;
     }
     match murmur3_first_half(partition_key) {
         i64::MIN => i64::MAX,

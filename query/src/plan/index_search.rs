@@ -17,7 +17,7 @@ use cql_lite::types::ordered::OrderedError;
 use helenus_engine::secondary_index::{IndexId, IndexRestriction, TermRange};
 
 pub use self::bound_search::{BoundSearch, RestrictedPart};
-use self::support::{Operation, demands, narrows, supports};
+use self::support::{Operation, demands, demands_of_keys, narrows, supports};
 use super::like_pattern::LikeKind;
 use super::restrictions::{
     Filter, FilterSubject, FilterTest, PartitionRestriction, Restrictions, null_value, tuple_components,
@@ -73,7 +73,8 @@ pub(super) fn use_indexes(table: &Table, restrictions: &mut Restrictions) -> Res
     }
     refuse_vectors(table, restrictions)?;
     let demands = demands(restrictions, table);
-    let is_read_by_index = demands.iter().any(|demand| demand.has_index(table));
+    let of_keys = demands_of_keys(restrictions, table);
+    let is_read_by_index = demands.iter().chain(&of_keys).any(|demand| demand.has_index(table));
     let decides_all =
         groups(table).iter().any(|group| demands.iter().all(|demand| demand.is_met(group, table)));
     let attached: Vec<&Index> = attached(table).collect();

@@ -153,6 +153,21 @@ pub(super) fn demands(restrictions: &Restrictions, table: &Table) -> Vec<Demand>
     demands
 }
 
+/// The restrictions that the key decides. If some are left to indexes or filtering, an index for one of these makes the statement one that
+/// reads by an index, as in Cassandra.
+pub(super) fn demands_of_keys(restrictions: &Restrictions, table: &Table) -> Vec<Demand> {
+    let operation =
+        |values: &Values| if matches!(values, Values::One(_)) { Operation::Equal } else { Operation::In };
+    let keys: &[Values] = match &restrictions.partition {
+        PartitionRestriction::Keys(keys) => keys,
+        PartitionRestriction::Range(_) => &[],
+    };
+    let of_keys = keys.iter().enumerate();
+    let of_partition =
+        of_keys.map(|(column, values)| Demand { columns: vec![column], operations: vec![operation(values)] });
+    of_partition.chain(restrictions.clustering.iter().map(|one| of_clustering(one, table))).collect()
+}
+
 fn of_clustering(restriction: &ClusteringRestriction, table: &Table) -> Demand {
     let (first, count, operation) = match restriction {
         ClusteringRestriction::Values { first, values: Values::One(_) } => (*first, 1, Operation::Equal),

@@ -445,6 +445,21 @@ fn what_a_read_by_index_does_not_offer_is_refused() {
             ("WHERE p = 1 AND q = 1 AND j = 1 ORDER BY x DESC ALLOW FILTERING", "no index"),
         ],
     );
+    // An index of a column of the key counts as soon as something else is restricted too.
+    check(
+        &attached(&["x"]),
+        &[
+            ("WHERE p IN (1, 2) AND q = 1 AND x = 1", "no index"),
+            (
+                "WHERE p IN (1, 2) AND q = 1 AND x = 1 AND j = 1 ALLOW FILTERING",
+                "Select on indexed columns and with IN clause for the PRIMARY KEY are not supported",
+            ),
+            (
+                "WHERE p = 1 AND q = 1 AND x = 1 AND j = 1 ORDER BY x DESC ALLOW FILTERING",
+                "ORDER BY with 2ndary indexes is not supported, except for ANN queries.",
+            ),
+        ],
+    );
     let catalog = catalog(&attached(&["i"]));
     let update = syntax::parse("UPDATE k.t SET j = 1 WHERE i = 1").unwrap();
     assert!(plan(update, &catalog, None).is_err());
