@@ -187,7 +187,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// As many as possible, and at least so many.
+    /// Matches the longest repetition behind which the rest matches, of `least` characters or more.
     fn expand_most(
         &mut self,
         at: usize,

@@ -164,7 +164,7 @@ impl TimingsSnapshot {
 pub struct CountHistogram(Histogram);
 
 impl CountHistogram {
-    /// Durations of so many microseconds stand for one: the first bucket of a histogram has what is at most 1.
+    /// A count of 1 is recorded as a duration of this many microseconds, the bound of a histogram's first bucket.
     const UNIT: u64 = 1 << FIRST_EXPONENT;
 
     pub fn record(&self, count: u64) {

@@ -532,6 +532,11 @@ mod tests {
 
     const READ: Purpose = Purpose::Read { now_seconds: 2 };
 
+    /// A purge at second 2 that takes versions up to a timestamp.
+    fn purge_up_to(max_purgeable_timestamp: i64) -> Purge {
+        Purge { now_seconds: 2, deleted_before_seconds: 2, expired_before_seconds: 2, max_purgeable_timestamp }
+    }
+
     proptest! {
         #[test]
         fn merging_is_commutative(a in row(), b in row()) {
@@ -560,12 +565,7 @@ mod tests {
             rows in proptest::collection::vec(prop_oneof![4 => whole_row(), 1 => row()], 2..5),
             max in 0..7_i64,
         ) {
-            let purge = Purge {
-                now_seconds: 2,
-                deleted_before_seconds: 2,
-                expired_before_seconds: 2,
-                max_purgeable_timestamp: max,
-            };
+            let purge = purge_up_to(max);
             let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
             for purpose in [READ, Purpose::Keep, Purpose::Compact(purge)] {
                 let (short, long) = (merge(&rows, purpose), merge_by(merge_parts, &rows, purpose));
@@ -599,12 +599,7 @@ mod tests {
             bytes_max in 1..200_usize,
             max in 0..7_i64,
         ) {
-            let purge = Purge {
-                now_seconds: 2,
-                deleted_before_seconds: 2,
-                expired_before_seconds: 2,
-                max_purgeable_timestamp: max,
-            };
+            let purge = purge_up_to(max);
             let versions: Vec<_> = rows.iter().map(|bytes| RowRef::new(bytes, 0)).collect();
             for purpose in [Purpose::Keep, Purpose::Compact(purge)] {
                 let mut parts: Vec<Vec<u8>> = Vec::new();
@@ -636,12 +631,7 @@ mod tests {
 
         #[test]
         fn compaction_does_not_change_what_is_read(a in row(), b in row(), c in row(), max in 0..7_i64) {
-            let purge = Purge {
-                now_seconds: 2,
-                deleted_before_seconds: 2,
-                expired_before_seconds: 2,
-                max_purgeable_timestamp: max,
-            };
+            let purge = purge_up_to(max);
             // Data outside the compaction is not older than the purgeable timestamp.
             let outside = RowRef::new(&c, 0).validate().unwrap();
             prop_assume!(outside.oldest().is_none_or(|oldest| oldest >= max));

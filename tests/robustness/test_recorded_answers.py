@@ -14,6 +14,7 @@ from generator import Statement  # noqa: E402
 from servers import Server, scratch_keyspace  # noqa: E402
 
 SCENARIOS = sorted((DIFFERENTIAL / "corpus").glob("*.json"))
+assert SCENARIOS, "tests/differential/corpus has answers"
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ impl Sample {
         let Self { similarity, dimension, taken, offered, .. } = self;
         let all: Vec<&[f32]> = taken.chunks_exact(dimension.max(1)).collect();
         let lists = lists_for(offered, all.len());
-        // Every so many of them are enough, and each part of the table has its share.
+        // Vectors at equal distances in the order of the table, so that each part of the table has its share.
         let stride = (all.len() / (lists * SAMPLES_PER_LIST)).max(1);
         let points: Vec<&[f32]> = all.into_iter().step_by(stride).collect();
         let mut clusters = Clusters { similarity, dimension, groups: Vec::new(), centroids: Vec::new() };

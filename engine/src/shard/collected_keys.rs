@@ -1,4 +1,4 @@
-//! The keys of a restriction with many terms: all terms are visited, and the least keys are kept, as many as are asked for.
+//! The keys of a restriction with many terms: all terms are visited, and the least keys are kept, up to a maximum.
 //!
 //! Of each term only the entries within the wanted keys are visited: the walk jumps to the first of them, and from the last one to the next term.
 //! It takes several turns, in each of which it goes on behind the last entry of the one before.

@@ -300,8 +300,8 @@ impl TableState {
     }
 }
 
-/// About how many different terms lie in a range of a file with so many entries there: as many as its blocks show, or one an entry, if they show
-/// nothing but different ones.
+/// Estimates the number of distinct terms in a range of an index file. `entries`: the estimated entries of the range. Counted are the distinct terms
+/// among sampled block separators; if no two separators share a term, each entry counts as a term.
 fn estimate_terms(reader: &TableReader, start: &[u8], end: &[u8], entries: u64) -> u64 {
     let separators = reader.sample_separators(start, end, SAMPLES);
     let term = |separator: &[u8]| {
@@ -404,7 +404,7 @@ impl Shard {
         }
     }
 
-    /// As [`Shard::find_keys`], by all of these restrictions, of which no more than so many keys are collected at a time.
+    /// As [`Shard::find_keys`], but looks up all restrictions, whatever they cost. `collected_max`: the most keys that are collected of one at a time.
     #[cfg(test)]
     pub(super) async fn find_by_all(
         &self,

@@ -63,7 +63,7 @@ pub(super) struct Choice {
     pub prefers_scan: bool,
 }
 
-/// Chooses how to find the rows of a table with so many rows. `None`: there are no restrictions.
+/// Chooses how to find rows. `rows`: those of the table. `None`: there are no restrictions.
 pub(super) fn choose(reaches: &[Reach], rows: u64) -> Option<Choice> {
     let rows = rows.max(1);
     let alone = |reach: &Reach| {

@@ -47,7 +47,7 @@ pub fn exists(name: &str) -> bool {
         || native_name(name).is_some_and(|plain| !matches!(candidates(&plain), Candidates::None))
 }
 
-/// The type that a function gives its list literals of so many items; `None`: they have no type of their own.
+/// The type that a function gives to a list literal among its arguments. `None`: the literal has no type of its own.
 pub fn list_literal_type(name: &str, items: usize) -> Option<CqlType> {
     let takes_vectors = find(&SIMILARITIES, &native_name(name)?).is_some();
     (takes_vectors && items > 0).then(|| CqlType::vector(CqlType::Float, items))
