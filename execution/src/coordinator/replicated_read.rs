@@ -39,8 +39,7 @@ pub struct ReplicatedRead<'a> {
     plan: &'a SelectPlan,
     now_seconds: u32,
     consistency: Consistency,
-    /// Deadline of the whole page. `None`: the statement gives no timeout, and the answer is computed from all rows (aggregates, GROUP BY), which may
-    /// take long, so each range part has a deadline of its own.
+    /// Deadline of the whole page. `None`: each range part has one of its own, by the settings.
     deadline: Option<Duration>,
     /// Parts of the ring to read concurrently next time. It grows while the parts do not fill the page.
     parts: usize,
@@ -56,13 +55,9 @@ impl<'a> ReplicatedRead<'a> {
         plan: &'a SelectPlan,
         now_seconds: u32,
         consistency: Consistency,
-        ranges: &[KeyRange],
         search: Option<Rc<BoundSearch>>,
-        timeout: Option<Duration>,
+        deadline: Option<Duration>,
     ) -> Self {
-        let reads_partitions = ranges.iter().all(|range| token_of(&range.start, &range.end).is_some());
-        let has_deadline = timeout.is_some() || !plan.is_grouped();
-        let deadline = has_deadline.then(|| RangeRead::deadline_from_now(context, reads_partitions, timeout));
         Self { context, plan, now_seconds, consistency, deadline, parts: 1, search, keys_max: 1 }
     }
 
@@ -121,7 +116,7 @@ impl<'a> ReplicatedRead<'a> {
 impl ReplicatedRead<'_> {
     /// The deadline of a part of a read: see [`ReplicatedRead::deadline`].
     fn deadline_of_part(&self, is_partition: bool) -> Duration {
-        self.deadline.unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition, None))
+        self.deadline.unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition))
     }
 
     /// Passes the first rows of a range that a search finds to the run: finds keys at the level, and reads what they name at the level.
