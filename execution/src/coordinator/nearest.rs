@@ -180,7 +180,7 @@ async fn read_rows(
                     reversed: false,
                     owner: None,
                 };
-                let RangeEnd::BudgetSpent(rest) = take(context, run, &part, range, &mut None).await? else {
+                let RangeEnd::BudgetSpent(rest) = take(context, plan, run, &part, range, &mut None).await? else {
                     break;
                 };
                 read.start = rest.start;

@@ -80,7 +80,7 @@ impl<'a> ReplicatedRead<'a> {
         if is_partition || range.reversed || self.parts == 1 {
             self.parts += 1;
             let piece = read_range_part(self.context, &whole).await?;
-            return take(self.context, run, &piece, range, &mut None).await;
+            return take(self.context, self.plan, run, &piece, range, &mut None).await;
         }
         let parts = split(self.context, &whole, self.parts)?;
         self.parts = (self.parts * 2).min(PARTS_MAX);
@@ -95,7 +95,7 @@ impl<'a> ReplicatedRead<'a> {
         for (piece, (start, end)) in pieces.iter().zip(parts) {
             let is_last = end == range.end;
             let part = KeyRange { start, end: end.clone(), ..range.clone() };
-            match take(self.context, run, piece, part, &mut skip).await? {
+            match take(self.context, self.plan, run, piece, part, &mut skip).await? {
                 RangeEnd::Complete if is_last => return Ok(RangeEnd::Complete),
                 RangeEnd::Complete => {}
                 // The rows read behind this bound are read again.
@@ -179,7 +179,7 @@ impl ReplicatedRead<'_> {
             let read = reads.iter().map(|read| read_range_part(self.context, read));
             for (piece, read) in try_join_all(read).await?.iter().zip(&reads) {
                 let part = KeyRange { start: read.start.clone(), end: read.end.clone(), ..range.clone() };
-                match take(self.context, run, piece, part, &mut skip).await? {
+                match take(self.context, self.plan, run, piece, part, &mut skip).await? {
                     RangeEnd::Complete => {}
                     // The search goes on within the partition.
                     RangeEnd::BudgetSpent(left) => {
@@ -201,12 +201,13 @@ impl ReplicatedRead<'_> {
 /// Passes the rows of a range part to the run. `skip`: the prefix of a partition of which no more rows are wanted.
 pub(super) async fn take(
     context: &ShardContext,
+    plan: &SelectPlan,
     run: &mut SelectRun<'_>,
     piece: &RangePart,
     range: KeyRange,
     skip: &mut Option<Vec<u8>>,
 ) -> Result<RangeEnd> {
-    let mut functions = context.function_turn();
+    let mut functions = context.function_turn(plan);
     for row in piece.rows.iter() {
         if functions.is_over() {
             tokio::task::yield_now().await;

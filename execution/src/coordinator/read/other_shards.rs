@@ -98,7 +98,7 @@ impl<'r> SpreadRead<'r> {
         let request = self.batch_request(run, &range, self.wanted_rows(run).min(BLOCK_ROWS));
         let mut batch = self.fetch(owner, request).await?;
         let mut skip = Vec::new();
-        let mut functions = self.context.function_turn();
+        let mut functions = self.context.function_turn(self.plan);
         while let Some(row) = batch.first() {
             let flow = run.row(&row.source()?)?;
             if let Some(end) = end_after(flow) {
@@ -133,7 +133,7 @@ impl<'r> SpreadRead<'r> {
         let mut sources: Vec<ShardRows> = (0..shards).map(|_| ShardRows::before(&range)).collect();
         let mut rounds = 0;
         let mut skip = Vec::new();
-        let mut functions = self.context.function_turn();
+        let mut functions = self.context.function_turn(self.plan);
         loop {
             for source in &mut sources {
                 source.advance();

@@ -158,7 +158,7 @@ fn read_range(
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,
     };
-    let mut functions = context.function_turn();
+    let mut functions = context.function_turn(plan);
     loop {
         let flow = match scan.next()? {
             Step::Row(view) => {
