@@ -50,6 +50,8 @@ use helenus_query::plan::term::{BindValue, Bindings};
 use helenus_query::run::select::ResultPage;
 use helenus_query::statement::Prepared;
 
+use crate::shard::context::ShardContext;
+
 /// The result of a request.
 #[derive(Debug)]
 pub enum Outcome {
@@ -88,14 +90,15 @@ pub struct RequestOptions {
     /// In microseconds; for writes without a timestamp of their own.
     pub timestamp: Option<i64>,
     pub now_seconds: Option<u32>,
-    /// USING TIMEOUT.
-    pub timeout: Option<Duration>,
+    /// When the client stops waiting, by USING TIMEOUT: monotonic time on the clock of this node. `None`: the settings say how long each step may
+    /// take.
+    pub deadline: Option<Duration>,
 }
 
 impl RequestOptions {
-    /// How long the coordinator waits for replicas: `default_ms` is a setting of the node.
-    pub fn timeout_or(&self, default_ms: u64) -> Duration {
-        self.timeout.unwrap_or(Duration::from_millis(default_ms))
+    /// When the client stops waiting for a step that begins now and may take as long as a setting of the node says.
+    pub fn deadline_or(&self, context: &ShardContext, setting_ms: u64) -> Duration {
+        self.deadline.unwrap_or_else(|| context.clock.monotonic() + Duration::from_millis(setting_ms))
     }
 }
 

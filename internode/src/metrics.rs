@@ -75,7 +75,10 @@ pub struct InternodeMetrics {
     by_node: Mutex<ByNode>,
 }
 
-/// The traffic with each node that a shard has met. There is an entry for each member that there ever was.
+/// The nodes whose counters are kept after their links have ended. A node names itself when it makes a link, so there may be any number of names.
+const KEPT_MAX: usize = 1_024;
+
+/// The traffic with each node that a shard has met, of the nodes without links not more than some.
 #[derive(Debug, Default)]
 struct ByNode {
     inbound: BTreeMap<HostId, Arc<InboundTraffic>>,
@@ -124,7 +127,12 @@ impl InternodeMetrics {
 
     /// The counters of a node that makes links to this shard. They are looked up once for each link.
     pub fn inbound(&self, host_id: HostId) -> Arc<InboundTraffic> {
-        Arc::clone(self.by_node().inbound.entry(host_id).or_default())
+        let inbound = &mut self.by_node().inbound;
+        if inbound.len() >= KEPT_MAX && !inbound.contains_key(&host_id) {
+            // Each link has its counters.
+            inbound.retain(|_, traffic| Arc::strong_count(traffic) > 1);
+        }
+        Arc::clone(inbound.entry(host_id).or_default())
     }
 
     /// The counters of the node at an address to which this shard makes links. They are looked up once for each link.
@@ -138,5 +146,23 @@ impl InternodeMetrics {
 
     pub fn all_outbound(&self) -> Vec<(SocketAddr, Arc<OutboundTraffic>)> {
         self.by_node().outbound.iter().map(|(address, traffic)| (*address, Arc::clone(traffic))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_nodes_without_links_are_kept_for_some_of_them_only() {
+        let metrics = InternodeMetrics::default();
+        let name = |number: usize| HostId::from_u128(number as u128);
+        let linked = metrics.inbound(name(0));
+        linked.received.increment();
+        for number in 1..=4 * KEPT_MAX {
+            metrics.inbound(name(number));
+        }
+        assert!(metrics.all_inbound().len() <= KEPT_MAX);
+        assert_eq!(metrics.inbound(name(0)).received.get(), 1);
     }
 }

@@ -270,6 +270,11 @@ pub fn check_batch<'a>(
 ) -> Result<()> {
     let (mut has_counters, mut has_others, mut has_conditions) = (false, false, false);
     for statement in statements {
+        if statement.timeout.is_some() {
+            return Err(RequestError::invalid(
+                "TIMEOUT must be set on the BATCH and not on individual statements",
+            ));
+        }
         if statement.table.kind == TableKind::Virtual && !is_of_views(&statement.table) {
             return Err(not_modifiable(&statement.table));
         }

@@ -45,7 +45,8 @@ fn try_batch(
     if request.statements.is_empty() {
         return Ok(Execution::Ready(Ok(Outcome::Void)));
     }
-    context.metrics.batch_partitions[request.kind as usize].record(partition_count(&request) as u64);
+    let partition_count = partition_count(&request);
+    context.metrics.batch_partitions[request.kind as usize].record(partition_count as u64);
     if context.node.disks.is_any_short() {
         let partitions = request.statements.iter().flat_map(BoundStatement::partitions);
         disk_room::check(context, partitions, request.options.consistency, warnings)?;
@@ -63,7 +64,7 @@ fn try_batch(
         }
         let volume = BatchVolume::of_statements(&request.statements);
         volume.check(request.kind, &context.node.config, warnings)?;
-        if request.kind == BatchKind::Logged && partition_count(&request) > 1 {
+        if request.kind == BatchKind::Logged && partition_count > 1 {
             return Ok(Execution::Pending(Box::pin(logged_after_reads(context.clone(), request))));
         }
         return Ok(Execution::Pending(Box::pin(batch_at_leaders(context.clone(), request))));

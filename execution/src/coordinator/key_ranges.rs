@@ -84,9 +84,7 @@ pub fn ranges(
                 let static_row = full_key(&key, STATIC_POSITION)?;
                 // The state of another statement may lie outside of these tokens.
                 let is_within = start <= static_row && static_row < end;
-                // A page that ended with the row of a partition's static content is complete for that partition.
-                let is_done = plan.distinct || paging_state.position == STATIC_POSITION;
-                if is_done && !paging_state.is_unread {
+                if is_complete(plan, paging_state) {
                     start = start.max(full_key(&key, PARTITION_END)?);
                 } else {
                     if plan.reads_static && paging_state.position != STATIC_POSITION && is_within {
@@ -110,6 +108,12 @@ pub fn ranges(
             Ok(ranges)
         }
     }
+}
+
+/// Whether a page has ended with all of its last partition: with the row of the partition's static content, which comes where the partition has no
+/// other rows, or with the only row of DISTINCT.
+fn is_complete(plan: &SelectPlan, paging_state: &PagingState) -> bool {
+    !paging_state.is_unread && (plan.distinct || paging_state.position == STATIC_POSITION)
 }
 
 /// The range of the only row that the SELECT can return.
@@ -143,7 +147,7 @@ fn partition_ranges(
     ranges: &mut KeyRanges,
 ) -> Result<()> {
     let owner = Some(context.node.shard_of(key.token));
-    if plan.distinct && paging_state.is_some_and(|paging_state| !paging_state.is_unread) {
+    if paging_state.is_some_and(|paging_state| is_complete(plan, paging_state)) {
         return Ok(());
     }
     let whole = matches!(slices, [slice] if *slice == Slice::all_rows());
@@ -156,10 +160,7 @@ fn partition_ranges(
         });
         return Ok(());
     }
-    // A page that ended with the row of a partition's static content is complete for that partition.
-    let is_static_done = paging_state
-        .is_some_and(|paging_state| paging_state.position == STATIC_POSITION && !paging_state.is_unread);
-    if plan.reads_static && !is_static_done {
+    if plan.reads_static {
         ranges.push(KeyRange {
             start: full_key(key, STATIC_POSITION)?,
             end: full_key(key, REGULAR_START)?,

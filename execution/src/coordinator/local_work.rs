@@ -92,14 +92,17 @@ impl LocalWork {
         more: impl FnOnce(&OfTable),
     ) {
         let now = context.clock.monotonic();
-        let mut tables = context.layers.get::<Self>().0.borrow_mut();
-        if !tables.contains_key(&table) {
-            forget_dropped(context, &mut tables);
-        }
-        let known = tables.entry(table).or_default();
         let duration_us = u64::try_from(now.saturating_sub(started).as_micros()).unwrap_or(u64::MAX);
-        known.timings[kind as usize].record(duration_us, now);
-        more(known);
+        let record = |known: &OfTable| {
+            known.timings[kind as usize].record(duration_us, now);
+            more(known);
+        };
+        let mut tables = context.layers.get::<Self>().0.borrow_mut();
+        if let Some(known) = tables.get(&table) {
+            return record(known);
+        }
+        forget_dropped(context, &mut tables);
+        record(tables.entry(table).or_default());
     }
 
     /// What this shard has recorded of each table. Forgets tables that do not exist any more.

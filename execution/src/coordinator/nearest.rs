@@ -1,32 +1,38 @@
 //! SELECT … ORDER BY … ANN OF: the replicas are asked for the nearest rows, what they name is read at the level, and the SELECT puts it in order.
 //!
-//! A replica may lack the newest version of a row. So more rows are asked for until the last one of the result is at least as near as any that a
-//! replica has not named, or until they have no more.
+//! A replica may lack the newest version of a row, and does not decide restrictions on columns that other replicas may have. So more rows are asked for
+//! until the last one of the result is at least as near as any that a replica has not named, or until they have no more. If that takes too many rows,
+//! all rows are read, as without an index of vectors.
+//!
+//! Invariant: the result lacks no row that belongs to it at the level.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use futures::future::try_join_all;
+use helenus_engine::shard::SearchWorth;
 use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::index_search::BoundSearch;
+use helenus_query::plan::nearest::BoundNearest;
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::select::SelectRun;
 
 use super::found_ranges::{FoundRange, FoundRanges};
-use super::key_ranges::KeyRange;
+use super::key_ranges::{KeyRange, KeyRanges};
 use super::prepared_read::{PreparedRead, RangeEnd};
 use super::replica::nearest::find_nearest;
-use super::replica::read::{RangeRead, read_range_part};
-use super::replicated_read::take;
+use super::replica::nearest_answer::ROWS_MAX;
+use super::replica::read::{RangeRead, level_demand, read_range_part};
+use super::replica::search::possible_searches;
+use super::replicated_read::{ReplicatedRead, take};
 use super::{Outcome, OwnedRequest};
 use crate::shard::context::ShardContext;
+use crate::shard::trace;
 
 /// Most rows that are read concurrently.
 const ROWS_AT_ONCE: usize = 64;
 /// How many times as many rows are asked for if the first are too few.
 const MORE: usize = 4;
-/// The most rows that one replica is asked for.
-const ROWS_ASKED_MAX: usize = 65_536;
-
 /// Executes such a SELECT.
 pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
     let values = request.values.borrow();
@@ -40,44 +46,110 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
     }
     let prepared = PreparedRead::new(&context, &request)?;
     let mut run = prepared.run(&request)?;
-    let PreparedRead { ranges, now_seconds, .. } = prepared;
-    let mut ranges: Vec<_> = ranges
-        .into_iter()
-        .filter(|range| !range.is_static_row() && range.start < range.end)
-        .map(|range| (range.start, range.end))
-        .collect();
-    ranges.sort_unstable();
-    let (Some(nearest), Some((limit, _))) = (&plan.nearest, run.nearest()) else {
+    let Some(nearest) = &plan.nearest else {
         return Err(RequestError::Server("a SELECT without a vector to compare with".to_owned()));
     };
+    let Some(search) = nearest.bind(&plan.table, &request.bindings())? else {
+        return Ok(Outcome::Rows(run.finish()?));
+    };
+    let read = RangeRead {
+        table: &plan.table,
+        start: Vec::new(),
+        end: Vec::new(),
+        reversed: false,
+        now_seconds: prepared.now_seconds,
+        live_rows: 1,
+        consistency,
+        deadline: request.options.deadline_or(&context, context.node.config.range_request_timeout_ms),
+    };
+    if !read_found(&context, plan, &mut run, &read, &search, &prepared.ranges).await? {
+        trace::note(&context, || "Reading all rows: too few of the nearest belong to the result".to_owned());
+        run = prepared.run(&request)?;
+        read_all(&context, plan, &mut run, &read, search.restrictions(), prepared.ranges).await?;
+    }
+    Ok(Outcome::Rows(run.finish()?))
+}
+
+/// Reads what the replicas find until the result is certain. Returns false if that would take too many rows.
+async fn read_found(
+    context: &Rc<ShardContext>,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    read: &RangeRead<'_>,
+    search: &BoundNearest,
+    ranges: &[KeyRange],
+) -> Result<bool> {
+    let Some((limit, _)) = run.nearest() else { return Ok(false) };
+    let mut wanted = limit.max(1);
+    let mut ranges: Vec<_> = ranges
+        .iter()
+        .filter(|range| !range.is_static_row() && range.start < range.end)
+        .map(|range| (range.start.clone(), range.end.clone()))
+        .collect();
+    ranges.sort_unstable();
     let mut read_keys: BTreeSet<Vec<u8>> = BTreeSet::new();
-    let mut wanted = limit;
-    let deadline = RangeRead::deadline_from_now(&context, false, request.options.timeout);
-    while let Some(search) = nearest.search(&plan.table, &request.bindings(), wanted)? {
-        let read = RangeRead {
-            table: &plan.table,
-            start: Vec::new(),
-            end: Vec::new(),
-            reversed: false,
-            now_seconds,
-            live_rows: 1,
-            consistency,
-            deadline,
-        };
-        let found = find_nearest(&context, &read, &ranges, &search).await?;
+    loop {
+        let found = find_nearest(context, read, &ranges, search, wanted).await?;
         let mut keys: Vec<Vec<u8>> = found.keys.into_iter().filter(|key| !read_keys.contains(key)).collect();
         keys.sort_unstable();
         keys.dedup();
-        read_rows(&context, plan, &mut run, &read, &keys).await?;
+        read_rows(context, plan, run, read, &keys).await?;
         read_keys.extend(keys);
         let worst = run.nearest().and_then(|(_, worst)| worst);
-        let is_certain = found.bound.is_none_or(|bound| worst.is_some_and(|worst| worst >= bound));
-        if is_certain || wanted >= ROWS_ASKED_MAX {
-            break;
+        if found.bound.is_none_or(|bound| worst.is_some_and(|worst| worst >= bound)) {
+            return Ok(true);
         }
-        wanted = (wanted * MORE).min(ROWS_ASKED_MAX);
+        if wanted >= ROWS_MAX || found.is_cut {
+            return Ok(false);
+        }
+        wanted = wanted.saturating_mul(MORE).min(ROWS_MAX);
     }
-    Ok(Outcome::Rows(run.finish()?))
+}
+
+/// Reads all rows of the ranges, or those that other indexes find, if they are few. `read`: see [`find_nearest`].
+async fn read_all(
+    context: &Rc<ShardContext>,
+    plan: &SelectPlan,
+    run: &mut SelectRun<'_>,
+    read: &RangeRead<'_>,
+    restrictions: Option<&BoundSearch>,
+    ranges: KeyRanges,
+) -> Result<()> {
+    let few = match (restrictions, level_demand(context, &plan.table.keyspace, read.consistency)) {
+        (Some(restrictions), Some(demand)) => {
+            let possible = possible_searches(context, &demand, restrictions);
+            let table = plan.table.engine_id();
+            let cheapest = context.shard.cheapest_search(table, possible)?;
+            let is_narrow = context.shard.judge_search(table, &cheapest)? == SearchWorth::Narrow;
+            is_narrow.then(|| Rc::new(restrictions.clone()))
+        }
+        _ => None,
+    };
+    let searches = few.is_some();
+    let mut replicated = ReplicatedRead::new(
+        context,
+        plan,
+        read.now_seconds,
+        read.consistency,
+        few,
+        Some(read.deadline),
+    );
+    for range in ranges {
+        // With a search it comes with the rows that are found.
+        if searches && range.is_static_row() {
+            continue;
+        }
+        let mut rest = Some(range);
+        while let Some(range) = rest.take() {
+            match replicated.read(run, range).await? {
+                RangeEnd::Complete => {}
+                RangeEnd::BudgetSpent(left) => rest = Some(left),
+                RangeEnd::Finished(_) => return Ok(()),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
 }
 
 /// Reads rows at the level and passes them to the run.
@@ -108,7 +180,7 @@ async fn read_rows(
                     reversed: false,
                     owner: None,
                 };
-                let RangeEnd::BudgetSpent(rest) = take(context, run, &part, range, &mut None).await? else {
+                let RangeEnd::BudgetSpent(rest) = take(context, plan, run, &part, range, &mut None).await? else {
                     break;
                 };
                 read.start = rest.start;

@@ -19,8 +19,9 @@ use self::other_shards::SpreadRead;
 use self::own_shard::{TURN_BYTES, read_local, read_local_cold, turn_budget};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
+use super::replica::answer::token_of;
 use super::replica::only_here;
-use super::replica::read::level_demand;
+use super::replica::read::{RangeRead, level_demand};
 use super::replica::search::possible_searches;
 use super::replicated_read::{self, ReplicatedRead};
 use super::virtual_state::NodeReports;
@@ -303,8 +304,13 @@ async fn select_from(
         },
     };
     let is_paged = request.options.page_rows.is_some();
-    let timeout = request.options.timeout;
-    let deadline = timeout.map(|timeout| context.clock.monotonic() + timeout);
+    let given = request.options.deadline;
+    // An answer that is computed from all rows (aggregates, GROUP BY) may take long: by the settings, each part of it has a deadline of its own.
+    let deadline = given.or_else(|| {
+        let is_partition = |range: &KeyRange| token_of(&range.start, &range.end).is_some();
+        let reads_partitions = ranges.iter().all(is_partition);
+        (!plan.is_grouped()).then(|| RangeRead::deadline_from_now(context, reads_partitions))
+    });
     let consistency = request.options.consistency;
     let is_replicated = from_replicas || replicated_read::is_needed(context, plan, consistency, &ranges);
     let search = search.map_or(Ok(None), |search| worthwhile(context, &request, search, is_replicated))?;
@@ -314,8 +320,8 @@ async fn select_from(
         search => (search.map(|search| Arc::new(search.by_all())), None),
     };
     let mut replicated = is_replicated
-        .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, &ranges, at_replicas, timeout));
-    let spread = SpreadRead::new(context, &request, now_seconds, here);
+        .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, at_replicas, deadline));
+    let spread = SpreadRead::new(context, &request, now_seconds, here, deadline);
     let mut turns = 0_usize;
     for range in ranges {
         if searches && range.is_static_row() {
@@ -340,7 +346,7 @@ async fn select_from(
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),
                 RangeEnd::BudgetSpent(left) => {
                     turns += 1;
-                    if deadline.is_some_and(|deadline| context.clock.monotonic() >= deadline) {
+                    if given.is_some_and(|deadline| context.clock.monotonic() >= deadline) {
                         return Err(read_timeout(consistency));
                     }
                     // A page that has done enough work ends early with a paging state. Answers that cannot be cut

@@ -39,8 +39,7 @@ pub struct ReplicatedRead<'a> {
     plan: &'a SelectPlan,
     now_seconds: u32,
     consistency: Consistency,
-    /// Deadline of the whole page. `None`: the statement gives no timeout, and the answer is computed from all rows (aggregates, GROUP BY), which may
-    /// take long, so each range part has a deadline of its own.
+    /// Deadline of the whole page. `None`: each range part has one of its own, by the settings.
     deadline: Option<Duration>,
     /// Parts of the ring to read concurrently next time. It grows while the parts do not fill the page.
     parts: usize,
@@ -56,13 +55,9 @@ impl<'a> ReplicatedRead<'a> {
         plan: &'a SelectPlan,
         now_seconds: u32,
         consistency: Consistency,
-        ranges: &[KeyRange],
         search: Option<Rc<BoundSearch>>,
-        timeout: Option<Duration>,
+        deadline: Option<Duration>,
     ) -> Self {
-        let reads_partitions = ranges.iter().all(|range| token_of(&range.start, &range.end).is_some());
-        let has_deadline = timeout.is_some() || !plan.is_grouped();
-        let deadline = has_deadline.then(|| RangeRead::deadline_from_now(context, reads_partitions, timeout));
         Self { context, plan, now_seconds, consistency, deadline, parts: 1, search, keys_max: 1 }
     }
 
@@ -85,7 +80,7 @@ impl<'a> ReplicatedRead<'a> {
         if is_partition || range.reversed || self.parts == 1 {
             self.parts += 1;
             let piece = read_range_part(self.context, &whole).await?;
-            return take(self.context, run, &piece, range, &mut None).await;
+            return take(self.context, self.plan, run, &piece, range, &mut None).await;
         }
         let parts = split(self.context, &whole, self.parts)?;
         self.parts = (self.parts * 2).min(PARTS_MAX);
@@ -100,7 +95,7 @@ impl<'a> ReplicatedRead<'a> {
         for (piece, (start, end)) in pieces.iter().zip(parts) {
             let is_last = end == range.end;
             let part = KeyRange { start, end: end.clone(), ..range.clone() };
-            match take(self.context, run, piece, part, &mut skip).await? {
+            match take(self.context, self.plan, run, piece, part, &mut skip).await? {
                 RangeEnd::Complete if is_last => return Ok(RangeEnd::Complete),
                 RangeEnd::Complete => {}
                 // The rows read behind this bound are read again.
@@ -121,7 +116,7 @@ impl<'a> ReplicatedRead<'a> {
 impl ReplicatedRead<'_> {
     /// The deadline of a part of a read: see [`ReplicatedRead::deadline`].
     fn deadline_of_part(&self, is_partition: bool) -> Duration {
-        self.deadline.unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition, None))
+        self.deadline.unwrap_or_else(|| RangeRead::deadline_from_now(self.context, is_partition))
     }
 
     /// Passes the first rows of a range that a search finds to the run: finds keys at the level, and reads what they name at the level.
@@ -184,7 +179,7 @@ impl ReplicatedRead<'_> {
             let read = reads.iter().map(|read| read_range_part(self.context, read));
             for (piece, read) in try_join_all(read).await?.iter().zip(&reads) {
                 let part = KeyRange { start: read.start.clone(), end: read.end.clone(), ..range.clone() };
-                match take(self.context, run, piece, part, &mut skip).await? {
+                match take(self.context, self.plan, run, piece, part, &mut skip).await? {
                     RangeEnd::Complete => {}
                     // The search goes on within the partition.
                     RangeEnd::BudgetSpent(left) => {
@@ -206,12 +201,13 @@ impl ReplicatedRead<'_> {
 /// Passes the rows of a range part to the run. `skip`: the prefix of a partition of which no more rows are wanted.
 pub(super) async fn take(
     context: &ShardContext,
+    plan: &SelectPlan,
     run: &mut SelectRun<'_>,
     piece: &RangePart,
     range: KeyRange,
     skip: &mut Option<Vec<u8>>,
 ) -> Result<RangeEnd> {
-    let mut functions = context.function_turn();
+    let mut functions = context.function_turn(plan);
     for row in piece.rows.iter() {
         if functions.is_over() {
             tokio::task::yield_now().await;

@@ -42,12 +42,13 @@ impl RowsBeforeWrite {
         options: &RequestOptions,
         now_seconds: u32,
     ) -> Result<Self> {
-        let RequestOptions { consistency, timeout, .. } = *options;
+        let consistency = options.consistency;
         if consistency == Consistency::Any {
             return Err(RequestError::invalid(
                 "Write operation require a read but consistency ANY is not supported on reads",
             ));
         }
+        let deadline = options.deadline_or(context, context.node.config.read_request_timeout_ms);
         let mut rows = BTreeMap::new();
         let mut known = BTreeSet::new();
         for statement in statements {
@@ -75,7 +76,7 @@ impl RowsBeforeWrite {
                 if !known.insert(name.clone()) {
                     continue;
                 }
-                let row = RowRead { table, partition, position, consistency, timeout, now_seconds };
+                let row = RowRead { table, partition, position, consistency, deadline, now_seconds };
                 if let Some(row) = row.read(context).await? {
                     rows.insert(name, row);
                 }
@@ -111,7 +112,7 @@ struct RowRead<'a> {
     partition: PartitionKey,
     position: Vec<u8>,
     consistency: Consistency,
-    timeout: Option<Duration>,
+    deadline: Duration,
     now_seconds: u32,
 }
 
@@ -149,7 +150,7 @@ impl RowRead<'_> {
             now_seconds: self.now_seconds,
             live_rows: 1,
             consistency: self.consistency,
-            deadline: RangeRead::deadline_from_now(context, true, self.timeout),
+            deadline: self.deadline,
         };
         // The range holds one row, so one range part is all of it.
         let piece = read_range_part(context, &read).await?;

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
@@ -134,8 +135,8 @@ async fn decide_by_agreement(
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
     let (key, ranges, max_rows) = reads_of(transaction)?;
-    let timeout = options.timeout_or(context.node.config.cas_contention_timeout_ms);
-    let deadline = context.clock.monotonic() + timeout;
+    let timeout_ms = context.node.config.cas_contention_timeout_ms;
+    let deadline = options.deadline_or(context, timeout_ms);
     let mut operation = Operation {
         table: table.clone(),
         key,
@@ -148,7 +149,7 @@ async fn decide_by_agreement(
     let mut guard = tokio::select! {
         biased;
         turn = context.paxos().queues.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
-        () = context.clock.sleep(timeout) => {
+        () = context.clock.sleep(deadline.saturating_sub(context.clock.monotonic())) => {
             return Err(RequestError::WriteTimeout {
                 consistency: operation.serial,
                 received: 0,
@@ -159,8 +160,11 @@ async fn decide_by_agreement(
         }
     };
     // A transaction that waited long in the queue still gets enough time, now that no other transaction of this node
-    // is before it.
-    operation.deadline = deadline.max(context.clock.monotonic() + timeout / 2);
+    // is before it. Where the client has said how long it waits, that counts.
+    if options.deadline.is_none() {
+        let least = Duration::from_millis(timeout_ms) / 2;
+        operation.deadline = deadline.max(context.clock.monotonic() + least);
+    }
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
@@ -402,7 +406,8 @@ fn current_row(statement: &BoundStatement, rows: &dyn ExistingRows, now_seconds:
 }
 
 /// A condition on the existence of rows shows what the transaction would write next to them: static columns if a statement changes
-/// some, rows and their clustering keys if a statement names one. The rest counts as not read, and is null.
+/// some, rows and their clustering keys if a statement names one. Besides, columns are shown that any statement has conditions on. The rest
+/// counts as not read, and is null.
 fn hide_what_is_not_written(transaction: &Transaction, seen: &mut [(&ModifyPlan, &Conditions, SeenRow)]) {
     let about_existence =
         |conditions: &Conditions| matches!(conditions, Conditions::Exists | Conditions::NotExists);
@@ -412,12 +417,22 @@ fn hide_what_is_not_written(transaction: &Transaction, seen: &mut [(&ModifyPlan,
     let plans = || transaction.statements.iter().map(BoundStatement::plan);
     let writes_rows = plans().any(names_its_row);
     let writes_static = plans().any(ModifyPlan::changes_static_columns);
+    let compared: BTreeSet<usize> = seen
+        .iter()
+        .flat_map(|(_, conditions, _)| match conditions {
+            Conditions::Columns(list) => list.as_slice(),
+            Conditions::Exists | Conditions::NotExists => &[],
+        })
+        .map(|condition| condition.column)
+        .collect();
     for (plan, _, seen_row) in seen {
-        for (column, value) in plan.table.columns.iter().zip(&mut seen_row.row.values) {
+        let columns = plan.table.columns.iter().enumerate();
+        for ((index, column), value) in columns.zip(&mut seen_row.row.values) {
             let is_shown = match column.kind {
                 ColumnKind::PartitionKey { .. } => true,
-                ColumnKind::Static => writes_static,
-                ColumnKind::Clustering { .. } | ColumnKind::Regular => writes_rows,
+                ColumnKind::Static => writes_static || compared.contains(&index),
+                ColumnKind::Clustering { .. } => writes_rows,
+                ColumnKind::Regular => writes_rows || compared.contains(&index),
             };
             if !is_shown {
                 *value = None;

@@ -87,10 +87,10 @@ pub fn apply(
     if mutations.is_empty() {
         return Execution::Ready(Ok(Outcome::Void));
     }
-    let timeout = options.timeout_or(context.node.config.write_request_timeout_ms);
-    let (context, consistency) = (context.clone(), options.consistency);
+    let options = WriteOptions::new(context, options.consistency, write_type, options.deadline);
+    let context = context.clone();
     Execution::Pending(Box::pin(async move {
-        write_within(&context, mutations, consistency, write_type, timeout).await?;
+        replica::write::write(&context, mutations, options).await?;
         Ok(Outcome::Void)
     }))
 }
@@ -102,24 +102,7 @@ pub async fn write_all(
     consistency: Consistency,
     write_type: WriteType,
 ) -> Result<()> {
-    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
-    write_within(context, mutations, consistency, write_type, timeout).await
-}
-
-async fn write_within(
-    context: &Rc<ShardContext>,
-    mutations: Vec<PartitionMutation>,
-    consistency: Consistency,
-    write_type: WriteType,
-    timeout: Duration,
-) -> Result<()> {
-    let options = WriteOptions {
-        consistency,
-        write_type,
-        deadline: context.clock.monotonic() + timeout,
-        is_applied_here: false,
-        excuses_absent: false,
-    };
+    let options = WriteOptions::new(context, consistency, write_type, None);
     replica::write::write(context, mutations, options).await
 }
 
@@ -164,11 +147,12 @@ async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest<Modi
 /// Sends statements to a leader for each partition, with one timestamp and one deadline.
 pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Result<Outcome> {
     let timestamp = context.next_timestamp();
-    let begun = context.clock.monotonic();
+    let timeout_ms = context.node.config.counter_write_request_timeout_ms;
+    let by_settings = context.clock.monotonic() + Duration::from_millis(timeout_ms);
     for led in &mut writes {
         led.statements.iter().try_for_each(BoundStatement::check_repeatable)?;
         led.options.timestamp.get_or_insert(timestamp);
-        led.deadline = begun + led.options.timeout_or(context.node.config.counter_write_request_timeout_ms);
+        led.deadline = led.options.deadline.unwrap_or(by_settings);
     }
     let writes = writes.into_iter().map(|led| forward::write(context, led));
     futures::future::join_all(writes).await.into_iter().collect::<Result<()>>()?;

@@ -24,6 +24,7 @@ use helenus_internode::transport::Transport;
 use helenus_observe::metrics::ShardMetrics;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::user::UserFunctionRuntime;
+use helenus_query::plan::select::SelectPlan;
 use helenus_query::functions::{CallContext, UuidSource};
 use helenus_query::guardrails::{self, Guardrails};
 use helenus_query::schema::catalog::{Catalog, CatalogView};
@@ -211,14 +212,19 @@ const FUNCTION_TURN_STEPS: u64 = 20_000;
 
 /// Watches the work that functions of users do in one turn of this thread.
 pub struct FunctionTurn {
-    functions: &'static dyn UserFunctionRuntime,
+    /// `None`: none can be called.
+    functions: Option<&'static dyn UserFunctionRuntime>,
     begun_at: u64,
 }
 
 impl FunctionTurn {
     /// Whether the functions have done the work of a turn. The next turn begins then.
+    #[inline]
     pub fn is_over(&mut self) -> bool {
-        let now = self.functions.steps_on_this_thread();
+        self.functions.is_some_and(|functions| self.is_over_after(functions.steps_on_this_thread()))
+    }
+
+    fn is_over_after(&mut self, now: u64) -> bool {
         let is_over = now.wrapping_sub(self.begun_at) >= FUNCTION_TURN_STEPS;
         if is_over {
             self.begun_at = now;
@@ -325,9 +331,12 @@ impl ShardContext {
         self.user_functions
     }
 
-    /// The work of functions of users from now on.
-    pub fn function_turn(&self) -> FunctionTurn {
-        FunctionTurn { functions: self.user_functions, begun_at: self.user_functions.steps_on_this_thread() }
+    /// The work from now on of the functions of users that a SELECT may call for its rows.
+    pub fn function_turn(&self, plan: &SelectPlan) -> FunctionTurn {
+        let only_copies = plan.plain_slots.is_some();
+        let functions = (!only_copies && self.user_functions.is_enabled()).then_some(self.user_functions);
+        let begun_at = functions.map_or(0, UserFunctionRuntime::steps_on_this_thread);
+        FunctionTurn { functions, begun_at }
     }
 
     /// Checks guardrails. What they warn of, and what they refuse, is counted.

@@ -4,10 +4,10 @@
 
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
-use helenus_engine::secondary_index::{IndexId, NearestSearch, VectorIndex};
+use helenus_engine::secondary_index::{IndexId, IndexSearch, NearestSearch, VectorIndex};
 use helenus_vectors::{Target, floats};
 
-use super::index_search::{IndexPlan, IndexUse};
+use super::index_search::{BoundSearch, IndexPlan, IndexUse};
 use super::names::{NameScope, column_of};
 use super::restrictions::Restrictions;
 use super::selection::Fetched;
@@ -33,6 +33,37 @@ pub struct NearestPlan {
     target: Term,
     /// The restrictions that other indexes decide.
     restrictions: Option<IndexPlan>,
+}
+
+/// The search of a request: the plan with its values.
+#[derive(Debug)]
+pub struct BoundNearest {
+    index: IndexId,
+    target: Vec<u8>,
+    restrictions: Option<BoundSearch>,
+}
+
+impl BoundNearest {
+    /// The restrictions that other indexes decide, if there are any.
+    pub fn restrictions(&self) -> Option<&BoundSearch> {
+        self.restrictions.as_ref()
+    }
+
+    /// The search by all restrictions: for a replica that answers alone.
+    pub fn by_all(&self, wanted: usize) -> NearestSearch {
+        self.by(self.restrictions.as_ref().map(BoundSearch::by_all), wanted)
+    }
+
+    /// The search by those on the key, which is with the vector. A row's restricted columns may be at other replicas than its vector: whoever reads
+    /// the rows decides those.
+    pub fn by_keys(&self, wanted: usize) -> NearestSearch {
+        self.by(self.restrictions.as_ref().map(BoundSearch::by_keys), wanted)
+    }
+
+    fn by(&self, search: Option<IndexSearch>, wanted: usize) -> NearestSearch {
+        let restrictions = search.map(|search| search.restrictions).unwrap_or_default();
+        NearestSearch { index: self.index, target: self.target.clone(), restrictions, wanted }
+    }
 }
 
 /// The index and the target of an ordering, before the restrictions are known.
@@ -160,20 +191,15 @@ impl NearestPlan {
     }
 
     /// The search of a request. `None`: no row can be found.
-    pub fn search(
-        &self,
-        table: &Table,
-        bindings: &Bindings<'_>,
-        wanted: usize,
-    ) -> Result<Option<NearestSearch>> {
+    pub fn bind(&self, table: &Table, bindings: &Bindings<'_>) -> Result<Option<BoundNearest>> {
         let restrictions = match &self.restrictions {
-            None => Vec::new(),
+            None => None,
             Some(plan) => match plan.bind(table, bindings)? {
-                Some(search) => search.by_all().restrictions,
                 None => return Ok(None),
+                restrictions => restrictions,
             },
         };
         let target = self.target_bytes(table, bindings)?.into_owned();
-        Ok(Some(NearestSearch { index: self.index, target, restrictions, wanted }))
+        Ok(Some(BoundNearest { index: self.index, target, restrictions }))
     }
 }

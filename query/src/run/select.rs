@@ -413,7 +413,7 @@ impl<'p> SelectRun<'p> {
 
     /// The most rows that pass the filters which the reader should request before it asks again.
     pub fn wanted_result_rows(&self) -> usize {
-        if self.plan.is_grouped() {
+        if self.plan.is_grouped() || self.nearest.is_some() {
             return usize::MAX;
         }
         let page = self.bounds.rows.map_or(usize::MAX, |rows| rows - self.row_count.min(rows));

@@ -306,7 +306,7 @@ fn options(case: &mut TestCase) -> Result<RequestOptions, String> {
         paging_state: None,
         timestamp: case.try_take_arg("timestamp").map_err(report)?,
         now_seconds: case.try_take_arg("now").map_err(report)?,
-        timeout: None,
+        deadline: None,
     };
     case.expect_empty().map_err(report)?;
     Ok(options)

@@ -184,6 +184,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         permission: "Indexes on vectors can be created",
         is_used_by: Table::has_vector_indexes,
     },
+    Addition {
+        level: CASSANDRA_5_SCHEMAS,
+        permission: "memtable_flush_period_in_ms can be set",
+        is_used_by: |table| table.options.memtable_flush_period_in_ms != 0,
+    },
 ];
 
 /// The same for what a keyspace has beside tables.
@@ -407,6 +412,10 @@ mod tests {
         let option = "ALTER TABLE t WITH tombstone_gc = {'mode': 'timeout'}";
         assert!(refusal(option, REPAIRS - 1).is_some());
         assert_eq!(refusal(option, REPAIRS), None);
+        let period = "ALTER TABLE t WITH memtable_flush_period_in_ms = 100";
+        assert!(refusal(period, CASSANDRA_5_SCHEMAS - 1).is_some());
+        assert_eq!(refusal(period, CASSANDRA_5_SCHEMAS), None);
+        assert_eq!(refusal("ALTER TABLE t WITH memtable_flush_period_in_ms = 0", 1), None);
         let compact = "CREATE TABLE c (k int PRIMARY KEY, v int) WITH COMPACT STORAGE";
         assert!(refusal(compact, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(compact, CASSANDRA_5_SCHEMAS), None);

@@ -77,7 +77,7 @@ pub fn clients(context: &ShardContext) -> Vec<ConnectedClient> {
 /// The requests of clients that are under way on a shard and wait for something.
 pub fn requests_under_way(context: &ShardContext) -> u64 {
     let connections = Connections::of(context).borrow();
-    connections.values().filter_map(Weak::upgrade).map(|connection| connection.under_way.get() as u64).sum()
+    connections.values().filter_map(Weak::upgrade).map(|connection| connection.under_way() as u64).sum()
 }
 
 /// The same requests with the connections of their clients and their numbers there.
@@ -121,7 +121,6 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         registered: Cell::new([false; 3]),
         out: RefCell::new(BytesMut::new()),
         answered: Notify::new(),
-        under_way: Cell::new(0),
         waiting: RefCell::default(),
         closing: Cell::new(false),
         request_count: Cell::new(0),
@@ -171,7 +170,7 @@ impl Wire {
         loop {
             let has_more = self.handle_input(connection)?;
             self.flush(connection)?;
-            if connection.closing.get() && self.output.is_empty() && connection.under_way.get() == 0 {
+            if connection.closing.get() && self.output.is_empty() && connection.under_way() == 0 {
                 return Ok(());
             }
             let reads = self.takes_requests(connection);
@@ -220,7 +219,7 @@ impl Wire {
     /// Whether another request may begin.
     fn takes_requests(&self, connection: &Connection) -> bool {
         !connection.closing.get()
-            && connection.under_way.get() < connection.context.node.config.max_requests_per_connection
+            && connection.under_way() < connection.context.node.config.max_requests_per_connection
             && self.output.len() - self.written + connection.out.borrow().len() < UNSENT_BYTES_MAX
     }
 

@@ -38,7 +38,6 @@ pub struct Connection {
     pub(super) out: RefCell<BytesMut>,
     /// Notified when something was added to `out`.
     pub answered: Notify,
-    pub(super) under_way: Cell<usize>,
     /// The requests under way that wait for something, by their number on the connection.
     pub(super) waiting: RefCell<BTreeMap<u64, WaitingRequest>>,
     pub(super) closing: Cell<bool>,
@@ -90,9 +89,13 @@ impl Connection {
         slow_requests::note(context, self.peer, statement, duration);
     }
 
+    /// The number of requests that wait for something.
+    pub(super) fn under_way(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
     /// Lists a request that will be answered later, and returns its number.
     pub fn begin_request(&self, request: WaitingRequest) -> u64 {
-        self.under_way.set(self.under_way.get() + 1);
         let number = self.request_count.get();
         self.waiting.borrow_mut().insert(number, request);
         number
@@ -107,7 +110,6 @@ impl Connection {
     /// Writes the answer of a request that is in flight, and wakes the connection.
     pub fn end_request(&self, number: u64, write: impl FnOnce(&mut BytesMut)) {
         self.waiting.borrow_mut().remove(&number);
-        self.under_way.set(self.under_way.get() - 1);
         self.write(write);
         self.answered.notify_one();
     }

@@ -65,11 +65,14 @@ impl Latencies {
         context.metrics.operations[measured.operation as usize].record(duration_us);
         if let Some(table) = measured.table {
             let mut tables = context.layers.get::<Self>().0.borrow_mut();
-            if !tables.contains_key(&table) {
-                forget_dropped(context, &mut tables);
+            let record = |of_table: &mut OfTable| {
+                of_table[measured.operation as usize].get_or_insert_default().record(duration_us, now);
+            };
+            if let Some(of_table) = tables.get_mut(&table) {
+                return record(of_table);
             }
-            let of_table = tables.entry(table).or_default();
-            of_table[measured.operation as usize].get_or_insert_default().record(duration_us, now);
+            forget_dropped(context, &mut tables);
+            record(tables.entry(table).or_default());
         }
     }
 

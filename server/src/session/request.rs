@@ -234,7 +234,7 @@ fn options(context: &ShardContext, parameters: &QueryParameters<'_>) -> RequestO
         paging_state: parameters.paging_state.map(<[u8]>::to_vec),
         timestamp: parameters.timestamp_us,
         now_seconds: parameters.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-        timeout: None,
+        deadline: None,
     }
 }
 
@@ -278,12 +278,15 @@ pub fn execute(
         return execute(context, &expanded, values, options, warnings);
     }
     guardrails::check(context, statement, values, &call, options, warnings)?;
-    let limited = timeout(statement, &Bindings { values, call: &call })?
-        .map(|timeout| RequestOptions { timeout: Some(timeout), ..options.clone() });
+    let limited = match timeout(statement, &Bindings { values, call: &call })? {
+        Some(Duration::ZERO) => return Err(timed_out(statement, options.consistency)),
+        Some(timeout) => {
+            let deadline = Some(context.clock.monotonic().saturating_add(timeout));
+            Some(RequestOptions { deadline, ..options.clone() })
+        }
+        None => None,
+    };
     let options = limited.as_ref().unwrap_or(options);
-    if options.timeout == Some(Duration::ZERO) {
-        return Err(timed_out(statement, options.consistency));
-    }
     Ok(match statement {
         Statement::Select(statement) => {
             read::select(context, &coordinator::Request { statement, values, options, call })
@@ -432,7 +435,7 @@ fn run_batch(
         paging_state: None,
         timestamp: message.timestamp_us,
         now_seconds: message.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-        timeout: None,
+        deadline: None,
     };
     let request = BatchRequest { kind, statements, options, now_micros: call.now_micros };
     check_modifications(context, request.plans(), request.options.consistency)?;

@@ -36,7 +36,7 @@ pub struct SlowRequest {
 /// What a shard has logged lately.
 #[derive(Debug, Default)]
 pub struct SlowRequests {
-    /// The newest first.
+    /// The newest first. Their texts have their values, and are cut: most of them are never looked at.
     remembered: RefCell<VecDeque<SlowRequest>>,
     second: Cell<u64>,
     lines: Cell<u32>,
@@ -46,11 +46,17 @@ pub struct SlowRequests {
 impl SlowRequests {
     /// The last slow requests of a shard, the newest first. Batches are left out: they have no table of their own.
     pub fn remembered(context: &ShardContext) -> Vec<SlowRequest> {
-        context.layers.get::<Self>().remembered.borrow().iter().cloned().collect()
+        context.layers.get::<Self>().shown()
     }
 
     pub fn forget(context: &ShardContext) {
         context.layers.get::<Self>().remembered.borrow_mut().clear();
+    }
+
+    fn shown(&self) -> Vec<SlowRequest> {
+        let without_values =
+            |request: &SlowRequest| SlowRequest { text: without_values(&request.text), ..request.clone() };
+        self.remembered.borrow().iter().map(without_values).collect()
     }
 
     fn remember(&self, request: SlowRequest) {
@@ -95,7 +101,7 @@ fn note_slow(
         requests.remember(SlowRequest {
             keyspace: table.keyspace.clone(),
             table: table.name.clone(),
-            text: shown(&statement.text),
+            text: shortened(&statement.text).to_owned(),
             ended_micros: context.clock.now_micros(),
             duration,
         });
@@ -223,6 +229,22 @@ mod tests {
         assert_eq!(told, 5);
         assert_eq!(requests.admit(Duration::from_secs(8)), Some(3));
         assert_eq!(requests.admit(Duration::from_secs(8)), Some(0));
+    }
+
+    #[test]
+    fn remembered_requests_are_shown_without_values_and_the_newest_first() {
+        let requests = SlowRequests::default();
+        for (text, ended_micros) in [("SELECT v FROM t WHERE k = 'secret'", 1), ("SELECT 2", 2)] {
+            requests.remember(SlowRequest {
+                keyspace: "ks".to_owned(),
+                table: "t".to_owned(),
+                text: text.to_owned(),
+                ended_micros,
+                duration: Duration::from_secs(1),
+            });
+        }
+        let shown: Vec<String> = requests.shown().into_iter().map(|request| request.text).collect();
+        assert_eq!(shown, ["SELECT ?", "SELECT v FROM t WHERE k = ?"]);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub fn options(consistency: Consistency) -> RequestOptions {
         paging_state: None,
         timestamp: None,
         now_seconds: None,
-        timeout: None,
+        deadline: None,
     }
 }
 

@@ -39,23 +39,17 @@ pub async fn write(
         write::check_alive(context, change, consistency)?;
     }
     let keepers = keepers(context, consistency)?;
-    let timeout = request.timeout_or(context.node.config.write_request_timeout_ms);
+    let deadline = request.deadline_or(context, context.node.config.write_request_timeout_ms);
     let id = BatchId::new(context);
-    store(context, &keepers, id, &changes, timeout).await?;
-    let options = WriteOptions {
-        consistency,
-        write_type: WriteType::Batch,
-        deadline: context.clock.monotonic() + timeout,
-        is_applied_here: false,
-        excuses_absent: false,
-    };
+    store(context, &keepers, id, &changes, deadline).await?;
+    let options = WriteOptions::new(context, consistency, WriteType::Batch, Some(deadline));
     // An error after this point leaves the batch in the log, so it will be applied; the timeout reported to the
     // client says as much.
     let started = match write::begin(context, changes, options) {
         Ok(started) => started,
         Err(error) => {
             // Nothing was sent, and the client gets an error that says so: the batch must not be applied later.
-            remove(context, &keepers, id, timeout).await;
+            remove(context, &keepers, id).await;
             return Err(error);
         }
     };
@@ -75,7 +69,7 @@ pub async fn write(
         }
         // If hints are disabled or their store is full, the client's level has to be enough.
         if is_everywhere || is_reached {
-            remove(&context, &keepers, id, timeout).await;
+            remove(&context, &keepers, id).await;
         }
     });
     outcome
@@ -154,14 +148,15 @@ async fn store(
     keepers: &[Arc<Member>],
     id: BatchId,
     changes: &[PartitionMutation],
-    timeout: Duration,
+    deadline: Duration,
 ) -> Result<()> {
     let mutations = store::encode(changes);
     if keepers.is_empty() {
         return store::store_here(context, &id.position(), &mutations).await;
     }
     let request = ReplicaRequest::StoreBatch { id, mutations };
-    let answers = keepers.iter().map(|member| context.ask(member, context.index as u16, &request, timeout));
+    let left = deadline.saturating_sub(context.clock.monotonic());
+    let answers = keepers.iter().map(|member| context.ask(member, context.index as u16, &request, left));
     let answers = futures::future::join_all(answers).await;
     let received = answers.iter().filter(|answer| answer.is_ok()).count() as u32;
     let required = keepers.len() as u32;
@@ -180,7 +175,7 @@ async fn store(
 }
 
 /// Removes a batch from the logs. A log that does not get the removal replays the batch, which changes nothing.
-async fn remove(context: &Rc<ShardContext>, keepers: &[Arc<Member>], id: BatchId, timeout: Duration) {
+async fn remove(context: &Rc<ShardContext>, keepers: &[Arc<Member>], id: BatchId) {
     if keepers.is_empty() {
         if let Err(error) = store::remove(context, &id.position()) {
             tracing::debug!(%error, "a batch stays in the log");
@@ -188,6 +183,7 @@ async fn remove(context: &Rc<ShardContext>, keepers: &[Arc<Member>], id: BatchId
         return;
     }
     let request = ReplicaRequest::RemoveBatch { id };
+    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
     let asked = keepers.iter().map(|member| context.ask(member, context.index as u16, &request, timeout));
     for error in futures::future::join_all(asked).await.into_iter().filter_map(Result::err) {
         tracing::debug!(%error, "a batch stays in a log");

@@ -31,6 +31,7 @@ use crate::coordinator::RequestOptions;
 use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::failures::failure_reason;
+use crate::coordinator::replica::latency::rings;
 use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::{epoch, hints};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
@@ -47,7 +48,7 @@ pub async fn commit(
     let level = options.consistency;
     let mutation = Mutation::from_bytes(agreed.mutation.clone().into())
         .map_err(|error| RequestError::Server(error.to_string()))?;
-    let timeout = options.timeout_or(context.node.config.write_request_timeout_ms);
+    let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
     let distribution = Distribution {
         context: context.clone(),
         operation: operation.clone(),
@@ -58,6 +59,8 @@ pub async fn commit(
         deadline: context.clock.monotonic() + timeout,
         begun_micros: context.clock.now_micros(),
     };
+    let required = distribution.replicas().map_or(1, |(_, _, demand)| demand.required());
+    let timed_out = distribution.timeout(0, required);
     let (sender, receiver) = oneshot::channel();
     let coordinating = context.replication().coordinating();
     tokio::task::spawn_local(trace::carry(async move {
@@ -67,7 +70,16 @@ pub async fn commit(
     if level == Consistency::Any {
         return Ok(());
     }
-    receiver.await.unwrap_or_else(|_| Err(RequestError::Server("the node is shutting down".to_owned())))
+    let mut waits = options
+        .deadline
+        .map(|deadline| context.clock.sleep(deadline.saturating_sub(context.clock.monotonic())));
+    tokio::select! {
+        biased;
+        outcome = receiver => {
+            outcome.unwrap_or_else(|_| Err(RequestError::Server("the node is shutting down".to_owned())))
+        }
+        () = rings(waits.as_mut()) => Err(timed_out),
+    }
 }
 
 type Waiting = Option<oneshot::Sender<Result<()>>>;
@@ -80,6 +92,7 @@ struct Distribution {
     agreed: Commit,
     level: Consistency,
     contentions: u16,
+    /// When replicas that have not answered get hints, whether or not the client still waits.
     deadline: Duration,
     /// Wall clock time, in microseconds.
     begun_micros: i64,

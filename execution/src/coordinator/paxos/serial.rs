@@ -49,8 +49,7 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<Select
     let values = request.values.borrow();
     let request = request.with(&values);
     let plan = request.plan();
-    let timeout = request.options.timeout_or(context.node.config.cas_contention_timeout_ms);
-    let deadline = context.clock.monotonic() + timeout;
+    let deadline = request.options.deadline_or(&context, context.node.config.cas_contention_timeout_ms);
     let mut limits = None;
     loop {
         let prepared = PreparedRead::new(&context, &request)?;

@@ -34,8 +34,8 @@ pub struct SpreadRead<'r> {
     filtered_by: Option<Arc<OwnedRequest<SelectPlan>>>,
     /// Only rows that these indexes find are read.
     search: Option<Arc<IndexSearch>>,
-    /// How long a shard may search.
-    patience: Duration,
+    /// Until when shards may search. `None`: each part has a deadline of its own, by the settings.
+    deadline: Option<Duration>,
 }
 
 impl<'r> SpreadRead<'r> {
@@ -44,16 +44,23 @@ impl<'r> SpreadRead<'r> {
         request: &'r Request<'r, SelectPlan>,
         now_seconds: u32,
         search: Option<Arc<IndexSearch>>,
+        deadline: Option<Duration>,
     ) -> Self {
         let plan = request.plan();
         let filtered_by = RowFilters::are_in(plan).then(|| Arc::new(request.to_owned()));
-        let patience = request.options.timeout_or(context.node.config.range_request_timeout_ms);
-        Self { context, plan, now_seconds, filtered_by, search, patience }
+        Self { context, plan, now_seconds, filtered_by, search, deadline }
     }
 
     /// The most rows that are wanted before shards are asked again. What indexes find passes the filters, mostly.
     fn wanted_rows(&self, run: &SelectRun<'_>) -> usize {
         if self.search.is_some() { run.wanted_result_rows() } else { run.wanted_rows() }
+    }
+
+    /// How long a shard may search.
+    fn patience(&self) -> Duration {
+        let by_settings = || Duration::from_millis(self.context.node.config.range_request_timeout_ms);
+        let left = |deadline: Duration| deadline.saturating_sub(self.context.clock.monotonic());
+        self.deadline.map_or_else(by_settings, left)
     }
 
     fn batch_request(&self, run: &SelectRun<'_>, range: &KeyRange, rows: usize) -> RowBatchRequest {
@@ -72,7 +79,7 @@ impl<'r> SpreadRead<'r> {
             filtered_by: self.filtered_by.clone(),
             search: self.search.clone(),
             reads_static: self.plan.reads_static,
-            patience: self.patience,
+            patience: self.patience(),
         }
     }
 
@@ -91,7 +98,7 @@ impl<'r> SpreadRead<'r> {
         let request = self.batch_request(run, &range, self.wanted_rows(run).min(BLOCK_ROWS));
         let mut batch = self.fetch(owner, request).await?;
         let mut skip = Vec::new();
-        let mut functions = self.context.function_turn();
+        let mut functions = self.context.function_turn(self.plan);
         while let Some(row) = batch.first() {
             let flow = run.row(&row.source()?)?;
             if let Some(end) = end_after(flow) {
@@ -126,7 +133,7 @@ impl<'r> SpreadRead<'r> {
         let mut sources: Vec<ShardRows> = (0..shards).map(|_| ShardRows::before(&range)).collect();
         let mut rounds = 0;
         let mut skip = Vec::new();
-        let mut functions = self.context.function_turn();
+        let mut functions = self.context.function_turn(self.plan);
         loop {
             for source in &mut sources {
                 source.advance();

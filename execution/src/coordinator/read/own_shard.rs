@@ -73,6 +73,13 @@ pub enum Passed<'a> {
 }
 
 impl Passed<'_> {
+    /// What is behind this in a range.
+    fn rest_of(&self, range: &KeyRange) -> KeyRange {
+        let mut rest = range.clone();
+        self.cut(&mut rest);
+        rest
+    }
+
     /// Leaves of a range what is behind this, in the direction of the read.
     fn cut(&self, range: &mut KeyRange) {
         let reversed = range.reversed;
@@ -151,7 +158,7 @@ fn read_range(
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,
     };
-    let mut functions = context.function_turn();
+    let mut functions = context.function_turn(plan);
     loop {
         let flow = match scan.next()? {
             Step::Row(view) => {
@@ -163,15 +170,15 @@ fn read_range(
                     },
                     _ => Passed::Row(view.key),
                 };
-                if functions.is_over() && end_after(flow).is_none() {
-                    let mut rest = range.clone();
-                    passed.cut(&mut rest);
-                    return Ok(RangeEnd::BudgetSpent(rest));
-                }
+                let is_turn_over = functions.is_over() && end_after(flow).is_none();
+                let rest = is_turn_over.then(|| passed.rest_of(range));
                 note(passed);
                 let used = scan.used();
                 budget.bytes = whole.bytes.saturating_sub(used.bytes);
                 budget.tombstones = whole.tombstones.saturating_sub(used.tombstones);
+                if let Some(rest) = rest {
+                    return Ok(RangeEnd::BudgetSpent(rest));
+                }
                 flow
             }
             Step::Exhausted => {

@@ -256,12 +256,12 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
     }
     if epoch.is_some() {
         // Only the other replicas are left.
+        let timeout = Duration::from_millis(context.node.config.counter_write_request_timeout_ms);
+        let (level, write_type) = (led.options.consistency, led.kind.write_type());
         let options = WriteOptions {
-            consistency: led.options.consistency,
-            write_type: led.kind.write_type(),
-            deadline: led.deadline,
+            in_flight_until: context.clock.monotonic() + timeout,
             is_applied_here: true,
-            excuses_absent: false,
+            ..WriteOptions::new(&context, level, write_type, Some(led.deadline))
         };
         write::write(&context, changes, options).await?;
     }
@@ -343,7 +343,7 @@ fn unpack(
             paging_state: None,
             timestamp: Some(request.timestamp),
             now_seconds: request.now_seconds,
-            timeout: None,
+            deadline: None,
         },
         now_micros: request.now_micros,
         kind: request.kind,

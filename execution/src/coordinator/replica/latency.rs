@@ -82,7 +82,7 @@ impl ReadLatencies {
     }
 }
 
-/// Resolves when it is time to ask another replica; never without an alarm.
+/// Resolves when an alarm does; never without one.
 pub async fn rings(alarm: Option<impl Future<Output = ()>>) {
     match alarm {
         Some(alarm) => alarm.await,

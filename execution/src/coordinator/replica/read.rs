@@ -72,13 +72,9 @@ pub struct RangeRead<'a> {
 }
 
 impl RangeRead<'_> {
-    /// The deadline of a request that starts now and reads partitions, or wider ranges. `given`: USING TIMEOUT.
-    pub fn deadline_from_now(
-        context: &ShardContext,
-        reads_partitions: bool,
-        given: Option<Duration>,
-    ) -> Duration {
-        context.clock.monotonic() + given.unwrap_or_else(|| timeout(context, reads_partitions))
+    /// The deadline by the settings for what starts now and reads partitions, or wider ranges.
+    pub fn deadline_from_now(context: &ShardContext, reads_partitions: bool) -> Duration {
+        context.clock.monotonic() + timeout(context, reads_partitions)
     }
 }
 
@@ -205,10 +201,10 @@ pub fn level_group(context: &ShardContext, read: &RangeRead<'_>) -> Result<Level
     Ok(LevelGroup { epoch: view.topology.epoch, group, demand })
 }
 
-/// The timeout of a read that starts now.
+/// The time that a read which starts now may take.
 pub fn read_timeout(context: &ShardContext, read: &RangeRead<'_>) -> Duration {
     let left = read.deadline.saturating_sub(context.clock.monotonic());
-    timeout(context, token_of(&read.start, &read.end).is_some()).max(left)
+    timeout(context, token_of(&read.start, &read.end).is_some()).min(left)
 }
 
 /// Reads the first rows of a range at the level. A range part may hold fewer rows than wanted, or none: its `resume`

@@ -5,7 +5,8 @@
 //!    needs.
 //! 2. The mutation is sent; replicas that are down get a hint instead. The request is answered when the level is
 //!    reached or cannot be reached any more. Requests to slower replicas continue in the background.
-//! 3. A replica that fails or does not answer in time gets a hint, whatever the answer to the request was.
+//! 3. A replica that fails or does not answer in time gets a hint, whatever the answer to the request was. That time is a setting: a client that
+//!    stops waiting earlier gets a timeout, and one that would wait longer gets it then.
 //!
 //! Invariants:
 //! * Only acknowledgements of one epoch are counted. When a replica reports that the ring has changed, the
@@ -35,6 +36,7 @@ use tokio::sync::oneshot;
 
 use super::admission::reserve;
 use super::hints::{self, Stored};
+use super::latency::rings;
 use super::message::ReplicaRequest;
 use super::{epoch, only_here};
 use crate::coordinator::consistency::{self, RequiredReplicas};
@@ -53,13 +55,36 @@ const SCHEMA_PAUSE: Duration = Duration::from_millis(50);
 pub struct WriteOptions {
     pub consistency: Consistency,
     pub write_type: WriteType,
-    /// When the client gets a timeout; monotonic time of [`ShardContext::clock`].
-    pub deadline: Duration,
+    /// When the client gets a timeout at the latest; monotonic time of [`ShardContext::clock`].
+    pub answered_until: Duration,
+    /// When replicas that have not answered get hints, and the write takes no more room; monotonic time.
+    pub in_flight_until: Duration,
     /// Whether this node has applied the mutations already.
     pub is_applied_here: bool,
     /// Whether a replica that has been down for longer than hints are kept is left out, once others have the mutation. A hint for one replica that
     /// is sent to all would otherwise wait for the other, and be sent again and again. Never for batches: their parts belong together.
     pub excuses_absent: bool,
+}
+
+impl WriteOptions {
+    /// Those of a write that begins now. `answered_until`: when the client stops waiting, if not by the settings.
+    pub fn new(
+        context: &ShardContext,
+        consistency: Consistency,
+        write_type: WriteType,
+        answered_until: Option<Duration>,
+    ) -> Self {
+        let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
+        let in_flight_until = context.clock.monotonic() + timeout;
+        Self {
+            consistency,
+            write_type,
+            answered_until: answered_until.unwrap_or(in_flight_until),
+            in_flight_until,
+            is_applied_here: false,
+            excuses_absent: false,
+        }
+    }
 }
 
 /// A write in progress.
@@ -195,12 +220,8 @@ fn start(
 /// replica. `excuses_absent`: see [`WriteOptions`].
 pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation, excuses_absent: bool) -> bool {
     let options = WriteOptions {
-        consistency: Consistency::Any,
-        write_type: WriteType::Simple,
-        deadline: context.clock.monotonic()
-            + Duration::from_millis(context.node.config.write_request_timeout_ms),
-        is_applied_here: false,
         excuses_absent,
+        ..WriteOptions::new(context, Consistency::Any, WriteType::Simple, None)
     };
     match begin(context, vec![change], options) {
         Ok(started) => {
@@ -279,8 +300,8 @@ impl Write {
             match self.attempt(&mut answer).await {
                 Attempt::Done(is_settled) => return is_settled,
                 Attempt::Stale { epoch } => {
-                    let left = self.options.deadline.saturating_sub(self.context.clock.monotonic());
-                    if epoch::catch_up(&self.context, epoch, left).await {
+                    let left = self.options.in_flight_until.saturating_sub(self.context.clock.monotonic());
+                    if self.catch_up(epoch, left, &mut answer).await {
                         continue;
                     }
                     let required = self.required();
@@ -289,6 +310,21 @@ impl Write {
                 }
             }
         }
+    }
+
+    /// Waits until this node knows an epoch. Returns false if it does not in time. The client may stop waiting before.
+    async fn catch_up(&self, epoch: u64, left: Duration, answer: &mut ClientAnswer) -> bool {
+        let caught_up = epoch::catch_up(&self.context, epoch, left);
+        let mut caught_up = std::pin::pin!(caught_up);
+        let waits = self.options.answered_until.saturating_sub(self.context.clock.monotonic());
+        tokio::select! {
+            biased;
+            outcome = &mut caught_up => return outcome,
+            () = self.context.clock.sleep(waits), if answer.is_open() => {
+                answer.give_failure(0, self.required(), &[]);
+            }
+        }
+        caught_up.await
     }
 
     fn required(&self) -> u32 {
@@ -358,15 +394,14 @@ impl Write {
                 let request = request.get_or_insert_with(|| {
                     service::encode_request(&ReplicaRequest::Write { epoch, mutation: bytes.to_vec() })
                 });
-                let sent =
-                    send(context.clone(), member.clone(), change.token, request.clone(), options.deadline);
-                round.asked.push(Box::pin(sent));
+                let (context, member, until) = (context.clone(), member.clone(), options.in_flight_until);
+                round.asked.push(Box::pin(send(context, member, change.token, request.clone(), until)));
             } else {
                 round.down.push(member.clone());
                 round.hint(member);
             }
         }
-        round.finish(answer, options.deadline).await
+        round.finish(answer, options).await
     }
 }
 
@@ -387,9 +422,12 @@ struct WriteRound<'a> {
 }
 
 impl WriteRound<'_> {
-    async fn finish(mut self, answer: &mut ClientAnswer, deadline: Duration) -> Attempt {
+    async fn finish(mut self, answer: &mut ClientAnswer, options: &WriteOptions) -> Attempt {
         let clock = self.context.clock.clone();
-        let mut timer = clock.sleep(deadline.saturating_sub(clock.monotonic()));
+        let mut timer = clock.sleep(options.in_flight_until.saturating_sub(clock.monotonic()));
+        let is_patient = options.answered_until >= options.in_flight_until;
+        let mut impatient = (!is_patient)
+            .then(|| clock.sleep(options.answered_until.saturating_sub(clock.monotonic())));
         let (mut is_settled, mut has_excused) = (true, false);
         self.answer_if_decided(answer);
         loop {
@@ -419,6 +457,10 @@ impl WriteRound<'_> {
                             self.hint(member);
                         }
                     }
+                }
+                () = rings(impatient.as_mut()), if answer.is_open() => {
+                    impatient = None;
+                    self.answer_in_time(answer);
                 }
                 else => break,
             }
@@ -470,6 +512,12 @@ impl WriteRound<'_> {
                 &asked_and_failed,
             );
         }
+    }
+
+    /// Answers a client that does not wait any longer.
+    fn answer_in_time(&self, answer: &mut ClientAnswer) {
+        let acknowledged = self.acknowledged.iter().map(|member| &**member);
+        answer.give_failure(self.demand.received(acknowledged), self.demand.required(), &[]);
     }
 
     /// Whether the level is reached if all replicas that have not answered acknowledge.

@@ -64,10 +64,14 @@ impl BoundSearch {
         let with_keys = cells.map(|(number, (part, _))| {
             self.by(|other, of_other| other == number || part.comes_with(of_other))
         });
-        let is_key = |part| matches!(part, RestrictedPart::PartitionKey | RestrictedPart::ClusteringKey);
         // Every row has its key.
-        let by_key = self.by(|_, part| is_key(part));
+        let by_key = self.by_keys();
         with_keys.chain((!by_key.restrictions.is_empty()).then_some(by_key)).collect()
+    }
+
+    /// The search by the restrictions on the key, which may be none: it misses no row wherever the cells of the row are.
+    pub fn by_keys(&self) -> IndexSearch {
+        self.by(|_, part| matches!(part, RestrictedPart::PartitionKey | RestrictedPart::ClusteringKey))
     }
 
     fn by(&self, is_chosen: impl Fn(usize, RestrictedPart) -> bool) -> IndexSearch {
@@ -121,6 +125,12 @@ mod tests {
         // The static row has no clustering key.
         assert_eq!(whole(&[Static, ClusteringKey, PartitionKey]), [vec![0, 2], vec![1, 2]]);
         assert_eq!(whole(&[ClusteringKey, PartitionKey, ClusteringKey]), [[0, 1, 2]]);
+    }
+
+    #[test]
+    fn a_search_by_keys_looks_at_no_cells() {
+        assert_eq!(numbers(&search(&[Regular, ClusteringKey, Static, PartitionKey]).by_keys()), [1, 3]);
+        assert_eq!(numbers(&search(&[Regular, Static]).by_keys()), [0_u8; 0]);
     }
 
     #[test]

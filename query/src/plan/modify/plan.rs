@@ -29,7 +29,7 @@ pub struct ModifyPlan {
     pub operations: Vec<ColumnOperation>,
     pub timestamp: Option<Term>,
     pub time_to_live: Option<Term>,
-    /// How long the coordinator waits for replicas; `None`: as the settings say. Within a batch that of the batch counts instead.
+    /// How long the coordinator waits for replicas; `None`: as the settings say. Statements of a batch have none: the batch has one.
     pub timeout: Option<Term>,
     pub conditions: Option<Conditions>,
     /// The document of INSERT JSON: keys and operations are made at execution.
