@@ -1,4 +1,6 @@
-//! Result rows in the order of their similarity to a vector: they are kept until all have been read, and then sorted.
+//! Result rows in the order of their similarity to a vector: the nearest so far are kept until all have been read.
+//!
+//! Invariant: fewer than twice as many rows are kept as are wanted. Of rows that are as similar the first ones stay.
 
 use helenus_vectors::Target;
 
@@ -31,9 +33,12 @@ impl NearestRows {
         self.target.similarity_to(vector?)
     }
 
-    /// Keeps an encoded row.
+    /// Takes an encoded row.
     pub fn add(&mut self, similarity: f32, row: Vec<u8>) {
         self.rows.push((similarity, row));
+        if self.rows.len() >= 2 * self.wanted {
+            self.sort();
+        }
     }
 
     /// The least similarity of the result. `None`: there are fewer rows than are wanted.
@@ -42,17 +47,45 @@ impl NearestRows {
         self.rows.get(self.wanted.checked_sub(1)?).map(|(similarity, _)| *similarity)
     }
 
+    /// Sorts the rows, and drops those that are not wanted.
     fn sort(&mut self) {
         self.rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        self.rows.truncate(self.wanted);
     }
 
     /// Appends the wanted rows to `out`, the nearest first. Returns their number.
     pub fn write_sorted(&mut self, out: &mut Vec<u8>) -> usize {
         self.sort();
-        self.rows.truncate(self.wanted);
         for (_, row) in &self.rows {
             out.extend_from_slice(row);
         }
         self.rows.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use helenus_vectors::Similarity;
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_rows_stay_and_no_others_are_kept() {
+        let mut nearest = NearestRows {
+            target: Target::new(Similarity::Euclidean, vec![0.0]),
+            wanted: 3,
+            rows: Vec::new(),
+        };
+        assert_eq!(nearest.worst(), None);
+        for number in 0..=255_u8 {
+            nearest.add(f32::from(number.wrapping_mul(37) / 2), vec![number]);
+            assert!(nearest.rows.len() < 6);
+        }
+        assert_eq!(nearest.worst(), Some(126.0));
+        let mut out = Vec::new();
+        assert_eq!(nearest.write_sorted(&mut out), 3);
+        let mut expected: Vec<u8> = (0..=255).collect();
+        expected.sort_by_key(|number| std::cmp::Reverse(number.wrapping_mul(37) / 2));
+        assert_eq!(out, expected[..3]);
     }
 }
