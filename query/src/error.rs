@@ -28,7 +28,11 @@ pub enum RequestError {
     /// The keyspace (`table` empty) or table exists already.
     #[error("{}", already_exists(keyspace, table))]
     AlreadyExists { keyspace: String, table: String },
-    #[error("no prepared statement with id {}", Hex(id))]
+    #[error(
+        "Prepared query with ID {} not found (either the query was not prepared on this host (maybe the host has been \
+         restarted?) or you have prepared too many queries and it has been evicted from the internal cache)",
+        Hex(id)
+    )]
     Unprepared { id: Vec<u8> },
     /// The frame does not follow the protocol.
     #[error("{0}")]

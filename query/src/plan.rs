@@ -20,7 +20,7 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::CqlType;
 
 use self::modify::{ModifyPlan, plan_delete, plan_insert, plan_update};
-use self::names::{NameScope, table_of};
+use self::names::{CalledFunctions, NameScope, table_of};
 use self::restrictions::{PartitionRestriction, Values};
 use self::select::{SelectPlan, plan_select};
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
@@ -70,6 +70,8 @@ pub struct BatchPlan {
 pub struct Planned {
     pub plan: Plan,
     pub markers: Vec<MarkerSpec>,
+    /// The functions of users that it may call.
+    pub called_functions: Vec<CalledFunctions>,
     /// For each partition key column, the index of the marker bound to it. Empty unless each column has its own
     /// marker.
     pub partition_key_markers: Vec<u16>,
@@ -122,9 +124,10 @@ pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> 
             Plan::Schema(other)
         }
     };
+    let called_functions = markers.take_called();
     let markers = markers.finish()?;
     let partition_key_markers = partition_key_markers(&plan);
-    Ok(Planned { plan, markers, partition_key_markers })
+    Ok(Planned { plan, markers, called_functions, partition_key_markers })
 }
 
 /// The feature of a statement about things that are not supported.

@@ -16,6 +16,7 @@ use md5::{Digest, Md5};
 pub use self::cache::{PreparedText, Registry, StatementCache};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::ModifyPlan;
+use crate::plan::names::CalledFunctions;
 use crate::plan::select::SelectPlan;
 use crate::plan::selection::ResultColumn;
 use crate::plan::term::MarkerSpec;
@@ -68,6 +69,8 @@ pub struct Description {
     pub generation: u64,
     /// The table of the markers and of the result columns.
     table: Option<Arc<Table>>,
+    /// The functions of users that it may call.
+    called_functions: Vec<CalledFunctions>,
     encoded: [OnceLock<StatementMetadata>; 3],
 }
 
@@ -101,6 +104,7 @@ impl Statement {
             result_columns,
             generation: catalog.generation,
             table: planned.plan.table().cloned(),
+            called_functions: planned.called_functions,
             encoded: [OnceLock::new(), OnceLock::new(), OnceLock::new()],
         };
         Ok(match planned.plan {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use cql_lite::types::duration::Duration;
 use cql_lite::types::number::Decimal;
-use cql_lite::types::{CqlType, Value, timeuuid};
+use cql_lite::types::{CqlType, Value, codec, timeuuid};
 use md5::{Digest, Md5};
 use num_bigint::BigInt;
 use sha1::Sha1;
@@ -12,6 +12,9 @@ use sha2::{Sha224, Sha256, Sha384, Sha512, Sha512_224, Sha512_256};
 use uuid::Uuid;
 
 use super::failure::{CallResult, Failure};
+
+/// Most bytes of a value of `mask_default`. Vectors of vectors have the product of their dimensions.
+const DEFAULT_BYTES_MAX: usize = 1 << 20;
 
 /// A function that hides a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +91,7 @@ pub(super) fn apply(
     let argument = |index: usize| arguments.get(index).copied().flatten();
     match function {
         MaskingFunction::Null => Ok(None),
-        MaskingFunction::Default => Ok(Some(default_value(of).encode(of))),
+        MaskingFunction::Default => default_value(of).map(Some),
         MaskingFunction::Replace => Ok(argument(1).map(<[u8]>::to_vec)),
         MaskingFunction::Inner | MaskingFunction::Outer => {
             let number = |index: usize| {
@@ -148,9 +151,10 @@ fn hash(algorithm: &str, value: &[u8]) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// The value that stands for all values of a type.
-fn default_value(of: &CqlType) -> Value {
-    match of {
+/// The bytes of the value that stands for all values of a type. A type whose value has too many bytes is refused before they are
+/// written.
+pub(super) fn default_value(of: &CqlType) -> Result<Vec<u8>, Failure> {
+    let value = match of {
         CqlType::Ascii | CqlType::Text => Value::Text("****".to_owned()),
         CqlType::Bigint | CqlType::Counter => Value::Bigint(0),
         CqlType::Blob | CqlType::Custom(_) => Value::Blob(Vec::new()),
@@ -173,10 +177,33 @@ fn default_value(of: &CqlType) -> Value {
         CqlType::List { .. } => Value::List(Vec::new()),
         CqlType::Set { .. } => Value::Set(Vec::new()),
         CqlType::Map { .. } => Value::Map(Vec::new()),
-        CqlType::Tuple(fields) => Value::Tuple(fields.iter().map(default_value).map(Some).collect()),
-        CqlType::UserType { definition, .. } => {
-            Value::UserType(definition.field_types.iter().map(default_value).map(Some).collect())
+        CqlType::Tuple(fields) => return default_fields(of, fields),
+        CqlType::UserType { definition, .. } => return default_fields(of, &definition.field_types),
+        CqlType::Vector { element, dimension } => {
+            let mut bytes = Vec::new();
+            codec::write_vector_element(element, &default_value(element)?, &mut bytes);
+            check_default_bytes(of, bytes.len().checked_mul(*dimension))?;
+            return Ok(bytes.repeat(*dimension));
         }
-        CqlType::Vector { element, dimension } => Value::Vector(vec![default_value(element); *dimension]),
+    };
+    Ok(value.encode(of))
+}
+
+fn default_fields(of: &CqlType, fields: &[CqlType]) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    for field in fields {
+        codec::write_element(&default_value(field)?, &mut bytes);
+        check_default_bytes(of, Some(bytes.len()))?;
     }
+    Ok(bytes)
+}
+
+/// `bytes`: those of the value of a type. `None`: more than can be counted.
+fn check_default_bytes(of: &CqlType, bytes: Option<usize>) -> Result<(), Failure> {
+    if bytes.is_some_and(|bytes| bytes <= DEFAULT_BYTES_MAX) {
+        return Ok(());
+    }
+    Err(Failure::Invalid(format!(
+        "Function system.mask_default cannot be used for type {of}: its value has more than {DEFAULT_BYTES_MAX} bytes"
+    )))
 }

@@ -35,6 +35,6 @@ pub use aggregate::{AggregateFunction, AggregateState, count_rows, is_aggregate,
 pub use context::{CallContext, UuidSource};
 pub use function::{ResolvedFunction, token};
 pub use registry::{
-    NEGATION, exists, is_masking, list_literal_type, operator_name, qualified_name, resolve_among,
-    resolve_cast, resolve_described, resolve_with_literals,
+    NEGATION, exists, is_masking, list_literal_type, masking_parameter_types, operator_name, qualified_name,
+    resolve_among, resolve_cast, resolve_described, resolve_with_literals,
 };

@@ -11,8 +11,9 @@ use cql_lite::types::literal::LiteralKind;
 use super::arithmetic::{NUMERIC_TYPES, Operator, numeric_result};
 use super::cast::Cast;
 use super::collection::{COLLECTION_FUNCTIONS, CollectionFunction};
+use super::failure::Failure;
 use super::function::{Implementation, ResolvedFunction};
-use super::masking::{MASKING_FUNCTIONS, MaskingFunction};
+use super::masking::{self, MASKING_FUNCTIONS, MaskingFunction};
 use super::math::MATH_FUNCTIONS;
 use super::names::native_name;
 use super::temporal::TemporalFunction;
@@ -51,6 +52,11 @@ pub fn exists(name: &str) -> bool {
 pub fn list_literal_type(name: &str, items: usize) -> Option<CqlType> {
     let takes_vectors = find(&SIMILARITIES, &native_name(name)?).is_some();
     (takes_vectors && items > 0).then(|| CqlType::vector(CqlType::Float, items))
+}
+
+/// The types of the parameters of a native function that hides values of a type. `None`: no such function has that name.
+pub fn masking_parameter_types(name: &str, of: &CqlType) -> Option<Vec<CqlType>> {
+    Some(find(&MASKING_FUNCTIONS, &native_name(name)?)?.parameter_types(of))
 }
 
 /// Whether this is the name of a native function that hides values.
@@ -566,6 +572,11 @@ fn resolve_masking(
         if argument.matches(ty) == Match::None {
             return Err(wrong(argument, &ty.to_string()));
         }
+    }
+    if function == MaskingFunction::Default
+        && let Err(Failure::Invalid(refusal) | Failure::Execution(refusal)) = masking::default_value(ty)
+    {
+        return Err(RequestError::Invalid(refusal));
     }
     let returns = function.return_type(ty);
     Ok(ResolvedFunction::new(name, types, returns, Implementation::Masking(function)))

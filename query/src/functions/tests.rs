@@ -477,3 +477,18 @@ fn tokens() {
     );
     assert_eq!(token(1).call(&[None], &context).unwrap(), None);
 }
+
+#[test]
+fn a_default_value_has_a_bounded_size() {
+    let mut small = CqlType::vector(CqlType::Int, 2);
+    assert_eq!(call("mask_default", &[(small.clone(), "null")]).unwrap(), "[0, 0]");
+    small = CqlType::vector(CqlType::Text, 2);
+    assert_eq!(call("mask_default", &[(small.clone(), "null")]).unwrap(), "['****', '****']");
+    let nested = (0..8).fold(CqlType::Int, |element, _| CqlType::vector(element, 1_000));
+    let in_tuple = CqlType::tuple([CqlType::Int, nested.clone()]);
+    for large in [nested, in_tuple, CqlType::vector(CqlType::Float, usize::MAX)] {
+        let refusal = resolve("mask_default", std::slice::from_ref(&large)).unwrap_err().to_string();
+        assert!(refusal.ends_with("its value has more than 1048576 bytes"), "{refusal}");
+        assert!(resolve("mask_null", &[large]).is_ok());
+    }
+}

@@ -66,6 +66,13 @@ impl Guardrails {
         Ok(Cow::Owned(statement))
     }
 
+    /// Checks an UPDATE of the extensions of a table. Returns whether they are set, and not ignored.
+    pub fn check_extensions(&self, warnings: &mut Vec<String>) -> Result<bool> {
+        self.ddl.guard(warnings)?;
+        let ignored = self.table_properties.guard(&BTreeSet::from(["extensions"]), warnings)?;
+        Ok(ignored.is_empty())
+    }
+
     /// Checks TRUNCATE.
     pub fn check_truncate(&self, warnings: &mut Vec<String>) -> Result<()> {
         self.drop_truncate_table.guard(warnings)
@@ -152,6 +159,11 @@ impl Guardrails {
                 Some(name) => format!("{} {on_table}", name.as_str()),
                 None => on_table,
             };
+            self.secondary_indexes_per_table.guard(table.indexes.len() as u64, &what, warnings)?;
+        }
+        if matches!(statement, Statement::CopyTable(_)) && !table.indexes.is_empty() {
+            self.secondary_indexes.guard(warnings)?;
+            let what = format!("on table {}", table.name);
             self.secondary_indexes_per_table.guard(table.indexes.len() as u64, &what, warnings)?;
         }
         let adds_columns = matches!(statement, Statement::AlterTable(alter)

@@ -9,6 +9,7 @@ use crate::error::{RequestError, Result};
 use crate::functions::{self, ResolvedFunction};
 use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
 use crate::schema::ddl;
+use crate::schema::user_functions::UserFunctions;
 
 /// The scope in which names are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -19,12 +20,45 @@ pub struct NameScope<'a> {
     pub table: Option<&'a Table>,
 }
 
+/// What a name of functions meant when a statement was planned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CalledFunctions {
+    keyspace: String,
+    name: String,
+    /// All functions and aggregates with the name.
+    meanings: UserFunctions,
+}
+
+impl CalledFunctions {
+    /// Whether the name still means the same in a catalog.
+    pub fn mean_the_same_in(&self, catalog: &Catalog) -> bool {
+        let keyspace = catalog.keyspace(&self.keyspace);
+        keyspace.is_some_and(|keyspace| keyspace.user_functions.meanings(&self.name) == self.meanings)
+    }
+}
+
 impl NameScope<'_> {
     /// The functions and aggregates of users that a call may mean: those of its keyspace, or else of the statement's.
     pub fn user_functions(&self, name: &ast::FunctionName) -> Vec<ResolvedFunction> {
-        let keyspace = name.keyspace.as_ref().map(ast::Identifier::as_str).or(self.keyspace);
-        let keyspace = keyspace.and_then(|keyspace| self.catalog.keyspace(keyspace));
+        let keyspace = self.keyspace_of_call(name);
         keyspace.map(|keyspace| keyspace.user_functions.candidates(name.name.as_str())).unwrap_or_default()
+    }
+
+    /// The same as definitions. `None`: there are none.
+    pub fn called(&self, name: &ast::FunctionName) -> Option<CalledFunctions> {
+        let keyspace = self.keyspace_of_call(name)?;
+        let name = name.name.as_str();
+        let meanings = keyspace.user_functions.meanings(name);
+        (!meanings.is_empty()).then(|| CalledFunctions {
+            keyspace: keyspace.name.clone(),
+            name: name.to_owned(),
+            meanings,
+        })
+    }
+
+    fn keyspace_of_call(&self, name: &ast::FunctionName) -> Option<&Arc<Keyspace>> {
+        let keyspace = name.keyspace.as_ref().map(ast::Identifier::as_str).or(self.keyspace)?;
+        self.catalog.keyspace(keyspace)
     }
 }
 

@@ -20,6 +20,7 @@ pub use self::literals::is_assignable;
 pub use self::resolve::{Resolver, Row, Typed, resolve};
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, ResolvedFunction};
+use crate::plan::names::CalledFunctions;
 
 /// The target of a value: a column, an argument, `[ttl]`, … The name appears in bind metadata and messages.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +58,7 @@ pub struct MarkerSpec {
 #[derive(Debug, Clone, Default)]
 pub struct Markers {
     specs: Vec<Option<MarkerSpec>>,
+    called: Vec<CalledFunctions>,
 }
 
 impl Markers {
@@ -67,6 +69,18 @@ impl Markers {
         let name =
             marker.name.as_ref().map_or_else(|| receiver.name.clone(), |name| name.as_str().to_owned());
         self.specs[marker.index] = Some(MarkerSpec { name, value_type: receiver.value_type.clone() });
+    }
+
+    /// Notes which functions of users a call may mean.
+    fn note_call(&mut self, called: CalledFunctions) {
+        if !self.called.contains(&called) {
+            self.called.push(called);
+        }
+    }
+
+    /// The functions of users that the statement may call.
+    pub fn take_called(&mut self) -> Vec<CalledFunctions> {
+        std::mem::take(&mut self.called)
     }
 
     /// The specifications of all markers. A marker whose type is not determined is an error.

@@ -65,21 +65,25 @@ impl PagingState {
         parsed.ok_or_else(|| RequestError::Protocol("Invalid value for the paging state".to_owned()))
     }
 
-    /// Whether the state could name a row of the table.
+    /// Whether a page of a statement on the table could end with the state.
     fn names_row_of(&self, table: &Table) -> bool {
         if key_components(&self.partition_key, table.partition_key_count).is_err() {
             return false;
         }
-        if self.position == STATIC_POSITION {
-            return true;
+        let position = self.position.as_slice();
+        if !self.is_unread {
+            let is_complete = |end: PositionEnd<'_>| {
+                end.rest.is_empty() && (end.missing == 0 || table.allows_short_clustering())
+            };
+            return position == STATIC_POSITION || position_end(position, table).is_some_and(is_complete);
         }
-        let Some((&REGULAR_TAG, mut rest)) = self.position.split_first() else { return false };
-        let mut value = Vec::new();
-        let are_decoded = table.clustering_key().iter().all(|column| {
-            value.clear();
-            ordered::decode(&column.column_type, &mut rest, column.is_descending(), &mut value).is_ok()
-        });
-        are_decoded && rest.is_empty()
+        // Reading goes on at a row, directly behind one, or at a bound of a slice or range tombstone. Backwards a bound may be that without
+        // its last byte, a zero, which reading adds again.
+        let is_bound = |position: &[u8]| match position.strip_prefix(STATIC_POSITION) {
+            Some(rest) => matches!(rest, [] | [0]),
+            None => position_end(position, table).is_some_and(|end| matches!(end.rest, [] | [0 | 0xFF])),
+        };
+        is_bound(position) || is_bound(&[position, &[0]].concat())
     }
 
     /// The state with the fingerprint of its statement.
@@ -105,6 +109,29 @@ impl PagingState {
         };
         Some((paging_state, fingerprint))
     }
+}
+
+/// What is behind the clustering values of a position.
+struct PositionEnd<'a> {
+    rest: &'a [u8],
+    /// How many clustering columns of the table have no value.
+    missing: usize,
+}
+
+/// Passes over the clustering values of a position. `None`: it is none of regular rows of the table.
+fn position_end<'a>(position: &'a [u8], table: &Table) -> Option<PositionEnd<'a>> {
+    let (&REGULAR_TAG, mut rest) = position.split_first()? else { return None };
+    let columns = table.clustering_key();
+    let mut value = Vec::new();
+    for (index, column) in columns.iter().enumerate() {
+        // No value starts with a zero or 0xFF.
+        if matches!(rest, [] | [0 | 0xFF]) {
+            return Some(PositionEnd { rest, missing: columns.len() - index });
+        }
+        value.clear();
+        ordered::decode(&column.column_type, &mut rest, column.is_descending(), &mut value).ok()?;
+    }
+    Some(PositionEnd { rest, missing: 0 })
 }
 
 #[cfg(test)]
@@ -150,6 +177,80 @@ mod tests {
             damaged[index] ^= 1;
             assert!(PagingState::decode(&damaged, 77, &integers).is_err());
             assert!(PagingState::decode(&state[..index], 77, &integers).is_err());
+        }
+    }
+
+    fn state(position: Vec<u8>, is_unread: bool) -> Vec<u8> {
+        let state = PagingState {
+            partition_key: vec![0, 0, 0, 3],
+            position,
+            result_rows: 0,
+            partition_result_rows: 0,
+            has_rows: false,
+            is_unread,
+        };
+        state.encode(77)
+    }
+
+    fn position(values: &[i32], descending: bool, end: &[u8]) -> Vec<u8> {
+        let mut position = vec![REGULAR_TAG];
+        for value in values {
+            ordered::encode(&CqlType::Int, &value.to_be_bytes(), descending, &mut position).unwrap();
+        }
+        [&position, end].concat()
+    }
+
+    #[test]
+    fn where_a_page_may_end_unread_another_statement_may_go_on() {
+        let tables = [
+            table("p int, c int, d int, PRIMARY KEY (p, c, d)"),
+            table("p int, c int, d int, PRIMARY KEY (p, c, d)) WITH CLUSTERING ORDER BY (c DESC, d DESC"),
+        ];
+        for (table, descending) in tables.iter().zip([false, true]) {
+            let bounds = [vec![STATIC_POSITION[0]], vec![STATIC_POSITION[0], 0]].into_iter().chain(
+                [&[][..], &[7], &[7, 256], &[-1, 0]]
+                    .into_iter()
+                    .flat_map(|values| [&[][..], &[0], &[0xFF]].map(|end| position(values, descending, end))),
+            );
+            for bound in bounds {
+                let shown = format!("{bound:?}");
+                assert!(PagingState::decode(&state(bound, true), 78, table).is_ok(), "{shown}");
+            }
+            // Without the zero at its end.
+            let mut bound = position(&[7, if descending { 255 } else { 256 }], descending, &[]);
+            if bound.pop_if(|last| *last == 0).is_some() {
+                assert!(PagingState::decode(&state(bound, true), 78, table).is_ok());
+            }
+            for wrong in [
+                vec![],
+                vec![0],
+                vec![STATIC_POSITION[0], 1],
+                position(&[7], descending, &[1]),
+                position(&[7, 8], descending, &[1]),
+                position(&[7, 8, 9], descending, &[]),
+            ] {
+                let shown = format!("{wrong:?}");
+                assert!(PagingState::decode(&state(wrong, true), 78, table).is_err(), "{shown}");
+            }
+        }
+        let no_rows_but_one = table("p int PRIMARY KEY");
+        assert!(PagingState::decode(&state(position(&[], false, &[]), true), 78, &no_rows_but_one).is_ok());
+        assert!(PagingState::decode(&state(position(&[7], false, &[]), true), 78, &no_rows_but_one).is_err());
+    }
+
+    #[test]
+    fn a_row_that_was_read_may_lack_clustering_values_in_compact_tables_only() {
+        let columns = "p int, c int, d int, v int, PRIMARY KEY (p, c, d)";
+        let (ordinary, compact) = (table(columns), table(&format!("{columns}) WITH COMPACT STORAGE --")));
+        for (values, is_row_of_ordinary) in [(&[7, 8][..], true), (&[7], false)] {
+            let read = |table| PagingState::decode(&state(position(values, false, &[]), false), 78, table);
+            assert_eq!(read(&ordinary).is_ok(), is_row_of_ordinary);
+            assert!(read(&compact).is_ok());
+        }
+        for end in [[0], [0xFF]] {
+            assert!(
+                PagingState::decode(&state(position(&[7, 8], false, &end), false), 78, &compact).is_err()
+            );
         }
     }
 }

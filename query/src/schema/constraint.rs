@@ -1,7 +1,8 @@
 //! Constraints of columns (`CHECK …`), as in Cassandra 6: how they may be declared, and the test of a value that is written.
 //!
 //! Invariants:
-//! * The constraints of a column are valid for it, whatever they come from: a statement or the stored schema.
+//! * The constraints that a statement declares are valid for their column. Stored ones are read without the rules for declarations, which
+//!   another version of the program may have had otherwise.
 //! * A column has no constraints, or at least one.
 //!
 //! Error texts are Cassandra's (`cql3.constraints`).
@@ -15,8 +16,12 @@ use regex::{Regex, RegexBuilder};
 
 use crate::error::{RequestError, Result};
 
-/// Most bytes that a compiled pattern takes.
+/// Most bytes that a compiled pattern takes, and as many for what a search with it keeps.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
+/// Most constraints of a column.
+pub const CONSTRAINTS_MAX: usize = 64;
+/// Most bytes of the constants in the constraints of a column.
+pub const TERMS_BYTES_MAX: usize = 64 << 10;
 
 /// The column that constraints are for.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +48,8 @@ enum Constraint {
     OctetLength(Relation),
     /// `REGEXP() = '…'`
     Pattern(Relation, Pattern),
+    /// A stored constraint that this program cannot test.
+    Unknown(ast::ColumnConstraint),
 }
 
 /// What a value, or what a function gives for it, is compared with.
@@ -91,6 +98,7 @@ impl Constraints {
     /// The constraints that are declared for a column of a table.
     pub fn declare(table: &str, column: Target<'_>, declared: &[ast::ColumnConstraint]) -> Result<Self> {
         let name = column.name;
+        check_size(name, declared)?;
         if let Some(other) = declared.iter().find(|constraint| {
             matches!(constraint, ast::ColumnConstraint::Value { column, .. } if column.as_str() != name)
         }) && let ast::ColumnConstraint::Value { column: named, .. } = other
@@ -121,6 +129,19 @@ impl Constraints {
             }
         }
         Ok(constraints)
+    }
+
+    /// The stored constraints of a column. A value is refused by one that this program cannot test.
+    pub fn restore(column: Target<'_>, stored: &[ast::ColumnConstraint]) -> Self {
+        let constraint = |stored: &ast::ColumnConstraint| {
+            Constraint::declare(column, stored).unwrap_or_else(|_| Constraint::Unknown(stored.clone()))
+        };
+        Self(stored.iter().map(constraint).collect())
+    }
+
+    /// The number of compiled patterns.
+    pub fn patterns(&self) -> usize {
+        self.0.iter().filter(|constraint| matches!(constraint, Constraint::Pattern(..))).count()
     }
 
     /// Whether a value must be given.
@@ -208,6 +229,39 @@ impl Constraints {
     }
 }
 
+/// The number of patterns among declared constraints.
+pub fn declared_patterns(declared: &[ast::ColumnConstraint]) -> usize {
+    let is_pattern = |constraint: &&ast::ColumnConstraint| match constraint {
+        ast::ColumnConstraint::Function { name, .. } => name.as_str().eq_ignore_ascii_case("REGEXP"),
+        _ => false,
+    };
+    declared.iter().filter(is_pattern).count()
+}
+
+/// Refuses more constraints than a column may have, before any is made.
+fn check_size(column: &str, declared: &[ast::ColumnConstraint]) -> Result<()> {
+    let count = declared.len();
+    if count > CONSTRAINTS_MAX {
+        return invalid(format!(
+            "Column '{column}' has {count} constraints; at most {CONSTRAINTS_MAX} are possible"
+        ));
+    }
+    let term_bytes = |constraint: &ast::ColumnConstraint| match constraint {
+        ast::ColumnConstraint::Value { term, .. }
+        | ast::ColumnConstraint::Function { relation: Some((_, term)), .. } => {
+            term.raw_text().map_or(0, |text| text.len())
+        }
+        _ => 0,
+    };
+    let bytes: usize = declared.iter().map(term_bytes).sum();
+    if bytes > TERMS_BYTES_MAX {
+        return invalid(format!(
+            "The constants in the constraints of column '{column}' have {bytes} bytes; at most {TERMS_BYTES_MAX} are possible"
+        ));
+    }
+    Ok(())
+}
+
 /// Refuses constraints of a column whose values cannot have any.
 fn check_column(table: &str, column: Target<'_>) -> Result<()> {
     let column_type = column.column_type;
@@ -293,12 +347,13 @@ impl Constraint {
             Self::Length(_) => "LENGTH",
             Self::OctetLength(_) => "OCTET_LENGTH",
             Self::Pattern(..) => "REGEXP",
+            Self::Unknown(_) => "UNKNOWN",
         }
     }
 
     fn relation(&self) -> Option<&Relation> {
         match self {
-            Self::NotNull | Self::Json => None,
+            Self::NotNull | Self::Json | Self::Unknown(_) => None,
             Self::Value(relation)
             | Self::Length(relation)
             | Self::OctetLength(relation)
@@ -323,8 +378,20 @@ impl Constraint {
         let relation_text =
             |subject: &str, relation: &Relation| format!("{subject} {} {}", relation.symbol(), relation.term);
         match self {
-            Self::NotNull => "NOT NULL".to_owned(),
+            Self::NotNull | Self::Unknown(ast::ColumnConstraint::NotNull) => "NOT NULL".to_owned(),
             Self::Value(relation) => relation_text(column, relation),
+            // The column may have another name by now.
+            Self::Unknown(ast::ColumnConstraint::Value { comparison, term, .. }) => {
+                format!("{column} {} {term}", comparison.symbol())
+            }
+            Self::Unknown(ast::ColumnConstraint::Function { name, arguments, relation }) => {
+                let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+                let call = format!("{}({})", name.as_str().to_uppercase(), arguments.join(", "));
+                match relation {
+                    Some((comparison, term)) => format!("{call} {} {term}", comparison.symbol()),
+                    None => call,
+                }
+            }
             other => {
                 let call = format!("{}()", other.function());
                 other.relation().map_or(call.clone(), |relation| relation_text(&call, relation))
@@ -345,7 +412,7 @@ impl Constraint {
                     ));
                 }
             },
-            Self::Value(_) => return Ok(()),
+            Self::Value(_) | Self::Unknown(_) => return Ok(()),
             Self::Length(_) | Self::OctetLength(_) => &[CqlType::Blob, CqlType::Text, CqlType::Ascii],
             Self::Json | Self::Pattern(..) => &[CqlType::Text, CqlType::Ascii],
         };
@@ -400,6 +467,11 @@ impl Constraint {
                     _ => Ok(()),
                 }
             }
+            Self::Unknown(_) => invalid(format!(
+                "Column '{name}' takes no value, because this version of Helenus cannot test its constraint {}. Another one can \
+                 be declared with ALTER TABLE.",
+                self.text(name)
+            )),
         }
     }
 }
@@ -443,13 +515,19 @@ fn pattern_relation(comparison: Comparison, term: &Literal) -> Result<Constraint
     let text = term.raw_text().unwrap_or_default();
     let whole = format!("\\A(?:{text})\\z");
     // Alone first: parentheses that the text closes and opens again are no pattern.
-    let compile = |text: &str| RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
+    let compile = |text: &str| {
+        let mut builder = RegexBuilder::new(text);
+        builder.size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX).build()
+    };
     let compiled = compile(&text).and_then(|_| compile(&whole));
     match compiled {
         Ok(pattern) => {
             let relation = Relation { comparison, term: term.clone(), operand: text.into_bytes() };
             Ok(Constraint::Pattern(relation, Pattern(pattern)))
         }
+        Err(regex::Error::CompiledTooBig(_)) => invalid(format!(
+            "Regular expression '{text}' is too large: it takes more than {PATTERN_BYTES_MAX} bytes when it is compiled"
+        )),
         Err(_) => invalid(format!("String '{text}' is not a valid regular expression")),
     }
 }

@@ -534,14 +534,13 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
     for (stored, column) in document.columns.iter().zip(&columns) {
         let invalid = |message: String| DocumentError::Rule { place: place(&column.name), message };
         if let Some(text) = &stored.constraints {
-            let declared = parse_constraints(text).map_err(|error| invalid(error.to_string()))?;
-            let declared = Constraints::declare(&document.name, column.constraint_target(), &declared);
-            constraints.insert(column.id, declared.map_err(|error| invalid(error.to_string()))?);
+            let stored = parse_constraints(text).map_err(|error| invalid(error.to_string()))?;
+            constraints.insert(column.id, Constraints::restore(column.constraint_target(), &stored));
         }
         if let Some(text) = &stored.mask {
             let mask = parse_mask(text).map_err(|error| invalid(error.to_string()))?;
-            let mask = ColumnMask::declare(&column.name, &column.column_type, &mask)
-                .map_err(|error| invalid(error.to_string()))?;
+            let mask = ColumnMask::restore(&column.column_type, &mask)
+                .ok_or_else(|| invalid(format!("{text} has an argument that is no constant")))?;
             masks.insert(column.id, mask);
         }
     }

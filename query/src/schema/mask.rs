@@ -26,6 +26,13 @@ struct Argument {
     value: Option<Vec<u8>>,
 }
 
+impl Argument {
+    fn parse(of: &CqlType, written: &Literal) -> std::result::Result<Self, literal::LiteralError> {
+        let value = written.raw_text().map(|text| literal::parse(of, &text)).transpose()?;
+        Ok(Self { of: of.clone(), value })
+    }
+}
+
 impl ColumnMask {
     /// The mask that is declared for a column.
     pub fn declare(column: &str, column_type: &CqlType, mask: &ast::ColumnMask) -> Result<Self> {
@@ -71,13 +78,32 @@ impl ColumnMask {
                 function.return_type()
             ));
         }
-        let arguments = literals.iter().zip(&function.argument_types()[1..]).map(|(written, of)| {
-            let Some(text) = written.raw_text() else { return Ok(Argument { of: of.clone(), value: None }) };
-            let value =
-                literal::parse(of, &text).map_err(|error| RequestError::Invalid(error.to_string()))?;
-            Ok(Argument { of: of.clone(), value: Some(value) })
+        let arguments = literals.iter().zip(&function.argument_types()[1..]);
+        let arguments = arguments.map(|(written, of)| {
+            Argument::parse(of, written).map_err(|error| RequestError::Invalid(error.to_string()))
         });
         Ok(Self { function: function.name().to_owned(), arguments: arguments.collect::<Result<_>>()? })
+    }
+
+    /// The stored mask of a column, without the rules for declarations, which another version of the program may have had otherwise.
+    /// `None`: it is none that a version declares.
+    pub fn restore(column_type: &CqlType, mask: &ast::ColumnMask) -> Option<Self> {
+        let (function, written) = match mask {
+            ast::ColumnMask::Default => (DEFAULT, &[][..]),
+            ast::ColumnMask::Function { name, arguments } => (name.name.as_str(), &arguments[..]),
+        };
+        let types = functions::masking_parameter_types(function, column_type).unwrap_or_default();
+        let mut arguments = Vec::with_capacity(written.len());
+        for (index, argument) in written.iter().enumerate() {
+            let Expression::Literal(written) = argument else { return None };
+            let natural = || Some(written.kind()?.preferred_type(&written.raw_text()?));
+            let of = types.get(index + 1).cloned().or_else(natural).unwrap_or(CqlType::Text);
+            // What is no value of its type stays a text.
+            let argument =
+                Argument::parse(&of, written).or_else(|_| Argument::parse(&CqlType::Text, written));
+            arguments.push(argument.ok()?);
+        }
+        Some(Self { function: function.to_owned(), arguments })
     }
 
     /// The mask as CQL: `MASKED WITH …`.

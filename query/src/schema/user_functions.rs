@@ -114,6 +114,21 @@ impl UserFunctions {
         functions.chain(aggregates.map(ResolvedFunction::user_aggregate)).collect()
     }
 
+    /// The functions and aggregates with a name, and the functions of these aggregates.
+    #[must_use]
+    pub fn meanings(&self, name: &str) -> Self {
+        let aggregates: Vec<_> = self.aggregates_named(name).cloned().collect();
+        let is_used = |function: &UserFunction| {
+            let names = |aggregate: &Arc<UserAggregate>| {
+                aggregate.state_function == function.name
+                    || aggregate.final_function.as_ref() == Some(&function.name)
+            };
+            function.name == name || aggregates.iter().any(names)
+        };
+        let functions = self.functions.iter().filter(|function| is_used(function)).cloned().collect();
+        Self { functions, aggregates }
+    }
+
     fn resolved(&self, aggregate: &Arc<UserAggregate>) -> Option<Arc<ResolvedAggregate>> {
         let state_function = self.function(&aggregate.state_function, &aggregate.state_arguments());
         let final_function = match &aggregate.final_function {

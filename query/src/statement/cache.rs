@@ -9,6 +9,7 @@ use lru::LruCache;
 
 use super::{Statement, StatementId, statement_id};
 use crate::error::{RequestError, Result};
+use crate::plan::names::CalledFunctions;
 use crate::schema::catalog::{CatalogView, Table};
 
 /// The most statements that stay prepared on a node; the oldest go first.
@@ -25,29 +26,56 @@ struct Registered {
     generation: u64,
     /// The tables of that catalog which the statement reads or writes.
     tables: Vec<Arc<Table>>,
+    /// The functions of users in that catalog which the statement may call.
+    called_functions: Vec<CalledFunctions>,
 }
 
 impl Registered {
-    /// Whether clients must prepare the statement again: one of its tables was dropped, or altered in what statements depend on.
+    fn of(statement: &Statement) -> Self {
+        Self {
+            text: statement.text.clone(),
+            keyspace: statement.keyspace.clone(),
+            metadata_id: statement.metadata_id,
+            generation: statement.generation,
+            tables: tables(statement),
+            called_functions: statement.called_functions.clone(),
+        }
+    }
+
+    /// Whether clients must prepare the statement again: one of its tables was dropped, or altered in what statements depend on, or one of
+    /// its functions was replaced or dropped, or has got another overload.
     fn is_outdated(&self, catalog: &CatalogView) -> bool {
         // A shard that takes a change later than others knows nothing of the present tables.
-        catalog.generation > self.generation
-            && !self.tables.iter().all(|before| {
-                let keyspace = catalog.catalog.keyspaces.get(&before.keyspace);
-                let after = keyspace.and_then(|keyspace| keyspace.tables.get(&before.name));
-                after.is_some_and(|after| Arc::ptr_eq(before, after) || means_the_same(before, after))
-            })
+        if catalog.generation <= self.generation {
+            return false;
+        }
+        let is_as_before = |before: &Arc<Table>| {
+            let keyspace = catalog.catalog.keyspaces.get(&before.keyspace);
+            let after = keyspace.and_then(|keyspace| keyspace.tables.get(&before.name));
+            after.is_some_and(|after| means_the_same(before, after))
+        };
+        let are_called_as_before = |called: &CalledFunctions| called.mean_the_same_in(&catalog.catalog);
+        !self.tables.iter().all(is_as_before) || !self.called_functions.iter().all(are_called_as_before)
+    }
+
+    /// Whether clients that know one need not learn the other.
+    fn means_the_same(&self, other: &Self) -> bool {
+        self.metadata_id == other.metadata_id
+            && self.called_functions == other.called_functions
+            && self.tables.len() == other.tables.len()
+            && std::iter::zip(&self.tables, &other.tables).all(|(one, other)| means_the_same(one, other))
     }
 }
 
 /// Whether statements mean the same with two versions of a table. As in Cassandra, most options make no difference.
-fn means_the_same(before: &Table, after: &Table) -> bool {
-    before.id == after.id
-        && before.columns == after.columns
-        && before.indexes == after.indexes
-        && before.compact == after.compact
-        && before.options.default_time_to_live == after.options.default_time_to_live
-        && before.options.gc_grace_seconds == after.options.gc_grace_seconds
+fn means_the_same(before: &Arc<Table>, after: &Arc<Table>) -> bool {
+    Arc::ptr_eq(before, after)
+        || before.id == after.id
+            && before.columns == after.columns
+            && before.indexes == after.indexes
+            && before.compact == after.compact
+            && before.options.default_time_to_live == after.options.default_time_to_live
+            && before.options.gc_grace_seconds == after.options.gc_grace_seconds
 }
 
 /// The tables whose changes end a prepared statement.
@@ -84,16 +112,19 @@ pub struct PreparedText {
 }
 
 impl Registry {
+    /// Registers a statement that a client has prepared. It is now the one prepared last.
     fn insert(&self, statement: &Statement) {
-        let registered = Registered {
-            text: statement.text.clone(),
-            keyspace: statement.keyspace.clone(),
-            metadata_id: statement.metadata_id,
-            generation: statement.generation,
-            tables: tables(statement),
+        let registered = Registered::of(statement);
+        let mut statements = self.statements.write().unwrap_or_else(PoisonError::into_inner);
+        // A shard that takes a change later than others may prepare with the catalog before it. Where that makes a difference, its client
+        // must prepare again: the older preparation is kept, and found to be outdated.
+        let is_known = |known: &mut Registered| {
+            known.generation > registered.generation && known.means_the_same(&registered)
         };
-        let replaced =
-            self.statements.write().unwrap_or_else(PoisonError::into_inner).push(statement.id, registered);
+        if statements.get_mut(&statement.id).is_some_and(is_known) {
+            return;
+        }
+        let replaced = statements.push(statement.id, registered);
         if replaced.is_some_and(|(id, _)| id != statement.id) {
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
@@ -165,6 +196,8 @@ impl StatementCache {
             && cached.generation == catalog.generation
             && *prepared_metadata_id == cached.metadata_id
         {
+            // Others may have taken its place meanwhile, or an older preparation.
+            registry.insert(cached);
             return Ok(cached.clone());
         }
         let statement = Statement::new(text, keyspace, catalog)?;
@@ -217,6 +250,9 @@ mod tests {
             "CREATE TYPE ks.u (a int)",
             "CREATE TABLE ks.t (k int PRIMARY KEY, v int, w u)",
             "CREATE TABLE ks.other (k int PRIMARY KEY)",
+            "CREATE FUNCTION ks.f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return 1'",
+            "CREATE FUNCTION ks.s (s int, a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return 1'",
+            "CREATE AGGREGATE ks.g (int) SFUNC s STYPE int",
         ])
     }
 
@@ -282,5 +318,63 @@ mod tests {
         assert_eq!(late.get(&registry, &id, &before).unwrap().result_columns.len(), 3);
         assert_eq!(first.get(&registry, &id, &after).unwrap().result_columns.len(), 4);
         assert_eq!(late.get(&registry, &id, &after).unwrap().result_columns.len(), 4);
+    }
+
+    #[test]
+    fn a_change_of_its_functions_ends_a_prepared_statement() {
+        let function =
+            |head: &str| format!("CREATE {head} CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return 2'");
+        let in_a_batch = "BEGIN BATCH UPDATE t SET v = ks.f(?) WHERE k = 1 APPLY BATCH";
+        for text in ["SELECT f(v) FROM t", "UPDATE t SET v = f(?) WHERE k = f(2)", in_a_batch] {
+            for change in [
+                &function("OR REPLACE FUNCTION ks.f (a int)"),
+                &function("FUNCTION ks.f (a text)"),
+                "DROP FUNCTION ks.f",
+            ] {
+                assert!(ends(text, change), "{change}: {text}");
+            }
+        }
+        for change in [&function("OR REPLACE FUNCTION ks.s (s int, a int)"), "DROP AGGREGATE ks.g"] {
+            assert!(ends("SELECT g(v) FROM t", change), "{change}");
+        }
+        for text in ["SELECT v, f(v) FROM t", "SELECT g(v) FROM t", "SELECT v FROM t"] {
+            assert!(!ends(text, &function("FUNCTION ks.other (a int)")), "{text}");
+        }
+        assert!(!ends("SELECT g(v) FROM t", &function("OR REPLACE FUNCTION ks.f (a int)")));
+        assert!(!ends("SELECT f(v) FROM t", "DROP AGGREGATE ks.g"));
+    }
+
+    #[test]
+    fn a_statement_that_a_shard_still_has_is_registered_again() {
+        let (registry, shard) = (Registry::default(), StatementCache::default());
+        let catalog = catalog();
+        let id = shard.prepare(&registry, "SELECT * FROM t", Some("ks"), &catalog).unwrap().id;
+        registry.statements.write().unwrap().pop(&id);
+        shard.prepare(&registry, "SELECT * FROM t", Some("ks"), &catalog).unwrap();
+        assert!(StatementCache::default().get(&registry, &id, &catalog).is_ok());
+    }
+
+    #[test]
+    fn an_older_preparation_replaces_a_newer_one_only_where_that_is_another() {
+        for (change, is_other) in
+            [("ALTER TABLE ks.t WITH comment = 'x'", false), ("ALTER TABLE ks.t ADD x int", true)]
+        {
+            let (registry, first, late) =
+                (Registry::default(), StatementCache::default(), StatementCache::default());
+            let before = catalog();
+            let after = after(&before, change);
+            let prepare = |shard: &StatementCache, catalog: &CatalogView| {
+                shard.prepare(&registry, "SELECT * FROM t", Some("ks"), catalog).unwrap().id
+            };
+            let id = prepare(&first, &after);
+            prepare(&late, &before);
+            let generation = registry.statements.read().unwrap().peek(&id).unwrap().generation;
+            assert_eq!(generation, if is_other { before.generation } else { after.generation }, "{change}");
+            let third = StatementCache::default();
+            assert_eq!(third.get(&registry, &id, &after).is_err(), is_other, "{change}");
+            // Prepared again, it stays.
+            prepare(&first, &after);
+            assert!(third.get(&registry, &id, &after).is_ok(), "{change}");
+        }
     }
 }

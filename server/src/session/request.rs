@@ -268,6 +268,10 @@ pub fn execute(
         && update.plan.sets_table_extensions()
     {
         let update = table_extensions(&update.plan, &Bindings { values, call: &call })?;
+        let check = |warnings: &mut Vec<String>| context.node.guardrails.check_extensions(warnings);
+        if !context.guard(warnings, check)? {
+            return Ok(Execution::Ready(Ok(Outcome::Void)));
+        }
         return Ok(Execution::Pending(Box::pin(schema::set_extensions(context.clone(), update))));
     }
     check_consistency(context, statement, options.consistency)?;

@@ -54,6 +54,9 @@ impl<R: Row> Resolver<'_, R> {
             return Ok(aggregate);
         }
         let others = self.scope.user_functions(name);
+        if let Some(called) = self.scope.called(name) {
+            self.markers.note_call(called);
+        }
         self.function(&qualified, &others, &arguments, hint)
     }
 

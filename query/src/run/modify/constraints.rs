@@ -1,4 +1,5 @@
-//! The constraints of columns (`CHECK …`), tested on the values that a statement writes.
+//! The constraints of columns (`CHECK …`), tested on the values that a statement writes: those of keys before, the others when they are
+//! evaluated for a row, so that what is tested is what is written.
 
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Operation};
@@ -10,7 +11,7 @@ use crate::run::keys::{column_values, required};
 use crate::schema::catalog::{Column, Table};
 use crate::schema::constraint::Constraints;
 
-/// Refuses values that do not satisfy the constraints of their columns.
+/// Refuses keys that do not satisfy the constraints of their columns, and columns without a value that must have one.
 #[inline]
 pub(super) fn check(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<()> {
     if plan.table.constraints.is_empty() { Ok(()) } else { check_all(plan, bindings) }
@@ -27,20 +28,24 @@ fn check_all(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<()> {
     for change in &plan.operations {
         let column = &table.columns[change.column];
         let Some(constraints) = table.constraints.get(&column.id) else { continue };
-        match &change.operation {
-            Operation::Set(term) => match term.evaluate(bindings)? {
-                Bound::Unset => {}
-                Bound::Null => constraints.check(column.constraint_target(), None)?,
-                Bound::Bytes(value) => constraints.check(column.constraint_target(), Some(&value))?,
-            },
-            Operation::Delete if constraints.has_not_null() => {
-                return invalid(format!("Column '{}' can not be set to null.", column.name));
-            }
-            // Only columns that are written whole have constraints.
-            _ => {}
+        if matches!(change.operation, Operation::Delete) && constraints.has_not_null() {
+            return invalid(format!("Column '{}' can not be set to null.", column.name));
         }
     }
     Ok(())
+}
+
+/// Refuses the new value of a column if it does not satisfy the constraints. Only columns that are written whole have any.
+#[inline]
+pub(super) fn check_set(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
+    if table.constraints.is_empty() { Ok(()) } else { check_constrained(table, column, value) }
+}
+
+fn check_constrained(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
+    match (table.constraints.get(&column.id), value) {
+        (None, _) | (_, Bound::Unset) => Ok(()),
+        (Some(constraints), value) => constraints.check(column.constraint_target(), value.as_bytes()),
+    }
 }
 
 /// Refuses an INSERT without a value for a column that must have one.

@@ -8,6 +8,7 @@ use helenus_engine::{Deletion, Liveness, RowBuilder, RowRef};
 use helenus_vectors::floats;
 
 use super::cells::{CellStamp, CellWriter, ListOffsets, ListState, RowWork, next_list_clock};
+use super::constraints;
 use super::partition_change::PartitionChange;
 use super::using::{expiry, timestamp_value};
 use super::write_context::{ExistingRows, WriteContext};
@@ -167,8 +168,7 @@ impl<'a> StatementWriter<'a> {
             return change.builder.row_in_order(position, liveness, |row| {
                 for (column, operation) in self.operations(of_row.is_static) {
                     let Operation::Set(term) = operation else { continue };
-                    let value = term.evaluate(self.bindings)?;
-                    check_vector(&self.plan.table, column, &value)?;
+                    let value = self.value(column, term)?;
                     if let Some(cell) = (CellWriter { stamp: &self.stamp, column }).simple_cell(&value) {
                         row.cell(&cell);
                     }
@@ -205,6 +205,14 @@ impl<'a> StatementWriter<'a> {
         Ok(())
     }
 
+    /// The new value of a column that is written whole.
+    fn value(&self, column: &Column, term: &'a Term) -> Result<Bound<'a>> {
+        let value = term.evaluate(self.bindings)?;
+        constraints::check_set(&self.plan.table, column, &value)?;
+        check_vector(&self.plan.table, column, &value)?;
+        Ok(value)
+    }
+
     fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
         match term.evaluate(self.bindings)? {
             Bound::Unset => Ok(None),
@@ -223,13 +231,12 @@ impl<'a> StatementWriter<'a> {
         key: &PartitionKey,
         position: &[u8],
         column: &Column,
-        operation: &Operation,
+        operation: &'a Operation,
     ) -> Result<()> {
         let cells = CellWriter { stamp: &self.stamp, column };
         match operation {
             Operation::Set(term) if !column.column_type.is_multi_cell() => {
-                let value = term.evaluate(self.bindings)?;
-                check_vector(&self.plan.table, column, &value)?;
+                let value = self.value(column, term)?;
                 if let Some(cell) = cells.simple_cell(&value) {
                     work.row.cell(cell);
                 }

@@ -1,6 +1,6 @@
-//! Result rows in the order of their similarity to a vector: the nearest are kept until all have been read.
+//! Result rows in the order of their similarity to a vector: the nearest so far are kept until all have been read.
 //!
-//! Invariant: no more are kept than a few times as many as are wanted, however many are read.
+//! Invariant: fewer than twice as many rows are kept as are wanted. Of rows that are as similar the first ones stay.
 
 use helenus_vectors::Target;
 
@@ -8,9 +8,6 @@ use crate::error::Result;
 use crate::plan::nearest::NearestPlan;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bindings;
-
-/// Rows that are kept beyond twice those that are wanted: sorting is worth it for many rows at a time.
-const SPARE_ROWS: usize = 64;
 
 /// Encoded result rows, each with its similarity.
 pub(super) struct NearestRows {
@@ -36,12 +33,11 @@ impl NearestRows {
         self.target.similarity_to(vector?)
     }
 
-    /// Keeps an encoded row while it is among the nearest.
+    /// Takes an encoded row.
     pub fn add(&mut self, similarity: f32, row: Vec<u8>) {
         self.rows.push((similarity, row));
-        if self.rows.len() > self.wanted.saturating_mul(2).saturating_add(SPARE_ROWS) {
+        if self.rows.len() >= 2 * self.wanted {
             self.sort();
-            self.rows.truncate(self.wanted);
         }
     }
 
@@ -51,14 +47,15 @@ impl NearestRows {
         self.rows.get(self.wanted.checked_sub(1)?).map(|(similarity, _)| *similarity)
     }
 
+    /// Sorts the rows, and drops those that are not wanted.
     fn sort(&mut self) {
         self.rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        self.rows.truncate(self.wanted);
     }
 
     /// Appends the wanted rows to `out`, the nearest first. Returns their number.
     pub fn write_sorted(&mut self, out: &mut Vec<u8>) -> usize {
         self.sort();
-        self.rows.truncate(self.wanted);
         for (_, row) in &self.rows {
             out.extend_from_slice(row);
         }
@@ -73,20 +70,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_of_many_rows_are_kept_in_order() {
-        let target = Target::new(Similarity::Euclidean, vec![0.0]);
-        let mut nearest = NearestRows { target, wanted: 3, rows: Vec::new() };
-        // Each number below 1,009 comes once: it has no factor in common with 7.
-        for number in (0..1_009_u32).map(|step| step * 7 % 1_009) {
-            let vector = (number as f32).to_be_bytes();
-            let similarity = nearest.similarity(Some(&vector)).unwrap();
-            nearest.add(similarity, number.to_be_bytes().to_vec());
-            assert!(nearest.rows.len() <= 2 * 3 + SPARE_ROWS);
+    fn the_nearest_rows_stay_and_no_others_are_kept() {
+        let mut nearest = NearestRows {
+            target: Target::new(Similarity::Euclidean, vec![0.0]),
+            wanted: 3,
+            rows: Vec::new(),
+        };
+        assert_eq!(nearest.worst(), None);
+        for number in 0..=255_u8 {
+            nearest.add(f32::from(number.wrapping_mul(37) / 2), vec![number]);
+            assert!(nearest.rows.len() < 6);
         }
-        let worst = nearest.worst().unwrap();
-        assert_eq!(Some(worst), nearest.similarity(Some(&2_f32.to_be_bytes())));
-        let mut written = Vec::new();
-        assert_eq!(nearest.write_sorted(&mut written), 3);
-        assert_eq!(written, [0_u32, 1, 2].map(u32::to_be_bytes).concat());
+        assert_eq!(nearest.worst(), Some(126.0));
+        let mut out = Vec::new();
+        assert_eq!(nearest.write_sorted(&mut out), 3);
+        let mut expected: Vec<u8> = (0..=255).collect();
+        expected.sort_by_key(|number| std::cmp::Reverse(number.wrapping_mul(37) / 2));
+        assert_eq!(out, expected[..3]);
     }
 }

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
-use cql_lite::syntax::ast::{AlterTableOperation, AlterTypeOperation, Statement};
+use cql_lite::syntax::ast::{AlterTable, AlterTableOperation, AlterTypeOperation, Statement};
 use cql_lite::types::{CqlType, UserType};
 
 use crate::error::{RequestError, Result};
 use crate::functions::user::{UserAggregate, UserFunction};
 use crate::schema::catalog::{Catalog, Column, Keyspace, Table};
+use crate::schema::constraint::{Constraints, declared_patterns};
 
 /// Most columns of a table, fields of a user type, or elements of a list in a statement that changes the schema.
 pub const COLUMNS_MAX: usize = 16_384;
@@ -27,6 +28,11 @@ pub const ALL_PARTS_MAX: usize = 1 << 18;
 pub const TYPE_DEPTH_MAX: usize = 64;
 /// The longest comment of a table, in bytes.
 pub const COMMENT_BYTES_MAX: usize = 65_535;
+
+/// Most bytes of the extensions of a table, names and values together.
+pub const EXTENSIONS_BYTES_MAX: usize = 1 << 20;
+/// Most patterns (`REGEXP`) in the constraints of a table.
+pub const PATTERNS_MAX: usize = 64;
 
 /// The longest body of a function, in bytes.
 pub const FUNCTION_BODY_BYTES_MAX: usize = 64 << 10;
@@ -57,6 +63,24 @@ pub(super) fn check_statement(statement: &Statement) -> Result<()> {
     };
     if count > COLUMNS_MAX {
         return refuse(format!("The statement names {count} {what}; at most {COLUMNS_MAX} are possible"));
+    }
+    let columns = match statement {
+        Statement::CreateTable(create) => &create.columns[..],
+        Statement::AlterTable(AlterTable {
+            operation: AlterTableOperation::AddColumns { columns, .. },
+            ..
+        }) => columns,
+        _ => return Ok(()),
+    };
+    let patterns = columns.iter().map(|column| declared_patterns(&column.constraints)).sum();
+    check_patterns("The statement", patterns)
+}
+
+fn check_patterns(what: &str, patterns: usize) -> Result<()> {
+    if patterns > PATTERNS_MAX {
+        return refuse(format!(
+            "{what} has {patterns} constraints with regular expressions; at most {PATTERNS_MAX} are possible"
+        ));
     }
     Ok(())
 }
@@ -117,6 +141,19 @@ fn check_table(before: Option<&Table>, table: &Table) -> Result<()> {
             "The comment of table {name} has {} bytes; at most {COMMENT_BYTES_MAX} are possible",
             comment.len()
         ));
+    }
+    let extensions = &table.options.extensions;
+    let extensions_bytes: usize = extensions.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if extensions_bytes > EXTENSIONS_BYTES_MAX
+        && before.is_none_or(|before| before.options.extensions != *extensions)
+    {
+        return refuse(format!(
+            "The extensions of table {name} have {extensions_bytes} bytes; at most {EXTENSIONS_BYTES_MAX} are possible"
+        ));
+    }
+    let patterns = |table: &Table| table.constraints.values().map(Constraints::patterns).sum::<usize>();
+    if before.is_none_or(|before| patterns(before) < patterns(table)) {
+        check_patterns(&format!("Table {name}"), patterns(table))?;
     }
     let is_new = |column: &&Column| !columns_before.contains(*column);
     let mut has_new = false;

@@ -37,16 +37,21 @@ impl Session {
         session
     }
 
-    pub fn try_run(&mut self, statement: &str) -> Result<Change> {
+    /// What the next statement takes from outside.
+    fn context(&mut self) -> DdlContext {
         self.statements += 1;
-        let context = DdlContext {
+        DdlContext {
             now_micros: 1_700_000_000_000_000,
             new_id: Uuid::from_u128(self.statements),
             new_version: Uuid::from_u128(self.statements << 64),
             data_centers: BTreeMap::from([("datacenter1".to_owned(), 1)]),
             user_functions: &crate::schema::test_catalog::EveryFunction,
             may_drop_compact_storage: true,
-        };
+        }
+    }
+
+    pub fn try_run(&mut self, statement: &str) -> Result<Change> {
+        let context = self.context();
         let statement = parse(statement).unwrap();
         let change = execute(&self.catalog, &statement, self.keyspace, &context)?;
         assert_eq!(change.effect.is_some(), change.catalog.version != self.catalog.version);
@@ -490,4 +495,64 @@ fn a_name_without_a_keyspace_needs_one_in_use() {
     let statement = parse("CREATE TABLE t (k int PRIMARY KEY)").unwrap();
     let error = execute(&catalog, &statement, None, &context()).unwrap_err();
     assert!(error.to_string().starts_with("No keyspace has been specified. USE a keyspace"));
+}
+
+#[test]
+fn a_mask_with_a_value_that_is_too_large_is_refused() {
+    let mut session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY)"]);
+    let column = "v vector<frozen<vector<frozen<vector<int, 8000>>, 8000>>, 8000> MASKED WITH DEFAULT";
+    let refusal = "its value has more than 1048576 bytes";
+    session.refuses(&[
+        (&format!("CREATE TABLE u (k int PRIMARY KEY, {column})"), refusal),
+        (&format!("ALTER TABLE t ADD {column}"), refusal),
+    ]);
+}
+
+#[test]
+fn constraints_have_bounds() {
+    let mut session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY, v text, n int)"]);
+    let unequal = |count: usize| (0..count).map(|n| format!("n != {n}")).collect::<Vec<_>>().join(" AND ");
+    session.run(&format!("ALTER TABLE t ALTER n CHECK {}", unequal(64)));
+    let patterns =
+        |count: usize| (0..count).map(|n| format!("REGEXP() != '{n}'")).collect::<Vec<_>>().join(" AND ");
+    session.run(&format!("ALTER TABLE t ALTER v CHECK {}", patterns(64)));
+    let many = |count: usize| -> String {
+        (0..count).map(|n| format!(", v{n} text CHECK {}", patterns(5))).collect()
+    };
+    let long = "x".repeat(70_000);
+    session.refuses(&[
+        (
+            &format!("ALTER TABLE t ALTER n CHECK {}", unequal(65)),
+            "Column 'n' has 65 constraints; at most 64 are possible",
+        ),
+        (
+            &format!("ALTER TABLE t ALTER v CHECK REGEXP() = '{long}'"),
+            "The constants in the constraints of column 'v' have 70000 bytes; at most 65536 are possible",
+        ),
+        (
+            "ALTER TABLE t ALTER v CHECK REGEXP() = '((\\w{100}){100}){100}'",
+            "is too large: it takes more than 1048576 bytes when it is compiled",
+        ),
+        ("ALTER TABLE t ALTER v CHECK REGEXP() = '('", "String '(' is not a valid regular expression"),
+        (
+            "ALTER TABLE t ADD w text CHECK REGEXP() = 'a'",
+            "Table t has 65 constraints with regular expressions; at most 64 are possible",
+        ),
+        (
+            &format!("CREATE TABLE u (k int PRIMARY KEY{})", many(13)),
+            "The statement has 65 constraints with regular expressions; at most 64 are possible",
+        ),
+    ]);
+}
+
+#[test]
+fn the_extensions_of_a_table_have_a_bound() {
+    let mut session = Session::with(&["CREATE TABLE t (k int PRIMARY KEY)"]);
+    let context = session.context();
+    let set = |catalog: &Catalog, bytes: usize| {
+        set_extensions(catalog, "ks", "t", &BTreeMap::from([("a".to_owned(), vec![0; bytes])]), &context)
+    };
+    assert!(set(&session.catalog, (1 << 20) - 1).is_ok());
+    let refusal = set(&session.catalog, 1 << 20).unwrap_err().to_string();
+    assert_eq!(refusal, "The extensions of table t have 1048577 bytes; at most 1048576 are possible");
 }

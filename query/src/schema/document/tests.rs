@@ -131,3 +131,41 @@ fn changes_of_a_keyspace_that_is_not_there_are_refused() {
     let refused = document.over(&system_tables::initial_catalog(Uuid::nil()));
     assert!(matches!(refused, Err(DocumentError::MissingKeyspace(name)) if name == "ks"));
 }
+
+#[test]
+fn what_rules_for_declarations_refuse_is_read_back() {
+    let catalog = catalog_of(&[
+        CREATE_KEYSPACE,
+        "CREATE TABLE t (k int PRIMARY KEY, v text CHECK REGEXP() = 'a' AND LENGTH() < 5, w int MASKED WITH mask_replace(7))",
+    ]);
+    let text = serde_json::to_string(&CatalogDocument::of(&catalog.catalog)).unwrap();
+    let [constraints, mask] = ["REGEXP() = 'a' AND LENGTH() < 5", "MASKED WITH system.mask_replace(7)"];
+    assert!(text.contains(constraints) && text.contains(mask), "{text}");
+    let many = (0..100).map(|n| format!("REGEXP() != '{n}'")).collect::<Vec<_>>().join(" AND ");
+    for (stored, value_is_taken) in [
+        (many.as_str(), true),
+        ("LENGTH() < 5 AND LENGTH() < 6 AND LENGTH() < 7", true),
+        ("LENGTH() < 1 AND LENGTH() > 2", false),
+        ("REGEXP() = '((\\w{100}){100}){100}'", false),
+        ("REGEXP() = '('", false),
+        ("SHINES() = 'new'", false),
+        ("v < 5", false),
+    ] {
+        for masked in ["mask_outer(1, 'x', null)", "mask_default(1, 2, 3)", "mask_gently(1.5, 'it''s')"] {
+            let masked = format!("MASKED WITH system.{masked}");
+            let json = serde_json::to_string(stored).unwrap();
+            let text = text.replace(constraints, json.trim_matches('"')).replace(mask, &masked);
+            let document: CatalogDocument = serde_json::from_str(&text).unwrap();
+            let read = document.catalog().unwrap();
+            let table = read.table("ks", "t").unwrap();
+            let (v, w) = (table.column("v").unwrap(), table.column("w").unwrap());
+            let rules = &table.constraints[&v.id];
+            assert_eq!(rules.to_cql("v"), stored);
+            assert_eq!(rules.check(v.constraint_target(), Some(b"x")).is_ok(), value_is_taken, "{stored}");
+            assert_eq!(table.masks[&w.id].to_cql(), masked);
+            let again: CatalogDocument =
+                serde_json::from_str(&serde_json::to_string(&CatalogDocument::of(&read)).unwrap()).unwrap();
+            assert_eq!(format!("{:?}", again.catalog().unwrap()), format!("{read:?}"));
+        }
+    }
+}

@@ -125,7 +125,7 @@ fn refuse_vector(target: Target<'_>) -> Result<Target<'_>> {
 }
 
 /// The rules for indexes on vectors.
-fn check_vectors(name: &str, target: Target<'_>, options: &Options) -> Result<()> {
+fn check_vectors(name: &str, table: &Table, target: Target<'_>, options: &Options) -> Result<()> {
     let Target { column, .. } = target;
     let CqlType::Vector { element, dimension } = &column.column_type else { return Ok(()) };
     if **element != CqlType::Float {
@@ -154,6 +154,10 @@ fn check_vectors(name: &str, target: Target<'_>, options: &Options) -> Result<()
     let similarity = options.get(SIMILARITY_FUNCTION).and_then(|written| similarity_named(written));
     if *dimension == 1 && similarity.is_none_or(|similarity| similarity == Similarity::Cosine) {
         return invalid("Cosine similarity is not supported for single-dimension vectors");
+    }
+    // Their columns are stored as static ones, which nobody has declared.
+    if table.compact.is_some() {
+        return invalid("Indexes on vectors are not supported on COMPACT STORAGE tables by Helenus yet");
     }
     if column.is_primary_key() || column.is_static() {
         return invalid("Indexes on vectors are supported on regular columns only by Helenus yet");
@@ -195,7 +199,7 @@ fn check_storage_attached(name: &str, table: &Table, target: Target<'_>, options
         TEXT_OPTIONS.into_iter().try_for_each(|(name, _)| boolean(options, name).map(drop))?;
     }
     if matches!(shown, CqlType::Vector { .. }) && part == IndexedPart::Value {
-        return check_vectors(name, target, options);
+        return check_vectors(name, table, target, options);
     }
     if VECTOR_OPTIONS.iter().any(|name| options.contains_key(*name)) {
         return invalid(format!("CQL type {shown} cannot have vector options"));

@@ -329,3 +329,18 @@ fn indexes_on_vectors() {
         "Cannot create more than one storage-attached index on the same column: a",
     )]);
 }
+
+#[test]
+fn indexes_on_vectors_of_compact_tables_are_refused_as_such() {
+    let mut session = Session::with(&[
+        "CREATE TABLE st (k int PRIMARY KEY, v int, e vector<float, 2>) WITH COMPACT STORAGE",
+    ]);
+    session.run("CREATE INDEX ON st (v) USING 'sai'");
+    session.refuses(&[
+        (
+            "CREATE INDEX ON st (e) USING 'sai'",
+            "Indexes on vectors are not supported on COMPACT STORAGE tables by Helenus yet",
+        ),
+        ("CREATE INDEX ON st (e)", "Only storage-attached indexes are supported on vectors"),
+    ]);
+}
