@@ -190,23 +190,30 @@ fn every_call_ends_in_time() {
 
 #[test]
 fn results_are_bounded() {
-    let shared = "local s, t = string.rep('x', 3000000), {} for i = 1, 10000 do t[i] = s end return t";
-    assert!(call(("int", "1"), "list<text>", shared).contains("the result is too large"));
-    let own = "local t = {} for i = 1, 10000 do t[i] = t end return t";
-    assert!(call(("int", "1"), "list<int>", own).contains("a table is no value of type int"));
-    // Each level has the one below it many times.
-    let levels =
-        "local t = {} for _ = 1, 6 do local o = {} for i = 1, 1000 do o[i] = t end t = o end return t";
-    let of = "list<frozen<list<frozen<list<frozen<list<frozen<list<frozen<list<frozen<list<int>>>>>>>>>>>>>";
-    let result = call(("int", "1"), of, levels);
-    assert!(result.contains("the result is too large") || result.contains("too much work"), "{result}");
     let fields = vec!["int"; 1_000].join(", ");
-    let many = "local t, o = {}, {} for i = 1, 100000 do o[i] = t end return o";
-    let result = call(("int", "1"), &format!("list<frozen<tuple<{fields}>>>"), many);
-    assert!(result.contains("the result is too large"), "{result}");
+    for (of, body) in [
+        ("list<text>", "local s, t = string.rep('x', 3000000), {} for i = 1, 10000 do t[i] = s end return t"),
+        // Each level has the one below it many times.
+        (
+            "list<frozen<list<frozen<list<frozen<list<int>>>>>>>",
+            "local t = {} for _ = 1, 3 do local o = {} for i = 1, 1000 do o[i] = t end t = o end return t",
+        ),
+        (
+            &format!("list<frozen<tuple<{fields}>>>"),
+            "local t, o = {}, {} for i = 1, 100000 do o[i] = t end return o",
+        ),
+    ] {
+        let result = call(("int", "1"), of, body);
+        // A machine with much else to do may need too long for it.
+        let is_bounded =
+            ["the result is too large", "takes too long"].iter().any(|text| result.contains(text));
+        assert!(is_bounded, "{body}: {} bytes", result.len());
+    }
+    let own = "local t = {} for i = 1, 10000 do t[i] = t end return t";
+    assert_eq!(call(("int", "1"), "list<int>", own), "error a table is no value of type int");
     // What is large and bounded is taken.
-    let large = "local t = {} for i = 1, 200000 do t[i] = i end return t";
-    assert!(call(("int", "1"), "list<int>", large).ends_with("199999, 200000]"));
+    let large = "local t = {} for i = 1, 50000 do t[i] = i end return t";
+    assert!(call(("int", "1"), "list<int>", large).ends_with("49999, 50000]"));
 }
 
 #[test]
