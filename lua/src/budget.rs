@@ -6,19 +6,31 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
+
 /// Instructions of Lua that are one step.
 pub const INSTRUCTIONS_PER_STEP: u32 = 100;
 /// Bytes that are handled in one step.
-const BYTES_PER_STEP: usize = 8 << 10;
+pub const BYTES_PER_STEP: usize = 8 << 10;
 /// Most steps of a call.
 const STEPS_MAX: u64 = 20_000;
 /// Longest time of a call: Cassandra's `user_defined_functions_fail_timeout`.
 const TIME_MAX: Duration = Duration::from_millis(1_500);
 
-const TOO_MUCH: &str =
-    "the function does too much work: a call may do as much as about 2 million instructions";
+/// The reason why a call is ended.
+#[derive(Debug, Error)]
+pub enum Spent {
+    #[error("the function does too much work: a call may do as much as about 2 million instructions")]
+    Work,
+    #[error("the function takes too long: a call may take 1.5 seconds")]
+    Time,
+}
 
-const TOO_LONG: &str = "the function takes too long: a call may take 1.5 seconds";
+impl From<Spent> for mlua::Error {
+    fn from(spent: Spent) -> Self {
+        Self::runtime(spent)
+    }
+}
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -60,7 +72,7 @@ impl Budget {
     }
 
     /// Takes steps. The error ends the call.
-    pub fn spend(&self, steps: u64) -> mlua::Result<()> {
+    pub fn spend(&self, steps: u64) -> Result<(), Spent> {
         STEPS.set(STEPS.get().wrapping_add(steps));
         let left = self.steps.get().checked_sub(steps);
         let is_late = now() > self.deadline.get();
@@ -70,11 +82,11 @@ impl Budget {
         }
         self.is_spent.set(true);
         self.steps.set(0);
-        Err(mlua::Error::runtime(if left.is_some() { TOO_LONG } else { TOO_MUCH }))
+        Err(if left.is_some() { Spent::Time } else { Spent::Work })
     }
 
     /// Takes the steps for handling bytes.
-    pub fn spend_bytes(&self, bytes: usize) -> mlua::Result<()> {
+    pub fn spend_bytes(&self, bytes: usize) -> Result<(), Spent> {
         self.spend(1 + (bytes / BYTES_PER_STEP) as u64)
     }
 }

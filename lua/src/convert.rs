@@ -15,6 +15,8 @@
 //! | `map` | a table | |
 //! | a user type | a table by names of fields; nulls are left out | |
 //! | null | `nil` | |
+//!
+//! A result is bounded: a few tables that hold each other can stand for any number of values.
 
 use cql_lite::types::duration::Duration;
 use cql_lite::types::number::Decimal;
@@ -23,11 +25,45 @@ use cql_lite::types::{CqlType, canonical, codec, literal, validate::validate};
 use helenus_query::functions::user::is_null;
 use mlua::{Lua, Result as LuaResult, Table, Value};
 use num_bigint::BigInt;
+use thiserror::Error;
 
-use crate::number::Exact;
+use crate::budget::{BYTES_PER_STEP, Budget, Spent};
+use crate::number::{self, Exact, NumberProblem};
+use crate::sandbox::message;
+
+/// Most memory of a result while it is put together.
+const RESULT_BYTES_MAX: usize = 32 << 20;
+/// Memory of each part of a result besides its bytes.
+const PART_BYTES: usize = 48;
+/// Longest literal of a type that is a string in Lua, such as a date.
+const LITERAL_BYTES_MAX: usize = 1_000;
+/// How many types may stand in each other: more than statements can name, without those of fields of user types.
+const DEPTH_MAX: usize = 128;
 
 /// The reason why a result is no value of the return type.
-type Problem = String;
+#[derive(Debug, Error)]
+pub enum Problem {
+    #[error("{0}")]
+    NoValue(String),
+    #[error("the result is too large: it may take {} MiB", RESULT_BYTES_MAX >> 20)]
+    TooLarge,
+    #[error("the result is nested too deeply")]
+    TooDeep,
+    #[error(transparent)]
+    Number(#[from] NumberProblem),
+    #[error(transparent)]
+    Spent(#[from] Spent),
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the form that `map_err` takes")]
+fn failed(error: mlua::Error) -> Problem {
+    Problem::NoValue(message(&error))
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the form that `map_err` takes")]
+fn no_value(problem: impl ToString) -> Problem {
+    Problem::NoValue(problem.to_string())
+}
 
 /// A value of a function's argument, from wire bytes that are valid for its type.
 pub fn to_lua(lua: &Lua, of: &CqlType, bytes: Option<&[u8]>) -> LuaResult<Value> {
@@ -144,72 +180,27 @@ fn element_type(of: &CqlType) -> &CqlType {
 }
 
 /// The wire bytes of a function's result; `None` is null.
-pub fn to_wire(of: &CqlType, value: &Value) -> Result<Option<Vec<u8>>, Problem> {
+pub fn to_wire(of: &CqlType, value: &Value, budget: &Budget) -> Result<Option<Vec<u8>>, Problem> {
     if value.is_nil() {
         return Ok(None);
     }
-    let bytes = encode(of, value)?;
-    validate(of, &bytes).map_err(|error| error.to_string())?;
-    Ok(Some(bytes))
+    let mut encoder = Encoder { budget, taken_bytes: 0, unpaid_bytes: 0, depth: 0 };
+    encoder.part(of, value).map(Some)
 }
 
 fn mismatch<T>(of: &CqlType, value: &Value) -> Result<T, Problem> {
-    Err(format!("a {} is no value of type {of}", value.type_name()))
-}
-
-fn encode(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
-    match of {
-        CqlType::Text | CqlType::Ascii => match value {
-            Value::String(text) => Ok(text.as_bytes().to_vec()),
-            Value::Integer(_) | Value::Number(_) | Value::UserData(_) => {
-                Ok(value.to_string().map_err(|error| error.to_string())?.into_bytes())
-            }
-            other => mismatch(of, other),
-        },
-        CqlType::Blob | CqlType::Custom(_) => match value {
-            Value::String(bytes) => Ok(bytes.as_bytes().to_vec()),
-            other => mismatch(of, other),
-        },
-        CqlType::Boolean => match value {
-            Value::Boolean(truth) => Ok(vec![u8::from(*truth)]),
-            other => mismatch(of, other),
-        },
-        CqlType::Tinyint => Ok(vec![wrapped(of, value)? as u8]),
-        CqlType::Smallint => Ok((wrapped(of, value)? as i16).to_be_bytes().to_vec()),
-        CqlType::Int => Ok((wrapped(of, value)? as i32).to_be_bytes().to_vec()),
-        CqlType::Bigint | CqlType::Counter => Ok(wrapped(of, value)?.to_be_bytes().to_vec()),
-        CqlType::Varint => Ok(integer(of, value)?.to_signed_bytes_be()),
-        CqlType::Decimal => Ok(exact(of, value)?.to_wire()),
-        CqlType::Double => Ok(float(of, value)?.to_be_bytes().to_vec()),
-        CqlType::Float => Ok((float(of, value)? as f32).to_be_bytes().to_vec()),
-        CqlType::Uuid | CqlType::Timeuuid | CqlType::Inet => match value {
-            Value::String(_) => parsed(of, value),
-            other => mismatch(of, other),
-        },
-        CqlType::Date | CqlType::Time | CqlType::Timestamp => temporal(of, value),
-        CqlType::Duration => match value {
-            Value::Table(table) => duration(table),
-            Value::String(_) => parsed(of, value),
-            other => mismatch(of, other),
-        },
-        CqlType::Empty => mismatch(of, value),
-        CqlType::List { .. }
-        | CqlType::Set { .. }
-        | CqlType::Map { .. }
-        | CqlType::Tuple(_)
-        | CqlType::UserType { .. }
-        | CqlType::Vector { .. } => match value {
-            Value::Table(table) => composite(of, table),
-            other => mismatch(of, other),
-        },
-    }
+    Err(no_value(format!("a {} is no value of type {of}", value.type_name())))
 }
 
 /// A literal of a type in a string.
 fn parsed(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
     let Value::String(text) = value else { return mismatch(of, value) };
-    let text = text.to_str().map_err(|error| error.to_string())?;
-    literal::parse(of, &text).map_err(|error| error.to_string())
+    let length = text.as_bytes().len();
+    if length > LITERAL_BYTES_MAX {
+        return Err(no_value(format!("a string of {length} bytes is no value of type {of}")));
+    }
+    let text = text.to_str().map_err(no_value)?;
+    literal::parse(of, &text).map_err(no_value)
 }
 
 /// A number, exactly.
@@ -217,11 +208,16 @@ fn exact(of: &CqlType, value: &Value) -> Result<Decimal, Problem> {
     match value {
         Value::Integer(integer) => Ok(Decimal::from(*integer)),
         Value::Number(number) => {
-            Decimal::from_f64(*number).map_err(|_| format!("{number} is no value of type {of}"))
+            Decimal::from_f64(*number).map_err(|_| no_value(format!("{number} is no value of type {of}")))
         }
         Value::String(text) => {
-            let text = text.to_str().map_err(|error| error.to_string())?;
-            text.trim().parse().map_err(|_| format!("the string '{}' is no value of type {of}", &*text))
+            let text = text.to_str().map_err(no_value)?;
+            number::from_text(&text).map_err(|problem| match problem {
+                NumberProblem::NoNumber => {
+                    no_value(format!("the string '{}' is no value of type {of}", &*text))
+                }
+                NumberProblem::TooLong => problem.into(),
+            })
         }
         Value::UserData(data) => match data.borrow::<Exact>() {
             Ok(number) => Ok(number.0.clone()),
@@ -231,14 +227,27 @@ fn exact(of: &CqlType, value: &Value) -> Result<Decimal, Problem> {
     }
 }
 
-/// A number without a fraction.
-fn integer(of: &CqlType, value: &Value) -> Result<BigInt, Problem> {
+/// A number without a fraction, of any size.
+fn varint(of: &CqlType, value: &Value) -> Result<BigInt, Problem> {
     let number = exact(of, value)?;
-    let whole = number.to_integer().map_err(|error| error.to_string())?;
-    if Decimal::from(whole.clone()) == number {
+    if number.scale == 0 {
+        return Ok(number.unscaled);
+    }
+    whole(of, &number)
+}
+
+/// A number without a fraction, whose digits may be shown.
+fn integer(of: &CqlType, value: &Value) -> Result<BigInt, Problem> {
+    whole(of, &exact(of, value)?)
+}
+
+fn whole(of: &CqlType, number: &Decimal) -> Result<BigInt, Problem> {
+    number::check(number)?;
+    let whole = number.to_integer().map_err(no_value)?;
+    if Decimal::from(whole.clone()) == *number {
         Ok(whole)
     } else {
-        Err(format!("{number} is no value of type {of}"))
+        Err(no_value(format!("{number} is no value of type {of}")))
     }
 }
 
@@ -255,10 +264,16 @@ fn float(of: &CqlType, value: &Value) -> Result<f64, Problem> {
         Value::Number(number) => Ok(*number),
         Value::Integer(integer) => Ok(*integer as f64),
         Value::String(text) => {
-            let text = text.to_str().map_err(|error| error.to_string())?;
-            text.trim().parse().map_err(|_| format!("the string '{}' is no value of type {of}", &*text))
+            let text = text.to_str().map_err(no_value)?;
+            text.trim()
+                .parse()
+                .map_err(|_| no_value(format!("the string '{}' is no value of type {of}", &*text)))
         }
-        other => Ok(exact(of, other)?.to_f64()),
+        other => {
+            let number = exact(of, other)?;
+            number::check_digits(&number)?;
+            Ok(number.to_f64())
+        }
     }
 }
 
@@ -267,12 +282,12 @@ fn temporal(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
         Value::String(_) => parsed(of, value),
         Value::Table(table) if !matches!(of, CqlType::Time) => {
             let text = date_text(of, table)?;
-            literal::parse(of, &text).map_err(|error| error.to_string())
+            literal::parse(of, &text).map_err(no_value)
         }
         Value::Table(_) => mismatch(of, value),
         _ => {
             let number = integer(of, value)?;
-            let out_of_range = || format!("{number} is no value of type {of}");
+            let out_of_range = || no_value(format!("{number} is no value of type {of}"));
             match of {
                 CqlType::Date => {
                     u32::try_from(&number).map(|days| days.to_be_bytes().to_vec()).map_err(|_| out_of_range())
@@ -288,19 +303,19 @@ fn date_text(of: &CqlType, table: &Table) -> Result<String, Problem> {
     const FIELDS: [&str; 6] = ["year", "month", "day", "hour", "min", "sec"];
     let mut fields: [Option<i64>; 6] = [None; 6];
     for pair in table.pairs::<Value, Value>() {
-        let (key, value) = pair.map_err(|error| error.to_string())?;
-        let name = key.to_string().map_err(|error| error.to_string())?;
+        let (key, value) = pair.map_err(failed)?;
+        let name = key.to_string().map_err(failed)?;
         let known = FIELDS.iter().position(|field| *field == name);
-        let Some(index) = known else { return Err(format!("invalid date table field: '{name}'")) };
+        let Some(index) = known else { return Err(no_value(format!("invalid date table field: '{name}'"))) };
         fields[index] = Some(wrapped(&CqlType::Int, &value)?);
     }
     let [Some(year), Some(month), Some(day), hour, minute, second] = fields else {
-        return Err("date table must have year, month and day".to_owned());
+        return Err(no_value("date table must have year, month and day"));
     };
     let date = format!("{year:04}-{month:02}-{day:02}");
     match (of, hour, minute, second) {
         (CqlType::Date, None, None, None) => Ok(date),
-        (CqlType::Date, ..) => Err("date type has no hour, minute or second".to_owned()),
+        (CqlType::Date, ..) => Err(no_value("date type has no hour, minute or second")),
         _ => Ok(format!(
             "{date}T{:02}:{:02}:{:02}Z",
             hour.unwrap_or(0),
@@ -313,86 +328,18 @@ fn date_text(of: &CqlType, table: &Table) -> Result<String, Problem> {
 fn duration(table: &Table) -> Result<Vec<u8>, Problem> {
     let (mut months, mut days, mut nanoseconds) = (0_i32, 0_i32, 0_i64);
     for pair in table.pairs::<Value, Value>() {
-        let (key, value) = pair.map_err(|error| error.to_string())?;
-        let name = key.to_string().map_err(|error| error.to_string())?;
+        let (key, value) = pair.map_err(failed)?;
+        let name = key.to_string().map_err(failed)?;
         let number = integer(&CqlType::Bigint, &value)?;
-        let too_large = |bits: u32| format!("{number} {name} doesn't fit in a {bits} bit integer");
+        let too_large = |bits: u32| no_value(format!("{number} {name} doesn't fit in a {bits} bit integer"));
         match name.as_str() {
             "months" => months = i32::try_from(&number).map_err(|_| too_large(32))?,
             "days" => days = i32::try_from(&number).map_err(|_| too_large(32))?,
             "nanoseconds" => nanoseconds = i64::try_from(&number).map_err(|_| too_large(64))?,
-            _ => return Err(format!("invalid duration field: '{name}'")),
+            _ => return Err(no_value(format!("invalid duration field: '{name}'"))),
         }
     }
     Ok(Cql::Duration(Duration { months, days, nanoseconds }).encode(&CqlType::Duration))
-}
-
-fn composite(of: &CqlType, table: &Table) -> Result<Vec<u8>, Problem> {
-    match of {
-        CqlType::List { element, .. } => {
-            let items = sequence(element, table, None)?;
-            Ok(codec::encode_elements(items.iter().map(AsRef::as_ref)))
-        }
-        CqlType::Vector { element, dimension } => {
-            let mut out = Vec::new();
-            for item in sequence(element, table, Some(*dimension))? {
-                codec::write_vector_element(element, &item, &mut out);
-            }
-            Ok(out)
-        }
-        CqlType::Set { element, .. } => {
-            let mut items = Vec::new();
-            for pair in table.pairs::<Value, Value>() {
-                let (key, value) = pair.map_err(|error| error.to_string())?;
-                if !matches!(value, Value::Boolean(true)) {
-                    return Err("sets are represented with tables with true values".to_owned());
-                }
-                items.push(encode_valid(element, &key)?);
-            }
-            canonical::sort_elements(element, &mut items);
-            Ok(codec::encode_elements(items.iter().map(AsRef::as_ref)))
-        }
-        CqlType::Map { key: key_type, value: value_type, .. } => {
-            let mut entries = Vec::new();
-            for pair in table.pairs::<Value, Value>() {
-                let (key, value) = pair.map_err(|error| error.to_string())?;
-                entries.push((encode_valid(key_type, &key)?, encode_valid(value_type, &value)?));
-            }
-            canonical::sort_entries(key_type, &mut entries);
-            Ok(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))))
-        }
-        CqlType::Tuple(types) => {
-            let mut fields = vec![None; types.len()];
-            for pair in table.pairs::<Value, Value>() {
-                let (key, value) = pair.map_err(|error| error.to_string())?;
-                let index = position(&key).filter(|index| *index < types.len()).ok_or_else(|| {
-                    let key = key.to_string().unwrap_or_default();
-                    format!("key {key} is not valid for a sequence of size {}", types.len())
-                })?;
-                fields[index] = Some(encode_valid(&types[index], &value)?);
-            }
-            Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
-        }
-        CqlType::UserType { definition, .. } => {
-            let mut fields = vec![None; definition.field_names.len()];
-            for pair in table.pairs::<Value, Value>() {
-                let (key, value) = pair.map_err(|error| error.to_string())?;
-                let name = key.to_string().map_err(|error| error.to_string())?;
-                let index =
-                    definition.field_index(&name).ok_or_else(|| format!("invalid UDT field '{name}'"))?;
-                fields[index] = Some(encode_valid(&definition.field_types[index], &value)?);
-            }
-            Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
-        }
-        _ => Err(format!("a table is no value of type {of}")),
-    }
-}
-
-/// Part of a value: checked by itself, because its bytes may be sorted.
-fn encode_valid(of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
-    let bytes = encode(of, value)?;
-    validate(of, &bytes).map_err(|error| error.to_string())?;
-    Ok(bytes)
 }
 
 /// The index (from 0) that a key stands for in a sequence.
@@ -403,24 +350,171 @@ fn position(key: &Value) -> Option<usize> {
     }
 }
 
-/// The encoded items of a sequence.
-fn sequence(of: &CqlType, table: &Table, expected: Option<usize>) -> Result<Vec<Vec<u8>>, Problem> {
-    let mut items = Vec::new();
-    for pair in table.pairs::<Value, Value>() {
-        let (key, value) = pair.map_err(|error| error.to_string())?;
-        let index = position(&key).ok_or("table is not a sequence")?;
-        items.push((index, encode_valid(of, &value)?));
+/// Puts a result together.
+struct Encoder<'a> {
+    budget: &'a Budget,
+    /// The memory of all parts so far.
+    taken_bytes: usize,
+    /// What has been handled since steps were taken for it.
+    unpaid_bytes: usize,
+    depth: usize,
+}
+
+impl Encoder<'_> {
+    /// A value or a part of one: checked by itself, because its bytes may be sorted.
+    fn part(&mut self, of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(Problem::TooDeep);
+        }
+        let taken_before = self.taken_bytes;
+        let bytes = self.encode(of, value)?;
+        // The parts of this one have been counted.
+        let of_parts = self.taken_bytes - taken_before;
+        self.taken_bytes += PART_BYTES + bytes.len().saturating_sub(of_parts);
+        if self.taken_bytes > RESULT_BYTES_MAX {
+            return Err(Problem::TooLarge);
+        }
+        self.unpaid_bytes += PART_BYTES + bytes.len();
+        if self.unpaid_bytes >= BYTES_PER_STEP {
+            self.budget.spend_bytes(std::mem::take(&mut self.unpaid_bytes))?;
+        }
+        validate(of, &bytes).map_err(no_value)?;
+        self.depth -= 1;
+        Ok(bytes)
     }
-    items.sort_unstable_by_key(|(index, _)| *index);
-    if items.iter().enumerate().any(|(place, (index, _))| place != *index) {
-        return Err("table is not a sequence".to_owned());
+
+    fn encode(&mut self, of: &CqlType, value: &Value) -> Result<Vec<u8>, Problem> {
+        match of {
+            CqlType::Text | CqlType::Ascii => match value {
+                Value::String(text) => Ok(text.as_bytes().to_vec()),
+                Value::Integer(_) | Value::Number(_) | Value::UserData(_) => {
+                    Ok(value.to_string().map_err(failed)?.into_bytes())
+                }
+                other => mismatch(of, other),
+            },
+            CqlType::Blob | CqlType::Custom(_) => match value {
+                Value::String(bytes) => Ok(bytes.as_bytes().to_vec()),
+                other => mismatch(of, other),
+            },
+            CqlType::Boolean => match value {
+                Value::Boolean(truth) => Ok(vec![u8::from(*truth)]),
+                other => mismatch(of, other),
+            },
+            CqlType::Tinyint => Ok(vec![wrapped(of, value)? as u8]),
+            CqlType::Smallint => Ok((wrapped(of, value)? as i16).to_be_bytes().to_vec()),
+            CqlType::Int => Ok((wrapped(of, value)? as i32).to_be_bytes().to_vec()),
+            CqlType::Bigint | CqlType::Counter => Ok(wrapped(of, value)?.to_be_bytes().to_vec()),
+            CqlType::Varint => Ok(varint(of, value)?.to_signed_bytes_be()),
+            CqlType::Decimal => Ok(exact(of, value)?.to_wire()),
+            CqlType::Double => Ok(float(of, value)?.to_be_bytes().to_vec()),
+            CqlType::Float => Ok((float(of, value)? as f32).to_be_bytes().to_vec()),
+            CqlType::Uuid | CqlType::Timeuuid | CqlType::Inet => match value {
+                Value::String(_) => parsed(of, value),
+                other => mismatch(of, other),
+            },
+            CqlType::Date | CqlType::Time | CqlType::Timestamp => temporal(of, value),
+            CqlType::Duration => match value {
+                Value::Table(table) => duration(table),
+                Value::String(_) => parsed(of, value),
+                other => mismatch(of, other),
+            },
+            CqlType::Empty => mismatch(of, value),
+            CqlType::List { .. }
+            | CqlType::Set { .. }
+            | CqlType::Map { .. }
+            | CqlType::Tuple(_)
+            | CqlType::UserType { .. }
+            | CqlType::Vector { .. } => match value {
+                Value::Table(table) => self.composite(of, table),
+                other => mismatch(of, other),
+            },
+        }
     }
-    if expected.is_some_and(|expected| expected != items.len()) {
-        return Err(format!(
-            "the sequence has {} elements and not {}",
-            items.len(),
-            expected.unwrap_or_default()
-        ));
+
+    fn composite(&mut self, of: &CqlType, table: &Table) -> Result<Vec<u8>, Problem> {
+        match of {
+            CqlType::List { element, .. } => {
+                let items = self.sequence(element, table, None)?;
+                Ok(codec::encode_elements(items.iter().map(AsRef::as_ref)))
+            }
+            CqlType::Vector { element, dimension } => {
+                let mut out = Vec::new();
+                for item in self.sequence(element, table, Some(*dimension))? {
+                    codec::write_vector_element(element, &item, &mut out);
+                }
+                Ok(out)
+            }
+            CqlType::Set { element, .. } => {
+                let mut items = Vec::new();
+                for pair in table.pairs::<Value, Value>() {
+                    let (key, value) = pair.map_err(failed)?;
+                    if !matches!(value, Value::Boolean(true)) {
+                        return Err(no_value("sets are represented with tables with true values"));
+                    }
+                    items.push(self.part(element, &key)?);
+                }
+                canonical::sort_elements(element, &mut items);
+                Ok(codec::encode_elements(items.iter().map(AsRef::as_ref)))
+            }
+            CqlType::Map { key: key_type, value: value_type, .. } => {
+                let mut entries = Vec::new();
+                for pair in table.pairs::<Value, Value>() {
+                    let (key, value) = pair.map_err(failed)?;
+                    entries.push((self.part(key_type, &key)?, self.part(value_type, &value)?));
+                }
+                canonical::sort_entries(key_type, &mut entries);
+                Ok(codec::encode_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))))
+            }
+            CqlType::Tuple(types) => {
+                let mut fields = vec![None; types.len()];
+                for pair in table.pairs::<Value, Value>() {
+                    let (key, value) = pair.map_err(failed)?;
+                    let index = position(&key).filter(|index| *index < types.len()).ok_or_else(|| {
+                        let key = key.to_string().unwrap_or_default();
+                        no_value(format!("key {key} is not valid for a sequence of size {}", types.len()))
+                    })?;
+                    fields[index] = Some(self.part(&types[index], &value)?);
+                }
+                Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
+            }
+            CqlType::UserType { definition, .. } => {
+                let mut fields = vec![None; definition.field_names.len()];
+                for pair in table.pairs::<Value, Value>() {
+                    let (key, value) = pair.map_err(failed)?;
+                    let name = key.to_string().map_err(failed)?;
+                    let index = definition
+                        .field_index(&name)
+                        .ok_or_else(|| no_value(format!("invalid UDT field '{name}'")))?;
+                    fields[index] = Some(self.part(&definition.field_types[index], &value)?);
+                }
+                Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
+            }
+            _ => Err(no_value(format!("a table is no value of type {of}"))),
+        }
     }
-    Ok(items.into_iter().map(|(_, item)| item).collect())
+
+    /// The encoded items of a sequence.
+    fn sequence(
+        &mut self,
+        of: &CqlType,
+        table: &Table,
+        expected: Option<usize>,
+    ) -> Result<Vec<Vec<u8>>, Problem> {
+        let mut items = Vec::new();
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair.map_err(failed)?;
+            let index = position(&key).ok_or_else(|| no_value("table is not a sequence"))?;
+            items.push((index, self.part(of, &value)?));
+        }
+        items.sort_unstable_by_key(|(index, _)| *index);
+        if items.iter().enumerate().any(|(place, (index, _))| place != *index) {
+            return Err(no_value("table is not a sequence"));
+        }
+        if expected.is_some_and(|expected| expected != items.len()) {
+            let (is, must_be) = (items.len(), expected.unwrap_or_default());
+            return Err(no_value(format!("the sequence has {is} elements and not {must_be}")));
+        }
+        Ok(items.into_iter().map(|(_, item)| item).collect())
+    }
 }

@@ -3,7 +3,8 @@
 //! This crate is where the C library of Lua is walled in: no other uses `mlua`, and none of its unsafe interface is used here. What a
 //! function can do is in [`library`] and [`sandbox`].
 //!
-//! Each thread has a state of its own, made at the first call and thrown away when a call has spent its work or memory.
+//! Each thread has a state of its own, made at the first call and thrown away when a call has spent its work or memory. A call that
+//! lacks memory in a state that others have used is done again in a new one, so that its result is the same on every node.
 #![forbid(unsafe_code)]
 
 mod budget;
@@ -16,6 +17,7 @@ mod sandbox;
 mod tests;
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use helenus_query::functions::user::{UserFunction, UserFunctionRuntime};
@@ -33,17 +35,24 @@ thread_local! {
     static SANDBOX: RefCell<Option<Sandbox>> = const { RefCell::new(None) };
 }
 
+/// `mlua` panics where Lua's memory is not enough for the handling of an error.
+const PANICKED: &str = "the interpreter has failed: most likely there is not enough memory";
+
 /// Works in this thread's state. The result says whether the state must go.
+///
+/// A panic ends the state and is an error of the call: nothing outside the state has been changed by it.
 fn with_sandbox<T>(work: impl FnOnce(&mut Sandbox) -> (T, bool)) -> Result<T, String> {
     SANDBOX.with_borrow_mut(|slot| {
-        let sandbox = match slot {
-            Some(sandbox) => sandbox,
-            None => slot.insert(Sandbox::new().map_err(|error| error.to_string())?),
+        let mut state = match slot.take() {
+            Some(state) => state,
+            None => Sandbox::new().map_err(|error| error.to_string())?,
         };
-        let (result, ends_state) = work(sandbox);
-        if ends_state {
-            *slot = None;
-        }
+        let Ok((result, ends_state)) = catch_unwind(AssertUnwindSafe(|| work(&mut state))) else {
+            // Its end may fail as well.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(state)));
+            return Err(PANICKED.to_owned());
+        };
+        *slot = (!ends_state).then_some(state);
         Ok(result)
     })
 }
@@ -66,12 +75,18 @@ impl UserFunctionRuntime for LuaRuntime {
         function: &Arc<UserFunction>,
         arguments: &[Option<&[u8]>],
     ) -> Result<Option<Vec<u8>>, String> {
-        let result = with_sandbox(|sandbox| {
-            let result = sandbox.call(function, arguments);
-            let ends_state = matches!(&result, Err(failure) if failure.ends_state);
-            (result, ends_state)
-        })?;
-        result.map_err(|failure| failure.problem)
+        let mut has_new_state = SANDBOX.with_borrow(Option::is_none);
+        loop {
+            let worked = with_sandbox(|sandbox| {
+                let outcome = sandbox.call(function, arguments);
+                ((outcome.result, outcome.lacked_memory), outcome.ends_state)
+            });
+            let (result, lacked_memory) = worked.unwrap_or_else(|problem| (Err(problem), true));
+            if !lacked_memory || has_new_state {
+                return result;
+            }
+            has_new_state = true;
+        }
     }
 
     fn steps_on_this_thread(&self) -> u64 {

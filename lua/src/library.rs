@@ -150,7 +150,7 @@ fn replace_string_functions(lua: &Lua, strings: &Table, budget: &Rc<Budget>) -> 
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let total = (text.len() + separator.len()).checked_mul(count);
         let Some(total) = total.filter(|total| *total <= STRING_BYTES_MAX) else {
-            return Err(Error::runtime("resulting string too large"));
+            return Err(too_large());
         };
         of_repeat.spend_bytes(total)?;
         let mut repeated = Vec::with_capacity(total);
@@ -194,8 +194,9 @@ fn replace_string_functions(lua: &Lua, strings: &Table, budget: &Rc<Budget>) -> 
     }
 
     let of_each = budget.clone();
-    let each = lua.create_function(move |lua, (text, wanted): (Bytes, Bytes)| {
-        let (position, budget) = (Cell::new(0), of_each.clone());
+    let each = lua.create_function(move |lua, (text, wanted, from): (Bytes, Bytes, Option<i64>)| {
+        let length = text.as_bytes().len();
+        let (position, budget) = (Cell::new(start(from, length).unwrap_or(length + 1)), of_each.clone());
         let last_end = Cell::new(None);
         lua.create_function(move |lua, _: MultiValue| {
             let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
@@ -315,9 +316,7 @@ fn substitute(
         let substitute = replaced(lua, &text, &found, replacement)?;
         let bytes = substitute.as_ref().map(|bytes| bytes.as_bytes().to_vec());
         out.extend_from_slice(bytes.as_deref().unwrap_or(whole));
-        if out.len() > STRING_BYTES_MAX {
-            return Err(Error::runtime("resulting string too large"));
-        }
+        check_length(out.len())?;
         budget.spend_bytes(bytes.map_or(0, |bytes| bytes.len()))?;
         at = found.end;
         last_end = Some(found.end);
@@ -353,12 +352,22 @@ fn replaced(lua: &Lua, text: &[u8], found: &Found, replacement: &Value) -> Resul
     }
 }
 
+fn too_large() -> Error {
+    Error::runtime("resulting string too large")
+}
+
+/// Refuses a string, while it is made, that is too large.
+fn check_length(bytes: usize) -> Result<()> {
+    if bytes > STRING_BYTES_MAX { Err(too_large()) } else { Ok(()) }
+}
+
 /// A replacement with its `%0` to `%9` filled in.
 fn filled(text: &[u8], found: &Found, template: &[u8]) -> Result<Vec<u8>> {
     let values = found.values();
     let mut out = Vec::with_capacity(template.len());
     let mut bytes = template.iter();
     while let Some(&byte) = bytes.next() {
+        check_length(out.len())?;
         if byte != b'%' {
             out.push(byte);
             continue;
@@ -391,20 +400,19 @@ fn table_functions(lua: &Lua, own: &Table, budget: &Rc<Budget>) -> Result<Table>
     table.raw_set("pack", own.raw_get::<Function>("pack")?)?;
     table.raw_set("move", absent(lua, "table.move")?)?;
     // Of several arguments, the second of `insert` and `remove` is a position: what is behind it moves.
-    for (name, moving) in [("insert", 3), ("remove", 2), ("concat", 1), ("sort", 1)] {
+    for (name, moving) in [("insert", 3), ("remove", 2), ("concat", 1)] {
         let (function, budget) = (own.raw_get::<Function>(name)?, budget.clone());
         let wrapper = lua.create_function(move |_, arguments: MultiValue| {
             if arguments.len() >= moving
                 && let Some(Value::Table(table)) = arguments.front()
             {
-                let length = table.raw_len();
-                let factor = if name == "sort" { length.max(2).ilog2() as usize } else { 1 };
-                budget.spend(1 + (length.saturating_mul(factor) / ELEMENTS_PER_STEP) as u64)?;
+                budget.spend(1 + (table.raw_len() / ELEMENTS_PER_STEP) as u64)?;
             }
             function.call::<MultiValue>(arguments)
         })?;
         table.raw_set(name, wrapper)?;
     }
+    table.raw_set("sort", sort(lua, own.raw_get("sort")?, budget)?)?;
     let unpack = own.raw_get::<Function>("unpack")?;
     let unpack = lua.create_function(move |_, (table, from, to): (Table, Option<i64>, Option<i64>)| {
         let from = from.unwrap_or(1);
@@ -416,4 +424,23 @@ fn table_functions(lua: &Lua, own: &Table, budget: &Rc<Budget>) -> Result<Table>
     })?;
     table.raw_set("unpack", unpack)?;
     Ok(table)
+}
+
+/// `table.sort`. Where it compares by itself nothing counts its work, and two long strings can take a millisecond: without a function
+/// that compares it gets one in Lua, whose instructions are counted.
+fn sort(lua: &Lua, sort: Function, budget: &Rc<Budget>) -> Result<Function> {
+    let less = lua.load("return function(a, b) return a < b end").set_name("=sort").eval::<Function>()?;
+    let budget = budget.clone();
+    lua.create_function(move |_, (table, compare): (Table, Value)| {
+        let length = table.raw_len();
+        let compare = match compare {
+            Value::Nil => Value::Function(less.clone()),
+            given => {
+                let factor = length.max(2).ilog2() as usize;
+                budget.spend(1 + (length.saturating_mul(factor) / ELEMENTS_PER_STEP) as u64)?;
+                given
+            }
+        };
+        sort.call::<()>((table, compare))
+    })
 }

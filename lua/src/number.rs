@@ -7,11 +7,23 @@ use cql_lite::types::number::Decimal;
 use mlua::{Error, MetaMethod, Result, UserData, UserDataMethods, Value};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
+use thiserror::Error;
 
 /// Most bits of the digits of a result: `x = x * x` would grow without end.
 const BITS_MAX: u64 = 1 << 14;
 /// Furthest decimal point of an operand: to align two numbers writes their digits out.
 const SCALE_MAX: u32 = 4_096;
+/// Most bytes of a text that is read as a number: more than those bounds need. The time goes by the square of the digits.
+const TEXT_BYTES_MAX: usize = 10_000;
+
+/// The reason why there is no number.
+#[derive(Debug, Error)]
+pub enum NumberProblem {
+    #[error("a number has too many digits")]
+    TooLong,
+    #[error("the string is no number")]
+    NoNumber,
+}
 
 /// A number in Lua.
 #[derive(Debug, Clone)]
@@ -41,10 +53,17 @@ fn operand(value: &Value) -> Result<Operand> {
     Ok(match value {
         Value::Integer(integer) => Operand::Exact(Decimal::from(*integer)),
         Value::Number(number) => Operand::Float(*number),
-        Value::UserData(data) => Operand::Exact(data.borrow::<Exact>()?.0.clone()),
-        Value::String(text) => match text.to_str()?.trim().parse() {
+        Value::UserData(data) => {
+            let number = data.borrow::<Exact>()?;
+            check_digits(&number.0).map_err(Error::runtime)?;
+            Operand::Exact(number.0.clone())
+        }
+        Value::String(text) => match from_text(&text.to_str()?) {
             Ok(number) => Operand::Exact(number),
-            Err(_) => return Err(Error::runtime("attempt to perform arithmetic on a string value")),
+            Err(NumberProblem::NoNumber) => {
+                return Err(Error::runtime("attempt to perform arithmetic on a string value"));
+            }
+            Err(problem) => return Err(Error::runtime(problem)),
         },
         other => {
             return Err(Error::runtime(format!(
@@ -62,11 +81,23 @@ fn float(operand: &Operand) -> f64 {
     }
 }
 
-fn check(number: &Decimal) -> Result<()> {
-    if number.unscaled.bits() > BITS_MAX || number.scale.unsigned_abs() > SCALE_MAX {
-        return Err(Error::runtime("a number has too many digits"));
+/// A number in a text.
+pub fn from_text(text: &str) -> std::result::Result<Decimal, NumberProblem> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(NumberProblem::TooLong);
     }
-    Ok(())
+    text.trim().parse().map_err(|_| NumberProblem::NoNumber)
+}
+
+/// Whether the digits of a number may be worked out. The arguments of a function may have more.
+pub fn check_digits(number: &Decimal) -> std::result::Result<(), NumberProblem> {
+    if number.unscaled.bits() > BITS_MAX { Err(NumberProblem::TooLong) } else { Ok(()) }
+}
+
+/// Whether a number may be aligned with others.
+pub fn check(number: &Decimal) -> std::result::Result<(), NumberProblem> {
+    check_digits(number)?;
+    if number.scale.unsigned_abs() > SCALE_MAX { Err(NumberProblem::TooLong) } else { Ok(()) }
 }
 
 fn operate(
@@ -77,10 +108,10 @@ fn operate(
 ) -> Result<Value> {
     match (operand(&operands.0)?, operand(&operands.1)?) {
         (Operand::Exact(left), Operand::Exact(right)) => {
-            check(&left)?;
-            check(&right)?;
+            check(&left).map_err(Error::runtime)?;
+            check(&right).map_err(Error::runtime)?;
             let result = exact(&left, &right).ok_or_else(|| Error::runtime("a number is out of range"))?;
-            check(&result)?;
+            check(&result).map_err(Error::runtime)?;
             Exact::value(result, lua)
         }
         (left, right) => Ok(Value::Number(inexact(float(&left), float(&right)))),
@@ -90,8 +121,8 @@ fn operate(
 fn compare(operands: &(Value, Value), holds: impl Fn(std::cmp::Ordering) -> bool) -> Result<bool> {
     match (operand(&operands.0)?, operand(&operands.1)?) {
         (Operand::Exact(left), Operand::Exact(right)) => {
-            check(&left)?;
-            check(&right)?;
+            check(&left).map_err(Error::runtime)?;
+            check(&right).map_err(Error::runtime)?;
             Ok(holds(left.cmp(&right)))
         }
         (left, right) => Ok(float(&left).partial_cmp(&float(&right)).is_some_and(holds)),
@@ -112,7 +143,10 @@ impl UserData for Exact {
         methods.add_meta_function(MetaMethod::Div, |_, operands: (Value, Value)| {
             Ok(float(&operand(&operands.0)?) / float(&operand(&operands.1)?))
         });
-        methods.add_meta_method(MetaMethod::Unm, |lua, this, ()| Exact::value(this.0.negate(), lua));
+        methods.add_meta_method(MetaMethod::Unm, |lua, this, ()| {
+            check_digits(&this.0).map_err(Error::runtime)?;
+            Exact::value(this.0.negate(), lua)
+        });
         methods.add_meta_function(MetaMethod::Eq, |_, operands: (Value, Value)| {
             compare(&operands, std::cmp::Ordering::is_eq)
         });
@@ -122,7 +156,10 @@ impl UserData for Exact {
         methods.add_meta_function(MetaMethod::Le, |_, operands: (Value, Value)| {
             compare(&operands, std::cmp::Ordering::is_le)
         });
-        methods.add_meta_method(MetaMethod::ToString, |_, this, ()| Ok(this.0.to_string()));
+        methods.add_meta_method(MetaMethod::ToString, |_, this, ()| {
+            check_digits(&this.0).map_err(Error::runtime)?;
+            Ok(this.0.to_string())
+        });
         methods.add_meta_function(MetaMethod::Concat, |lua, (left, right): (Value, Value)| {
             let (left, right) = (joined(&left)?, joined(&right)?);
             lua.create_string([left, right].concat())

@@ -21,8 +21,8 @@ use crate::library;
 
 /// Memory of a state, with the library, the compiled functions and the values of a call.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
-/// Memory in use after a call above which garbage is collected at once.
-const GARBAGE_BYTES_MAX: usize = 4 << 20;
+/// Memory in use after a call above which garbage is collected at once, and the state is given up if that is not enough.
+const KEPT_BYTES_MAX: usize = 4 << 20;
 /// Most functions that stay compiled.
 const COMPILED_MAX: usize = 256;
 /// Steps that a call costs besides the work of the function: conversions.
@@ -34,11 +34,13 @@ const KEYWORDS: [&str; 22] = [
     "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
 ];
 
-/// A failed call.
-pub struct Failure {
-    pub problem: String,
+/// What came of a call.
+pub struct Outcome {
+    pub result: Result<Option<Vec<u8>>, String>,
     /// The state must not be used again.
     pub ends_state: bool,
+    /// The memory was not enough. What other calls have left in the state counts: in a new one it may be.
+    pub lacked_memory: bool,
 }
 
 pub struct Sandbox {
@@ -59,7 +61,8 @@ impl Sandbox {
         globals.raw_set("__index", library::globals(&lua, &budget)?)?;
         let counted = budget.clone();
         lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_STEP), move |_, _| {
-            counted.spend(1).map(|()| VmState::Continue)
+            counted.spend(1)?;
+            Ok(VmState::Continue)
         })?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         Ok(Self { lua, budget, globals, compiled: HashMap::new() })
@@ -67,28 +70,30 @@ impl Sandbox {
 
     /// Compiles a function, and forgets it.
     pub fn check(&self, function: &UserFunction) -> Result<(), String> {
-        self.compile(function).map(|_| ())
+        self.compile(function).map(|_| ()).map_err(|error| message(&error))
     }
 
-    pub fn call(
-        &mut self,
-        function: &Arc<UserFunction>,
-        arguments: &[Option<&[u8]>],
-    ) -> Result<Option<Vec<u8>>, Failure> {
-        let problem = |problem: String| Failure { problem, ends_state: false };
-        // A state may be full of what others have left compiled in it.
-        let compiled = self.compiled(function).map_err(|problem| Failure { problem, ends_state: true })?;
-        self.budget.begin();
-        let result = self.run(&compiled, function, arguments);
-        let ends_state = self.budget.is_spent() || matches!(&result, Err(error) if is_out_of_memory(error));
-        let result = match result {
-            Ok(value) => to_wire(&function.return_type, &value).map_err(problem),
-            Err(error) => Err(Failure { problem: message(&error), ends_state }),
+    pub fn call(&mut self, function: &Arc<UserFunction>, arguments: &[Option<&[u8]>]) -> Outcome {
+        let called = self.compiled(function).and_then(|compiled| {
+            self.budget.begin();
+            self.run(&compiled, function, arguments)
+        });
+        let lacked_memory = called.as_ref().is_err_and(is_out_of_memory);
+        let result = match called {
+            Ok(value) => {
+                let taken = to_wire(&function.return_type, &value, &self.budget);
+                taken.map_err(|problem| problem.to_string())
+            }
+            Err(error) => Err(message(&error)),
         };
-        if !ends_state && self.lua.used_memory() > GARBAGE_BYTES_MAX && self.lua.gc_collect().is_err() {
-            return result.map_err(|failure| Failure { ends_state: true, ..failure });
-        }
-        result
+        let ends_state = lacked_memory || self.budget.is_spent() || self.is_full();
+        Outcome { result, ends_state, lacked_memory }
+    }
+
+    /// Whether what the state holds leaves too little memory for calls.
+    fn is_full(&self) -> bool {
+        self.lua.used_memory() > KEPT_BYTES_MAX
+            && (self.lua.gc_collect().is_err() || self.lua.used_memory() > KEPT_BYTES_MAX)
     }
 
     fn run(
@@ -110,7 +115,7 @@ impl Sandbox {
         compiled.call(inputs)
     }
 
-    fn compiled(&mut self, function: &Arc<UserFunction>) -> Result<Function, String> {
+    fn compiled(&mut self, function: &Arc<UserFunction>) -> mlua::Result<Function> {
         let key = Arc::as_ptr(function);
         if let Some((_, compiled)) = self.compiled.get(&key) {
             return Ok(compiled.clone());
@@ -124,11 +129,11 @@ impl Sandbox {
     }
 
     /// The globals of a call come as the first argument: `_ENV` is a local variable of the call, so what the code does to it ends with it.
-    fn compile(&self, function: &UserFunction) -> Result<Function, String> {
+    fn compile(&self, function: &UserFunction) -> mlua::Result<Function> {
         let mut source = "local _ENV".to_owned();
         for name in &function.argument_names {
             if !is_name(name) {
-                return Err(format!("'{name}' is no name of a variable in Lua"));
+                return Err(Error::runtime(format!("'{name}' is no name of a variable in Lua")));
             }
             source += ", ";
             source += name;
@@ -137,7 +142,7 @@ impl Sandbox {
         source += &function.body;
         let chunk = self.lua.load(source).set_name(format!("={}", function.name)).set_mode(ChunkMode::Text);
         self.budget.begin();
-        chunk.into_function().map_err(|error| message(&error))
+        chunk.into_function()
     }
 }
 
@@ -158,7 +163,7 @@ fn is_out_of_memory(error: &Error) -> bool {
 }
 
 /// The message of an error without the places in the interpreter.
-fn message(error: &Error) -> String {
+pub fn message(error: &Error) -> String {
     let text = match error {
         Error::CallbackError { cause, .. } => return message(cause),
         Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } | Error::MemoryError(text) => {

@@ -164,6 +164,11 @@ fn every_call_ends_in_time() {
         ("return table.unpack({}, 1, 1e8)", "too many results to unpack"),
         ("table.concat({}, 'x', 1, math.maxinteger)", "invalid value"),
         ("return select(-1)", "bad argument"),
+        (
+            "local s, t = string.rep('x', 3000000), {} for i = 1, 20000 do t[i] = s end table.sort(t)",
+            "too much work",
+        ),
+        ("return ('x'):rep(1000000):gsub('x*', ('%0'):rep(1000000))", "resulting string too large"),
         ("error({})", ""),
         ("error('x', 0)", "x"),
         ("local function f(n) return string.gsub('a', 'a', f) end return f()", "overflow"),
@@ -181,6 +186,97 @@ fn every_call_ends_in_time() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let deep = format!("return {}1{}", "(".repeat(30_000), ")".repeat(30_000));
     assert!(run(&deep).contains("overflow"), "{}", run(&deep));
+}
+
+#[test]
+fn results_are_bounded() {
+    let fields = vec!["int"; 1_000].join(", ");
+    for (of, body) in [
+        ("list<text>", "local s, t = string.rep('x', 3000000), {} for i = 1, 10000 do t[i] = s end return t"),
+        // Each level has the one below it many times.
+        (
+            "list<frozen<list<frozen<list<frozen<list<int>>>>>>>",
+            "local t = {} for _ = 1, 3 do local o = {} for i = 1, 1000 do o[i] = t end t = o end return t",
+        ),
+        (
+            &format!("list<frozen<tuple<{fields}>>>"),
+            "local t, o = {}, {} for i = 1, 100000 do o[i] = t end return o",
+        ),
+    ] {
+        let result = call(("int", "1"), of, body);
+        // A machine with much else to do may need too long for it.
+        let is_bounded =
+            ["the result is too large", "takes too long"].iter().any(|text| result.contains(text));
+        assert!(is_bounded, "{body}: {} bytes", result.len());
+    }
+    let own = "local t = {} for i = 1, 10000 do t[i] = t end return t";
+    assert_eq!(call(("int", "1"), "list<int>", own), "error a table is no value of type int");
+    // What is large and bounded is taken.
+    let large = "local t = {} for i = 1, 50000 do t[i] = i end return t";
+    assert!(call(("int", "1"), "list<int>", large).ends_with("49999, 50000]"));
+}
+
+#[test]
+fn a_result_that_is_too_deep_is_refused() {
+    let mut of = CqlType::Int;
+    for _ in 0..1_000 {
+        of = CqlType::list(of, true);
+    }
+    let mut deep = UserFunction::clone(&function(&[], "int", "local t = {} t[1] = t return t"));
+    deep.return_type = of;
+    assert_eq!(LUA.call(&Arc::new(deep), &[]).unwrap_err(), "the result is nested too deeply");
+}
+
+#[test]
+fn long_numbers_are_refused_before_their_digits_are_worked_out() {
+    let nines = "local s = ('9'):rep(3000000) return s";
+    for of in ["varint", "decimal", "int", "bigint", "timestamp"] {
+        let result = call(("int", "1"), of, nines);
+        assert!(result.starts_with("error") && result.len() < 100, "{of}: {} bytes", result.len());
+    }
+    let far = "local t = {} for i = 1, 100000 do t[i] = '1e90000' end return t";
+    assert_eq!(call(("int", "1"), "list<int>", far), "error a number has too many digits");
+    let long = function(&["varint"], "text", "return tostring(a)");
+    let digits = vec![0x7f; 1_000_000];
+    assert_eq!(LUA.call(&long, &[Some(&digits)]).unwrap_err(), "a number has too many digits");
+    for body in
+        ["return a / 2", "return a + 0.5", "return -a", "return a", "return a < 0.5", "return a .. ''"]
+    {
+        for of in ["text", "double", "date"] {
+            let long = function(&["varint"], of, body);
+            let problem = LUA.call(&long, &[Some(&digits)]).unwrap_err();
+            assert_eq!(problem, "a number has too many digits", "{body}, {of}");
+        }
+    }
+    let body = "return a + ('9'):rep(3000000)";
+    let number = ("varint", "123456789012345678901234567890");
+    assert_eq!(call(number, "varint", body), "error a number has too many digits");
+    // A number that is only passed on needs no digits.
+    let same = function(&["varint"], "varint", "return a");
+    assert_eq!(LUA.call(&same, &[Some(&digits)]).unwrap(), Some(digits.clone()));
+}
+
+#[test]
+fn what_other_functions_have_left_costs_no_call_its_memory() {
+    // All together do not fit into a state.
+    let compiled = (0..220).map(|number| {
+        let body = format!("local s = '{}{number}' return #s", "x".repeat(100_000));
+        function(&[], "int", &body)
+    });
+    let compiled = compiled.collect::<Vec<_>>();
+    for _ in 0..2 {
+        for function in &compiled {
+            assert!(LUA.call(function, &[]).is_ok());
+        }
+        assert_eq!(run("local s = string.rep('x', 4000000) return #(s .. s)"), "'8000000'");
+    }
+}
+
+#[test]
+fn a_panic_is_an_error_of_the_call_and_ends_the_state() {
+    let result = super::with_sandbox::<()>(|_| panic!("the interpreter fails"));
+    assert_eq!(result.unwrap_err(), super::PANICKED);
+    assert_eq!(run("return 1"), "'1'");
 }
 
 #[test]
@@ -274,6 +370,9 @@ fn string_functions_are_those_of_lua() {
             "'a1b2'",
         ),
         ("local r = 0 for w in ('abc'):gmatch('') do r = r + 1 end return r", "'4'"),
+        ("local r = '' for w in ('abcd'):gmatch('%a', 3) do r = r .. w end return r", "'cd'"),
+        ("local r = '' for w in ('abcd'):gmatch('%a', -1) do r = r .. w end return r", "'d'"),
+        ("local r = 0 for w in ('abcd'):gmatch('', 6) do r = r + 1 end return r", "'0'"),
         ("return ('f(a(b)c)d'):match('%b()')", "'(a(b)c)'"),
         ("return ('THE (quick) fox'):find('%((%a+)%)')", "'5'"),
         ("return ('THE (quick) fox'):gsub('%f[%a]%a+', 'w')", "'w (w) w'"),
@@ -293,6 +392,13 @@ fn string_functions_are_those_of_lua() {
             "local t = {3, 1, 2} table.sort(t) table.insert(t, 1, 0) table.remove(t) return table.concat(t, ',')",
             "'0,1,2'",
         ),
+        ("local t = {'b', 'a', 'B', ''} table.sort(t) return table.concat(t, ',')", "',B,a,b'"),
+        (
+            "local t = {3, 1, 2} table.sort(t, function(x, y) return x > y end) return table.concat(t)",
+            "'321'",
+        ),
+        ("local t = {3, 1, 2} table.sort(t, nil) return table.concat(t)", "'123'"),
+        ("table.sort({1, 'x'})", "error sort:1: attempt to compare string with number"),
         ("return math.max(1, 2) + math.floor(2.5)", "'4'"),
     ] {
         assert_eq!(run(body).replace("error malformed", "error f:1: malformed"), shown, "{body}");
