@@ -79,10 +79,9 @@ impl Sample {
             place as usize
         };
         let start = place * self.dimension;
-        if let Some(taken) = self.taken.get_mut(start..start + self.dimension) {
-            taken.copy_from_slice(vector);
-            self.similarity.prepare(taken);
-        }
+        let taken = &mut self.taken[start..start + self.dimension];
+        taken.copy_from_slice(vector);
+        self.similarity.prepare(taken);
     }
 
     /// Divides the sample.
@@ -98,8 +97,7 @@ impl Sample {
         let mut random = SplitMix64::new(SEED);
         for group in k_means(&points, dimension, group_count, &mut random) {
             let share = (lists * group.members.len()).div_ceil(points.len().max(1));
-            let members: Vec<&[f32]> =
-                group.members.iter().filter_map(|number| points.get(*number).copied()).collect();
+            let members: Vec<&[f32]> = group.members.iter().map(|number| points[*number]).collect();
             let first = clusters.len();
             for list in k_means(&members, dimension, share, &mut random) {
                 clusters.centroids.extend_from_slice(&list.centroid);
