@@ -111,6 +111,12 @@ pub fn prefix_length(key: &[u8]) -> Option<usize> {
     (length <= key.len()).then_some(length)
 }
 
+/// The full key of the static row of the partition of `key`; `None` when the key ends before its partition prefix does.
+#[inline]
+pub fn static_row_of(key: &[u8]) -> Option<Vec<u8>> {
+    Some([key.get(..prefix_length(key)?)?, STATIC_POSITION].concat())
+}
+
 /// The parts of a full key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRef<'a> {

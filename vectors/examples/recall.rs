@@ -55,7 +55,7 @@ fn main() {
     for (number, vector) in vectors.iter().enumerate() {
         let mut bytes = Vec::new();
         quantise(vector, &mut bytes);
-        lists[clusters.list_of(vector)].push((number, bytes));
+        lists[clusters.list_of(vector).expect("a sample that is not empty has lists")].push((number, bytes));
     }
     println!("built after {:.1} s", begun.elapsed().as_secs_f64());
     let set = Set { vectors, clusters, lists };

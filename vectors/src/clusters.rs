@@ -79,10 +79,9 @@ impl Sample {
             place as usize
         };
         let start = place * self.dimension;
-        if let Some(taken) = self.taken.get_mut(start..start + self.dimension) {
-            taken.copy_from_slice(vector);
-            self.similarity.prepare(taken);
-        }
+        let taken = &mut self.taken[start..start + self.dimension];
+        taken.copy_from_slice(vector);
+        self.similarity.prepare(taken);
     }
 
     /// Divides the sample.
@@ -98,8 +97,7 @@ impl Sample {
         let mut random = SplitMix64::new(SEED);
         for group in k_means(&points, dimension, group_count, &mut random) {
             let share = (lists * group.members.len()).div_ceil(points.len().max(1));
-            let members: Vec<&[f32]> =
-                group.members.iter().filter_map(|number| points.get(*number).copied()).collect();
+            let members: Vec<&[f32]> = group.members.iter().map(|number| points[*number]).collect();
             let first = clusters.len();
             for list in k_means(&members, dimension, share, &mut random) {
                 clusters.centroids.extend_from_slice(&list.centroid);
@@ -143,8 +141,8 @@ impl Clusters {
         self.centroids.chunks_exact(self.dimension.max(1))
     }
 
-    /// The list of a vector.
-    pub fn list_of(&self, vector: &[f32]) -> usize {
+    /// The list of a vector. `None`: there are no lists, because the sample was empty.
+    pub fn list_of(&self, vector: &[f32]) -> Option<usize> {
         let mut prepared = vector.to_vec();
         self.similarity.prepare(&mut prepared);
         let mut groups: Vec<(f32, &Group)> =
@@ -157,12 +155,11 @@ impl Clusters {
         let lists = groups.iter().flat_map(|(_, group)| group.first..group.end);
         let distance = |list: usize| {
             let start = list * self.dimension;
-            let centroid = self.centroids.get(start..start + self.dimension);
-            centroid.map_or(f32::INFINITY, |centroid| square_distance(&prepared, centroid))
+            square_distance(&prepared, &self.centroids[start..start + self.dimension])
         };
         let nearest = lists.map(|list| (distance(list), list));
         let nearest = nearest.min_by(|(a, left), (b, right)| a.total_cmp(b).then(left.cmp(right)));
-        nearest.map_or(0, |(_, list)| list)
+        nearest.map(|(_, list)| list)
     }
 }
 
@@ -262,16 +259,19 @@ mod tests {
         for (number, vector) in vectors.iter().enumerate() {
             let mut bytes = Vec::new();
             quantise(vector, &mut bytes);
-            lists[clusters.list_of(vector)].push((number, bytes));
+            lists[clusters.list_of(vector).unwrap()].push((number, bytes));
         }
         let mut found = 0;
         for vector in targets {
             let target = Target::new(similarity, vector.clone());
             let mut order = Nearest::new(lists_to_read(clusters.len(), false));
             for (list, centroid) in clusters.centroids().enumerate() {
-                order.offer(similarity.of(vector, centroid).unwrap(), list);
+                let mut bytes = Vec::new();
+                quantise(centroid, &mut bytes);
+                order.offer(target.estimate(&Quantised::parse(&bytes, vector.len()).unwrap()), list);
             }
-            let (mut candidates, mut exact) = (Nearest::new(20), Nearest::new(10));
+            // As many as the first round of a search takes.
+            let (mut candidates, mut exact) = (Nearest::new(2 * 10 + 32), Nearest::new(10));
             for (_, list) in order.into_sorted() {
                 for (number, bytes) in &lists[list] {
                     let quantised = Quantised::parse(bytes, vector.len()).unwrap();
@@ -300,6 +300,17 @@ mod tests {
     }
 
     #[test]
+    fn vectors_far_from_the_origin_are_found_by_their_distances() {
+        for offset in [1e3, 1e4] {
+            let mut vectors = clustered(5_100, 32);
+            vectors.iter_mut().flatten().for_each(|component| *component += offset);
+            let (targets, vectors) = vectors.split_at(100);
+            let recall = recall(Similarity::Euclidean, vectors, targets);
+            assert!(recall >= 0.95, "{offset}: {recall}");
+        }
+    }
+
+    #[test]
     fn equal_vectors_make_equal_lists() {
         let vectors = clustered(3_000, 8);
         let [first, second] = [(); 2].map(|()| clusters_of(Similarity::Cosine, &vectors));
@@ -323,9 +334,10 @@ mod tests {
     fn few_equal_or_no_vectors_are_no_trouble() {
         let clusters = Sample::new(Similarity::Cosine, 3).into_clusters();
         assert!(clusters.is_empty());
+        assert_eq!(clusters.list_of(&[5.0, 6.0, 7.0]), None);
         let clusters = clusters_of(Similarity::Cosine, &vec![vec![1.0, 2.0, 3.0]; 2_000]);
-        assert_eq!((clusters.len(), clusters.list_of(&[5.0, 6.0, 7.0])), (1, 0));
+        assert_eq!((clusters.len(), clusters.list_of(&[5.0, 6.0, 7.0])), (1, Some(0)));
         let clusters = clusters_of(Similarity::Euclidean, &[vec![0.0, 0.0], vec![1.0, 0.0]]);
-        assert_eq!((clusters.len(), clusters.list_of(&[5.0, 6.0])), (1, 0));
+        assert_eq!((clusters.len(), clusters.list_of(&[5.0, 6.0])), (1, Some(0)));
     }
 }

@@ -77,6 +77,17 @@ impl<K: Ord> Nearest<K> {
         worst.filter(|_| self.kept.len() >= self.wanted)
     }
 
+    /// The keys of this many candidates, the best first.
+    pub fn best(&self, count: usize) -> Vec<&K> {
+        let mut best: Vec<_> = self.kept.iter().collect();
+        if count < best.len() {
+            best.select_nth_unstable(count);
+            best.truncate(count);
+        }
+        best.sort_unstable();
+        best.into_iter().map(|Reverse(ranked)| &ranked.key).collect()
+    }
+
     /// The candidates, the best first.
     pub fn into_sorted(self) -> Vec<(f32, K)> {
         self.kept
@@ -109,6 +120,10 @@ mod tests {
             expected.truncate(wanted);
             if expected.len() == wanted {
                 prop_assert_eq!(nearest.worst(), expected.last().map(|(similarity, _)| f32::from(*similarity)));
+            }
+            for count in 0..wanted + 2 {
+                let best: Vec<u8> = expected.iter().take(count).map(|(_, key)| *key).collect();
+                prop_assert_eq!(nearest.best(count).into_iter().copied().collect::<Vec<_>>(), best);
             }
             let kept: Vec<(u8, u8)> =
                 nearest.into_sorted().into_iter().map(|(similarity, key)| (similarity as u8, key)).collect();

@@ -28,8 +28,19 @@ impl<'a> Quantised<'a> {
         (is_sound && codes.len() == dimension).then_some(Self { lowest, step, square, codes })
     }
 
+    /// The length of the vector.
+    pub(crate) fn length(&self) -> f32 {
+        if self.square >= f32::MIN_POSITIVE {
+            return self.square.sqrt();
+        }
+        // So short that its square is not exact.
+        let component = |code: &u8| f64::from(self.lowest) + f64::from(*code) * f64::from(self.step);
+        self.codes.iter().map(|code| component(code).powi(2)).sum::<f64>().sqrt() as f32
+    }
+
     /// The components, about.
-    pub fn components(&self) -> impl Iterator<Item = f32> {
+    #[cfg(test)]
+    fn components(&self) -> impl Iterator<Item = f32> {
         self.codes.iter().map(|code| self.lowest + f32::from(*code) * self.step)
     }
 }

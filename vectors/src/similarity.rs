@@ -2,6 +2,9 @@
 //!
 //! Sums have several lanes, so that the compiler uses vector instructions, in an order that does not depend on the machine.
 
+use std::iter::Sum;
+use std::ops::AddAssign;
+
 use thiserror::Error;
 
 /// Partial sums of one loop.
@@ -42,21 +45,43 @@ pub fn floats_of(bytes: &[u8], dimension: usize) -> Option<Vec<f32>> {
     (bytes.len() == dimension * size_of::<f32>()).then(|| floats(bytes).collect())
 }
 
-fn sum_of(a: &[f32], b: &[f32], part: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut sums = [0.0; LANES];
+/// The sum of the parts of all pairs of components.
+pub(crate) fn sum_of<A: Copy, B: Copy, S: Copy + Default + AddAssign + Sum>(
+    a: &[A],
+    b: &[B],
+    part: impl Fn(A, B) -> S,
+) -> S {
+    let mut sums = [S::default(); LANES];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     for (a, b) in a.iter().zip(b) {
         for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
             *sum += part(*a, *b);
         }
     }
-    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| part(*a, *b)).sum();
-    sums.iter().sum::<f32>() + rest
+    let mut sum: S = sums.into_iter().sum();
+    sum += a_rest.iter().zip(b_rest).map(|(a, b)| part(*a, *b)).sum();
+    sum
 }
 
 /// The dot product of two vectors of the same dimension.
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum_of(a, b, |a, b| a * b)
+}
+
+/// As [`dot`], of vectors of any length: squares of floats neither overflow nor vanish.
+fn wide_dot(a: &[f32], b: &[f32]) -> f64 {
+    sum_of(a, b, |a, b| f64::from(a) * f64::from(b))
+}
+
+/// The length of a vector.
+pub(crate) fn length(vector: &[f32]) -> f64 {
+    wide_dot(vector, vector).sqrt()
+}
+
+/// The cosine similarity of vectors with these lengths. `None`: one is a vector of zeros.
+pub(crate) fn cosine((a, a_length): (&[f32], f64), (b, b_length): (&[f32], f64)) -> Option<f32> {
+    let lengths = a_length * b_length;
+    (lengths != 0.0).then(|| f64::midpoint(1.0, wide_dot(a, b) / lengths) as f32)
 }
 
 /// The square of the distance of two vectors of the same dimension.
@@ -68,13 +93,7 @@ impl Similarity {
     /// The similarity of two vectors of the same dimension. `None`: it is not defined, for a vector of zeros.
     pub fn of(self, a: &[f32], b: &[f32]) -> Option<f32> {
         Some(match self {
-            Self::Cosine => {
-                let norms = dot(a, a) * dot(b, b);
-                if norms == 0.0 {
-                    return None;
-                }
-                f32::midpoint(1.0, dot(a, b) / norms.sqrt())
-            }
+            Self::Cosine => return cosine((a, length(a)), (b, length(b))),
             Self::Euclidean => 1.0 / (1.0 + square_distance(a, b)),
             Self::DotProduct => f32::midpoint(1.0, dot(a, b)),
         })
@@ -90,7 +109,7 @@ impl Similarity {
                 return Err(UnusableVector::OutOfBounds { position, value });
             }
         }
-        if self == Self::Cosine && dot(vector, vector) == 0.0 {
+        if self == Self::Cosine && length(vector) == 0.0 {
             return Err(UnusableVector::Zero);
         }
         Ok(())
@@ -99,10 +118,10 @@ impl Similarity {
     /// A vector as the lists compare it: for the cosine only its direction counts.
     pub(crate) fn prepare(self, vector: &mut [f32]) {
         if self == Self::Cosine {
-            let length = dot(vector, vector).sqrt();
+            let length = length(vector);
             if length > 0.0 {
                 for component in vector {
-                    *component /= length;
+                    *component = (f64::from(*component) / length) as f32;
                 }
             }
         }
@@ -124,6 +143,17 @@ mod tests {
         let long: Vec<f32> = (0..37).map(|number| number as f32).collect();
         let expected: f32 = (0..37).map(|number| (number * number) as f32).sum();
         assert!((dot(&long, &long) - expected).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_cosine_of_long_and_of_short_vectors_is_that_of_their_directions() {
+        for length in [1e-45, 1e-25, 1e-12, 1e10, 1e17, 1e38] {
+            let cosine = |b: &[f32]| Similarity::Cosine.of(&[length, 0.0], b);
+            assert_eq!(cosine(&[length, 0.0]), Some(1.0), "{length}");
+            assert_eq!(cosine(&[0.0, 1.0]), Some(0.5), "{length}");
+            assert_eq!(cosine(&[-length, 0.0]), Some(0.0), "{length}");
+            Similarity::Cosine.check(&[length.min(COMPONENT_MAX), 0.0]).unwrap();
+        }
     }
 
     #[test]

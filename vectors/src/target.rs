@@ -1,63 +1,64 @@
 //! The vector that a search looks for.
 
 use crate::quantised::Quantised;
-use crate::similarity::{Similarity, dot, floats_of};
-
-/// Partial sums of one loop.
-const LANES: usize = 16;
+use crate::similarity::{Similarity, cosine, floats_of, length, sum_of};
 
 /// The vector that a search looks for, with what all comparisons need of it.
 #[derive(Debug, Clone)]
 pub struct Target {
     similarity: Similarity,
     vector: Vec<f32>,
+    length: f64,
+    /// The vector as estimates compare it, and the sum of its components.
+    prepared: Vec<f32>,
     sum: f32,
-    square: f32,
 }
 
 impl Target {
     pub fn new(similarity: Similarity, vector: Vec<f32>) -> Self {
-        Self { similarity, sum: vector.iter().sum(), square: dot(&vector, &vector), vector }
+        let mut prepared = vector.clone();
+        similarity.prepare(&mut prepared);
+        Self { similarity, length: length(&vector), sum: prepared.iter().sum(), prepared, vector }
     }
 
     pub fn dimension(&self) -> usize {
         self.vector.len()
     }
 
-    /// The similarity to a vector in bytes. `None`: it has another dimension, or there is no similarity.
+    /// The similarity to a vector in bytes. `None`: it has another dimension, or no index takes it.
     pub fn similarity_to(&self, bytes: &[u8]) -> Option<f32> {
-        let similarity = self.similarity.of(&self.vector, &floats_of(bytes, self.dimension())?);
+        let vector = floats_of(bytes, self.dimension())?;
+        self.similarity.check(&vector).ok()?;
+        let similarity = match self.similarity {
+            Similarity::Cosine => cosine((&self.vector, self.length), (&vector, length(&vector))),
+            Similarity::Euclidean | Similarity::DotProduct => self.similarity.of(&self.vector, &vector),
+        };
         similarity.filter(|similarity| !similarity.is_nan())
     }
 
     /// The similarity to a quantised vector, about.
     pub fn estimate(&self, quantised: &Quantised<'_>) -> f32 {
-        let product = self.product(quantised);
         match self.similarity {
             Similarity::Cosine => {
-                let norms = (self.square * quantised.square).sqrt();
-                if norms > 0.0 { f32::midpoint(1.0, product / norms) } else { 0.0 }
+                let length = quantised.length();
+                if length > 0.0 { f32::midpoint(1.0, self.product(quantised) / length) } else { 0.0 }
             }
-            Similarity::Euclidean => {
-                let square = self.square + quantised.square - 2.0 * product;
-                1.0 / (1.0 + square.max(0.0))
-            }
-            Similarity::DotProduct => f32::midpoint(1.0, product),
+            // From the differences: of vectors far from the origin the squares would leave nothing but their errors.
+            Similarity::Euclidean => 1.0 / (1.0 + self.square_distance(quantised)),
+            Similarity::DotProduct => f32::midpoint(1.0, self.product(quantised)),
         }
     }
 
+    fn square_distance(&self, quantised: &Quantised<'_>) -> f32 {
+        sum_of(&self.prepared, quantised.codes, |component, code| {
+            let difference = (component - quantised.lowest) - f32::from(code) * quantised.step;
+            difference * difference
+        })
+    }
+
     fn product(&self, quantised: &Quantised<'_>) -> f32 {
-        let mut sums = [0.0; LANES];
-        let (vector, vector_rest) = self.vector.as_chunks::<LANES>();
-        let (codes, codes_rest) = quantised.codes.as_chunks::<LANES>();
-        for (vector, codes) in vector.iter().zip(codes) {
-            for ((sum, component), code) in sums.iter_mut().zip(vector).zip(codes) {
-                *sum += component * f32::from(*code);
-            }
-        }
-        let rest: f32 =
-            vector_rest.iter().zip(codes_rest).map(|(component, code)| component * f32::from(*code)).sum();
-        quantised.lowest * self.sum + quantised.step * (sums.iter().sum::<f32>() + rest)
+        let of_codes = sum_of(&self.prepared, quantised.codes, |component, code| component * f32::from(code));
+        quantised.lowest * self.sum + quantised.step * of_codes
     }
 }
 
@@ -67,6 +68,37 @@ mod tests {
 
     use super::*;
     use crate::quantised::quantise;
+    use crate::similarity::dot;
+
+    fn bytes_of(vector: &[f32]) -> Vec<u8> {
+        vector.iter().flat_map(|component| component.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn a_vector_that_no_index_takes_has_no_similarity() {
+        for similarity in [Similarity::Cosine, Similarity::Euclidean, Similarity::DotProduct] {
+            let target = Target::new(similarity, vec![1.0, 2.0]);
+            for component in [f32::NAN, f32::INFINITY, 2e17] {
+                assert_eq!(target.similarity_to(&bytes_of(&[1.0, component])), None, "{similarity:?}");
+            }
+            let zeros = target.similarity_to(&bytes_of(&[0.0, 0.0]));
+            assert_eq!(zeros.is_none(), similarity == Similarity::Cosine);
+        }
+    }
+
+    #[test]
+    fn estimates_of_cosines_do_not_depend_on_the_lengths() {
+        for length in [1e-40, 1e-25, 1e-12, 1.0, 1e10, 1e17_f32] {
+            let target = Target::new(Similarity::Cosine, vec![length, length, 0.0]);
+            for vector in [[length, length, 0.0], [0.0, length, length], [1.0, 1.0, 1.0]] {
+                let mut quantised = Vec::new();
+                quantise(&vector, &mut quantised);
+                let estimate = target.estimate(&Quantised::parse(&quantised, 3).unwrap());
+                let exact = target.similarity_to(&bytes_of(&vector)).unwrap();
+                assert!((estimate - exact).abs() < 0.02, "{length} {vector:?}: {estimate} {exact}");
+            }
+        }
+    }
 
     proptest! {
         #[test]
@@ -81,7 +113,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 quantise(&b, &mut bytes);
                 let estimate = target.estimate(&Quantised::parse(&bytes, b.len()).unwrap());
-                let bytes: Vec<u8> = b.iter().flat_map(|component| component.to_be_bytes()).collect();
+                let bytes = bytes_of(&b);
                 let long_enough = dot(&a, &a) > 0.1 && dot(&b, &b) > 0.1;
                 if let Some(exact) = target.similarity_to(&bytes).filter(|_| long_enough) {
                     let bound = 0.02 * (b.len() as f32).sqrt();

@@ -75,8 +75,8 @@ impl IndexRows {
         behind.saturating_sub(first)
     }
 
-    /// About how many different terms lie in a range, judged by its first entries.
-    pub fn estimate_terms(&self, start: &[u8], end: &[u8]) -> u64 {
+    /// About how many different terms lie in a range with about so many entries, judged by the first of them.
+    pub fn estimate_terms(&self, start: &[u8], end: &[u8], entries: u64) -> u64 {
         let (mut sampled, mut different) = (0, 0);
         let mut place = self.seek(start);
         let mut term: &[u8] = &[];
@@ -90,7 +90,7 @@ impl IndexRows {
             }
             place = self.after(place);
         }
-        (self.estimate(start, end).max(sampled) * different).checked_div(sampled).unwrap_or(0)
+        (entries.max(sampled) * different).checked_div(sampled).unwrap_or(0)
     }
 }
 

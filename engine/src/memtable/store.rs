@@ -146,9 +146,9 @@ impl Memtable {
         self.index(id).map_or(0, |index| index.estimate(start, end))
     }
 
-    /// About how many different terms of an index lie in a range.
-    pub fn estimate_terms_of_index(&self, id: IndexId, start: &[u8], end: &[u8]) -> u64 {
-        self.index(id).map_or(0, |index| index.estimate_terms(start, end))
+    /// About how many different terms of an index lie in a range with about so many entries.
+    pub fn estimate_terms_of_index(&self, id: IndexId, start: &[u8], end: &[u8], entries: u64) -> u64 {
+        self.index(id).map_or(0, |index| index.estimate_terms(start, end, entries))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -445,6 +445,14 @@ impl<'s> Scan<'s> {
         Ok(())
     }
 
+    /// What is left of the budget.
+    pub(crate) fn budget_left(&self) -> Budget {
+        Budget {
+            bytes: self.budget.bytes.saturating_sub(self.used.bytes),
+            tombstones: self.budget.tombstones.saturating_sub(self.used.tombstones),
+        }
+    }
+
     /// The bound with which another scan continues behind all rows that this one has passed: the new start, or for a reversed scan
     /// the new end. `None` if no rows are left.
     pub fn resume_bound(&mut self) -> Result<Option<Vec<u8>>, EngineError> {

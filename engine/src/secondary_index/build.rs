@@ -10,6 +10,7 @@ use super::entry::{PARTITION, put_entry, term_of};
 use super::vector_entries::{VectorEntries, vector_of};
 use super::{IndexDefinition, Subject, VectorIndex};
 use crate::cell::{Cell, CellKind, Liveness};
+use crate::invariant::{BrokenInvariant, broken};
 use crate::io::{JobContext, RateLimiter};
 use crate::key::{KeyRef, REGULAR_START, STATIC_POSITION};
 use crate::merge::KWayMerge;
@@ -85,7 +86,7 @@ impl IndexBuild {
                 }
                 Some(vectors) => {
                     let add = |term: &[u8], value: &[u8]| entries.add(term, Subject::Row, key, value);
-                    vectors.of_row(&self.definition, &parsed, row, add);
+                    vectors.of_row(&self.definition, &parsed, row, add)?;
                 }
             }
             if entries.bytes.len() >= sorted_bytes {
@@ -303,7 +304,9 @@ impl Entries {
     }
 
     async fn write_to(&self, context: &JobContext, path: &Path) -> Result<(), TableError> {
-        let mut sorted: Vec<_> = (0..self.ends.len()).filter_map(|number| self.get(number)).collect();
+        let mut sorted = (0..self.ends.len())
+            .map(|number| self.get(number).ok_or_else(|| broken!("each entry of a build has its bytes")))
+            .collect::<Result<Vec<_>, _>>()?;
         sorted.sort_unstable();
         sorted.dedup();
         let mut writer = EntryWriter::create(context, path).await?;
@@ -373,6 +376,11 @@ fn put_value(value: &[u8], out: &mut Vec<u8>) {
     row.write_to(0, out);
 }
 
+#[cold]
+fn no_part() -> BrokenInvariant {
+    broken!("an entry comes from a part")
+}
+
 /// Merges sorted parts.
 async fn merge(context: &JobContext, parts: &[PathBuf], path: &Path) -> Result<(), TableError> {
     let mut cursors = Vec::new();
@@ -389,13 +397,10 @@ async fn merge(context: &JobContext, parts: &[PathBuf], path: &Path) -> Result<(
         if !merge.select(keys) {
             break;
         }
-        if let Some(cursor) = merge.first().and_then(|first| cursors.get(first)) {
-            writer.writer.add(cursor.key(), cursor.row()).await?;
-        }
+        let first = merge.first().and_then(|first| cursors.get(first)).ok_or_else(no_part)?;
+        writer.writer.add(first.key(), first.row()).await?;
         for &current in merge.current() {
-            if let Some(cursor) = cursors.get_mut(current as usize) {
-                cursor.next()?;
-            }
+            cursors.get_mut(current as usize).ok_or_else(no_part)?.next()?;
         }
     }
     writer.finish().await

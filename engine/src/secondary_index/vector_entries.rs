@@ -13,6 +13,7 @@ use helenus_vectors::{Clusters, Sample, floats_of};
 
 use super::entry::start_of_term;
 use super::{IndexDefinition, VectorIndex};
+use crate::invariant::{BrokenInvariant, broken};
 use crate::key::KeyRef;
 use crate::row::RowRef;
 
@@ -94,10 +95,13 @@ impl VectorEntries {
         key: &KeyRef<'_>,
         row: RowRef<'_>,
         add: impl FnOnce(&[u8], &[u8]),
-    ) {
-        let Some(vector) = vector_of(definition, &self.options, key, row) else { return };
+    ) -> Result<(), BrokenInvariant> {
+        let Some(vector) = vector_of(definition, &self.options, key, row) else { return Ok(()) };
+        let list = self.clusters.list_of(&vector);
+        let list = list.ok_or_else(|| broken!("a file with a vector has a list for it"))?;
         let mut value = Vec::new();
         quantise(&vector, &mut value);
-        add(&term(VECTORS, self.clusters.list_of(&vector) as u32), &value);
+        add(&term(VECTORS, list as u32), &value);
+        Ok(())
     }
 }

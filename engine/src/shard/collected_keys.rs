@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 
-use super::index_entries::{EntrySource, move_all, partition_of};
+use super::index_entries::{EntrySource, move_all, static_row_around};
+use super::search_turn::TurnWork;
 use crate::error::EngineError;
-use crate::invariant::broken;
+use crate::invariant::{BrokenInvariant, broken};
 use crate::key::{self, STATIC_POSITION};
 use crate::merge::KWayMerge;
 use crate::secondary_index::entry::{self, end_of_term};
@@ -42,15 +43,16 @@ impl CollectedKeys {
     }
 
     /// Keeps a key if it is among the least.
-    fn keep(&mut self, key: &[u8], keys_max: usize) {
+    fn keep(&mut self, key: &[u8], keys_max: usize) -> Result<(), BrokenInvariant> {
         if self.keys.insert(key.to_vec()) {
             self.bytes += key.len();
         }
         while self.keys.len() > keys_max || (self.bytes > COLLECTED_BYTES_MAX && self.keys.len() > 1) {
-            let Some(last) = self.keys.pop_last() else { return };
+            let last = self.keys.pop_last().ok_or_else(|| broken!("what is too much is not empty"))?;
             self.bytes -= last.len();
             self.next = Some(last);
         }
+        Ok(())
     }
 }
 
@@ -79,7 +81,7 @@ impl Collection {
             range: 0,
             start: start.to_vec(),
             end: end.to_vec(),
-            start_partition: partition_of(start).map(|prefix| [prefix, STATIC_POSITION].concat()),
+            start_partition: static_row_around(start),
             keys_max: keys_max.max(1),
             found: CollectedKeys::default(),
         }
@@ -90,68 +92,77 @@ impl Collection {
         self.start_partition.as_deref().unwrap_or(&self.start)
     }
 
-    /// Visits entries until so much work is done. Stops at an error, from where the next turn goes on.
+    /// Visits entries for one turn. Stops at an error, from where the next call goes on.
     pub fn turn(
         &mut self,
         sources: &mut [EntrySource],
-        work_max: u64,
+        work: &mut TurnWork,
     ) -> Result<ControlFlow<CollectedKeys>, EngineError> {
         let mut merge = KWayMerge::new(false);
-        move_all(sources, |source| source.seek(&self.at))?;
-        let mut work = 0;
-        while work < work_max {
-            work += 1;
-            let Some((_, range_end)) = self.ranges.get(self.range) else { return Ok(self.finish()) };
-            let has_entry = merge.select(sources.iter().map(EntrySource::entry));
-            let first = merge.first().and_then(|first| sources.get(first));
-            let entry = first.and_then(EntrySource::entry);
-            let Some(entry) = entry.filter(|entry| has_entry && *entry < range_end.as_slice()) else {
-                self.range += 1;
-                let Some((start, _)) = self.ranges.get(self.range) else { return Ok(self.finish()) };
-                self.at.clone_from(start);
-                work += move_all(sources, |source| source.seek(&self.at))?;
-                continue;
-            };
-            let parts =
-                entry::split(entry).and_then(|(term, key)| Some((term, key, key::prefix_length(key)?)));
-            let Some((term, key, prefix_length)) = parts else {
-                let no_source = || broken!("an entry comes from a source").into();
-                return Err(first.map_or_else(no_source, EntrySource::malformed));
-            };
-            let is_partition = key.get(prefix_length..) == Some(STATIC_POSITION);
-            let floor = if is_partition { self.floor() } else { &self.start };
-            // What was given up, and everything behind it, is for the next collection.
-            let ceiling = self.found.next.as_deref().unwrap_or(&self.end);
-            if key < floor || key >= ceiling {
-                // To the wanted keys of the term, or behind it.
-                self.at = if key >= ceiling {
-                    end_of_term(term)
-                } else if key < self.floor() {
-                    [term, self.floor()].concat()
-                } else {
-                    [term, &self.start].concat()
-                };
-                let at = self.at.as_slice();
-                work += move_all(sources, |source| {
-                    let is_behind = source.entry().is_some_and(|entry| entry < at);
-                    if is_behind { source.go_to(at) } else { Ok(0) }
-                })?;
-                continue;
+        work.add_units(move_all(sources, |source| source.seek(&self.at))?);
+        loop {
+            if !self.step(sources, &mut merge, work)? {
+                return Ok(ControlFlow::Break(std::mem::take(&mut self.found)));
             }
-            self.at.clear();
-            self.at.extend_from_slice(entry);
-            self.at.push(0);
-            self.found.keep(key, self.keys_max);
-            for &current in merge.current() {
-                if let Some(source) = sources.get_mut(current as usize) {
-                    source.advance()?;
-                }
+            if work.ends() {
+                return Ok(ControlFlow::Continue(()));
             }
         }
-        Ok(ControlFlow::Continue(()))
     }
 
-    fn finish(&mut self) -> ControlFlow<CollectedKeys> {
-        ControlFlow::Break(std::mem::take(&mut self.found))
+    /// Visits an entry. False: all have been visited.
+    fn step(
+        &mut self,
+        sources: &mut [EntrySource],
+        merge: &mut KWayMerge,
+        work: &mut TurnWork,
+    ) -> Result<bool, EngineError> {
+        let Some((_, range_end)) = self.ranges.get(self.range) else { return Ok(false) };
+        let first = if merge.select(sources.iter().map(EntrySource::entry)) {
+            let first = merge.first().and_then(|first| sources.get(first));
+            let entry = first.and_then(|source| Some((source, source.entry()?)));
+            Some(entry.ok_or_else(|| broken!("an entry comes from a source"))?)
+        } else {
+            None
+        };
+        let Some((source, entry)) = first.filter(|(_, entry)| *entry < range_end.as_slice()) else {
+            self.range += 1;
+            let Some((start, _)) = self.ranges.get(self.range) else { return Ok(false) };
+            self.at.clone_from(start);
+            work.add_units(move_all(sources, |source| source.seek(&self.at))?);
+            return Ok(true);
+        };
+        work.add_visit(entry.len());
+        let parts = entry::split(entry).and_then(|(term, key)| Some((term, key, key::prefix_length(key)?)));
+        let Some((term, key, prefix_length)) = parts else { return Err(source.malformed()) };
+        let is_partition = key.get(prefix_length..) == Some(STATIC_POSITION);
+        let floor = if is_partition { self.floor() } else { &self.start };
+        // What was given up, and everything behind it, is for the next collection.
+        let ceiling = self.found.next.as_deref().unwrap_or(&self.end);
+        if key < floor || key >= ceiling {
+            // To the wanted keys of the term, or behind it.
+            self.at = if key >= ceiling {
+                end_of_term(term)
+            } else if key < self.floor() {
+                [term, self.floor()].concat()
+            } else {
+                [term, &self.start].concat()
+            };
+            let at = self.at.as_slice();
+            work.add_units(move_all(sources, |source| {
+                let is_behind = source.entry().is_some_and(|entry| entry < at);
+                if is_behind { source.go_to(at) } else { Ok(0) }
+            })?);
+            return Ok(true);
+        }
+        self.at.clear();
+        self.at.extend_from_slice(entry);
+        self.at.push(0);
+        self.found.keep(key, self.keys_max)?;
+        for &current in merge.current() {
+            let source = sources.get_mut(current as usize);
+            source.ok_or_else(|| broken!("the sources of an entry are there"))?.advance()?;
+        }
+        Ok(true)
     }
 }

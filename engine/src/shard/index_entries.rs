@@ -9,7 +9,7 @@ use super::state::Shard;
 use super::table_state::TableState;
 use crate::error::EngineError;
 use crate::invariant::broken;
-use crate::key::{self, REGULAR_END, STATIC_POSITION};
+use crate::key::{self, REGULAR_END, STATIC_POSITION, static_row_of};
 use crate::memtable::{Place, SharedMemtable};
 use crate::secondary_index::IndexId;
 use crate::secondary_index::entry::PARTITION;
@@ -91,6 +91,11 @@ pub(super) fn partition_of(bound: &[u8]) -> Option<&[u8]> {
     (STATIC_POSITION <= position && position < REGULAR_END).then_some(prefix)
 }
 
+/// The key of the static row of the partition that a bound of full keys lies within.
+pub(super) fn static_row_around(bound: &[u8]) -> Option<Vec<u8>> {
+    partition_of(bound).and_then(static_row_of)
+}
+
 /// Copies an entry of a memtable into the buffer of the one before.
 fn take_entry(current: &mut Option<(Place, Vec<u8>)>, found: Option<(Place, &[u8])>) {
     let mut buffer = current.take().map(|(_, buffer)| buffer).unwrap_or_default();
@@ -118,6 +123,13 @@ pub(super) fn move_all<T>(
 }
 
 impl TableState {
+    /// The number of memtables and files that an [`IndexView`] has now.
+    pub(super) fn index_source_count(&self, index: IndexId) -> usize {
+        let mut memtables = 0;
+        self.for_each_memtable(|_| memtables += 1);
+        memtables + self.files.borrow().iter().filter(|file| file.index(index).is_some()).count()
+    }
+
     /// The memtables and files of an index, as they are now.
     pub(super) fn index_view(&self, index: IndexId) -> IndexView {
         let mut memtables = Vec::new();

@@ -12,19 +12,20 @@
 //! first: they keep the terms that rows had then, whatever is flushed or merged.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::collected_keys::{CollectedKeys, Collection};
-use super::index_entries::{IndexView, move_all, partition_of};
+use super::index_entries::{IndexView, move_all, partition_of, static_row_around};
 use super::ordered_keys::{Cover, OrderedKeys};
 use super::search_cost::{COLLECTED_KEYS_MAX, Choice, ORDERED_CURSORS_MAX, Reach, choose};
+use super::search_turn::TurnWork;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::error::EngineError;
-use crate::invariant::broken;
+use crate::invariant::{BrokenInvariant, broken};
 use crate::io::yield_now;
 use crate::key::{PARTITION_END, STATIC_POSITION, behind};
 use crate::mutation::TableId;
@@ -32,8 +33,6 @@ use crate::secondary_index::entry::{self, PARTITION, end_of_term, start_of_term}
 use crate::secondary_index::{IndexRestriction, IndexSearch, TermRange};
 use crate::table::{TableError, TableReader};
 
-/// The work of one turn, in the units of [`super::search_cost`].
-const WORK_PER_TURN: u64 = 8_192;
 /// The most bytes of found keys, but for the first.
 const FOUND_BYTES_MAX: usize = 4 << 20;
 /// Terms of a restriction, or blocks of an index file, that are looked at for an estimate.
@@ -110,40 +109,53 @@ impl Lookup {
         matches!(self.walk, Walk::Ordered).then(|| OrderedKeys::new(terms))
     }
 
-    /// What collected keys say of a bound. `None`: they have to be collected.
-    fn cover(&self, bound: &[u8]) -> Option<Cover> {
-        let Walk::Collected { known: Some(known), .. } = &self.walk else { return None };
-        if !known.knows(bound) {
-            return None;
-        }
-        let partition = partition_of(bound).map(|prefix| [prefix, STATIC_POSITION].concat());
-        if partition.is_some_and(|partition| known.contains(&partition)) {
-            return Some(Cover::Partition);
-        }
-        Some(match known.first_from(bound) {
-            None => Cover::Nothing,
-            Some(key) if key == bound => Cover::Row,
-            Some(key) => Cover::Behind(key.to_vec()),
-        })
-    }
-
-    /// Collects the keys from a bound on in the next turns.
-    fn collect(&mut self, start: &[u8], end: &[u8]) {
-        if let Walk::Collected { keys_max, collection, .. } = &mut self.walk {
-            *collection = Some(Box::new(Collection::new(self.ranges.clone(), start, end, *keys_max)));
+    /// What the restriction says of a bound. `None`: its keys are collected from there on in the next turns.
+    fn cover(
+        &mut self,
+        ordered: Option<&mut OrderedKeys>,
+        bound: &[u8],
+        end: &[u8],
+        work: &mut TurnWork,
+    ) -> Result<Option<Cover>, EngineError> {
+        match (&mut self.walk, ordered) {
+            (Walk::Ordered, Some(keys)) => keys.cover(bound, work).map(Some),
+            (Walk::Collected { keys_max, known, collection }, None) => {
+                let cover = known.as_ref().and_then(|known| cover_of(known, bound));
+                if cover.is_none() {
+                    let ranges = self.ranges.clone();
+                    *collection = Some(Box::new(Collection::new(ranges, bound, end, *keys_max)));
+                }
+                Ok(cover)
+            }
+            _ => Err(broken!("what is walked in order has ordered keys, and nothing else").into()),
         }
     }
 
     /// A turn of a collection that is under way. False: there is none.
-    fn collect_for_a_turn(&mut self, shard: &Shard) -> Result<bool, EngineError> {
+    fn collect_for_a_turn(&mut self, shard: &Shard, work: &mut TurnWork) -> Result<bool, EngineError> {
         let Walk::Collected { known, collection, .. } = &mut self.walk else { return Ok(false) };
         let Some(under_way) = collection else { return Ok(false) };
-        if let ControlFlow::Break(keys) = under_way.turn(&mut self.view.sources(shard), WORK_PER_TURN)? {
+        if let ControlFlow::Break(keys) = under_way.turn(&mut self.view.sources(shard), work)? {
             *known = Some(keys);
             *collection = None;
         }
         Ok(true)
     }
+}
+
+/// What collected keys say of a bound. `None`: nothing.
+fn cover_of(known: &CollectedKeys, bound: &[u8]) -> Option<Cover> {
+    if !known.knows(bound) {
+        return None;
+    }
+    if static_row_around(bound).is_some_and(|partition| known.contains(&partition)) {
+        return Some(Cover::Partition);
+    }
+    Some(match known.first_from(bound) {
+        None => Cover::Nothing,
+        Some(key) if key == bound => Cover::Row,
+        Some(key) => Cover::Behind(key.to_vec()),
+    })
 }
 
 fn is_ordered(terms: &TermRange, count: usize, sources: usize) -> bool {
@@ -159,6 +171,7 @@ struct Search {
     keys_max: usize,
     found: FoundKeys,
     found_bytes: usize,
+    work: TurnWork,
 }
 
 impl Search {
@@ -177,13 +190,14 @@ impl Search {
             keys_max: keys_max.max(1),
             found: FoundKeys::default(),
             found_bytes: 0,
+            work: TurnWork::default(),
         }
     }
 
-    /// Goes on for one turn. Stops at an error, from where the next turn goes on.
+    /// Goes on for one turn. Stops at an error, from where the next call goes on.
     fn turn(&mut self, shard: &Shard) -> Result<ControlFlow<()>, EngineError> {
         for lookup in &mut self.lookups {
-            if lookup.collect_for_a_turn(shard)? {
+            if lookup.collect_for_a_turn(shard, &mut self.work)? {
                 return Ok(ControlFlow::Continue(()));
             }
         }
@@ -194,30 +208,26 @@ impl Search {
     fn leap(&mut self, shard: &Shard) -> Result<ControlFlow<()>, EngineError> {
         let mut ordered: Vec<Option<OrderedKeys>> =
             self.lookups.iter().map(|lookup| lookup.ordered(shard)).collect();
-        let first = partition_of(&self.at)
-            .map_or_else(|| self.at.clone(), |prefix| [prefix, STATIC_POSITION].concat());
-        move_all(&mut ordered, |keys| keys.as_mut().map_or(Ok(0), |keys| keys.go_to(&first)))?;
-        let mut work = 0;
-        'next: while work < WORK_PER_TURN {
-            work += 1;
+        let first = static_row_around(&self.at).unwrap_or_else(|| self.at.clone());
+        let go = |keys: &mut Option<OrderedKeys>| keys.as_mut().map_or(Ok(0), |keys| keys.go_to(&first));
+        self.work.add_units(move_all(&mut ordered, go)?);
+        'next: loop {
             if self.at >= self.end {
                 return Ok(ControlFlow::Break(()));
             }
+            self.work.add_visit(self.at.len());
             let mut is_row = false;
             for (lookup, ordered) in self.lookups.iter_mut().zip(&mut ordered) {
-                let known = match ordered {
-                    Some(keys) => Some(keys.cover(&self.at, &mut work)?),
-                    None => lookup.cover(&self.at),
-                };
-                let Some(cover) = known else {
-                    lookup.collect(&self.at, &self.end);
-                    return Ok(ControlFlow::Continue(()));
-                };
+                let cover = lookup.cover(ordered.as_mut(), &self.at, &self.end, &mut self.work)?;
+                let Some(cover) = cover else { return Ok(ControlFlow::Continue(())) };
                 match cover {
                     Cover::Partition => {}
                     Cover::Row => is_row = true,
                     Cover::Behind(key) => {
                         self.at = key;
+                        if self.work.ends() {
+                            return Ok(ControlFlow::Continue(()));
+                        }
                         continue 'next;
                     }
                     Cover::Nothing => return Ok(ControlFlow::Break(())),
@@ -232,8 +242,10 @@ impl Search {
                 return Ok(ControlFlow::Break(()));
             }
             self.at = next;
+            if self.work.ends() {
+                return Ok(ControlFlow::Continue(()));
+            }
         }
-        Ok(ControlFlow::Continue(()))
     }
 
     /// Takes a found key. False: there is no more room, and the search ends before it.
@@ -262,13 +274,18 @@ impl TableState {
         let ranges = entry_ranges(&restriction.terms);
         let step = ranges.len() / SAMPLES + 1;
         let sampled = || ranges.iter().step_by(step).map(|(start, end)| (start.as_slice(), end.as_slice()));
+        // Those of a list of terms are known.
+        let estimates_terms = matches!(restriction.terms, TermRange::Between { .. });
         let (mut sources, mut entries, mut terms) = (0, 0, 0);
         self.for_each_memtable(|memtable| {
             memtable.read(|memtable| {
                 sources += u64::from(!memtable.is_empty());
                 for (start, end) in sampled() {
-                    entries += memtable.estimate_of_index(index, start, end);
-                    terms += memtable.estimate_terms_of_index(index, start, end);
+                    let in_memtable = memtable.estimate_of_index(index, start, end);
+                    entries += in_memtable;
+                    if estimates_terms {
+                        terms += memtable.estimate_terms_of_index(index, start, end, in_memtable);
+                    }
                 }
             });
         });
@@ -276,34 +293,40 @@ impl TableState {
             sources += 1;
             for (start, end) in sampled() {
                 let [start, end] = [start, end].map(|bound| [&PARTITION, bound].concat());
-                let in_file = reader.estimate_rows(&start, &end);
+                let Some(blocks) = reader.blocks_between(&start, &end) else { continue };
+                let in_file = reader.estimate_rows(&blocks);
                 entries += in_file;
-                terms += estimate_terms(&reader, &start, &end, in_file);
+                if estimates_terms {
+                    terms += estimate_terms(&reader, blocks, in_file);
+                }
             }
         }
-        let is_ordered = is_ordered(&restriction.terms, ranges.len(), self.index_view(index).source_count());
-        let terms = match restriction.terms {
-            TermRange::OneOf(_) => ranges.len() as u64,
-            TermRange::Between { .. } => terms,
-        };
+        let is_ordered = is_ordered(&restriction.terms, ranges.len(), self.index_source_count(index));
+        let terms = if estimates_terms { terms } else { ranges.len() as u64 };
         Reach { entries: entries.saturating_mul(step as u64), terms, sources, is_ordered }
     }
 
     /// The restrictions of a search whose indexes are complete, and how they are looked up best. `None`: no index is.
-    fn plan_search<'s>(&self, search: &'s IndexSearch) -> Option<(Vec<&'s IndexRestriction>, Choice)> {
+    fn plan_search<'s>(
+        &self,
+        search: &'s IndexSearch,
+    ) -> Result<Option<(Vec<&'s IndexRestriction>, Choice)>, BrokenInvariant> {
         let complete: Vec<_> =
             search.restrictions.iter().filter(|it| self.is_index_complete(it.index)).collect();
         let reaches: Vec<Reach> = complete.iter().map(|restriction| self.reach(restriction)).collect();
-        let choice = choose(&reaches, self.statistics().row_versions)?;
-        let looked_up = choice.looked_up.iter().filter_map(|number| complete.get(*number).copied()).collect();
-        Some((looked_up, choice))
+        let Some(choice) = choose(&reaches, self.statistics().row_versions) else { return Ok(None) };
+        let chosen = |number: &usize| {
+            complete.get(*number).copied().ok_or_else(|| broken!("a search looks up its own restrictions"))
+        };
+        let looked_up = choice.looked_up.iter().map(chosen).collect::<Result<_, _>>()?;
+        Ok(Some((looked_up, choice)))
     }
 }
 
-/// Estimates the number of distinct terms in a range of an index file. `entries`: the estimated entries of the range. Counted are the distinct terms
+/// Estimates the number of distinct terms in some blocks of an index file. `entries`: the estimated entries of these. Counted are the distinct terms
 /// among sampled block separators; if no two separators share a term, each entry counts as a term.
-fn estimate_terms(reader: &TableReader, start: &[u8], end: &[u8], entries: u64) -> u64 {
-    let separators = reader.sample_separators(start, end, SAMPLES);
+fn estimate_terms(reader: &TableReader, blocks: Range<usize>, entries: u64) -> u64 {
+    let separators = reader.sample_separators(blocks, SAMPLES);
     let term = |separator: &[u8]| {
         let (term, _) = entry::split(separator.get(PARTITION.len()..)?)?;
         Some(term.to_vec())
@@ -318,7 +341,7 @@ fn estimate_terms(reader: &TableReader, start: &[u8], end: &[u8], entries: u64) 
 impl Shard {
     /// What a search is worth, judged by the rows of this shard.
     pub fn judge_search(&self, table: TableId, search: &IndexSearch) -> Result<SearchWorth, EngineError> {
-        Ok(match self.table(table)?.plan_search(search) {
+        Ok(match self.table(table)?.plan_search(search)? {
             None => SearchWorth::Incomplete,
             Some((_, choice)) if choice.prefers_scan => SearchWorth::Broad,
             Some(_) => SearchWorth::Narrow,
@@ -329,15 +352,25 @@ impl Shard {
     pub fn cheapest_search(
         &self,
         table: TableId,
-        mut searches: Vec<IndexSearch>,
+        searches: Vec<IndexSearch>,
     ) -> Result<IndexSearch, EngineError> {
         let table = self.table(table)?;
-        if searches.len() > 1 {
-            searches.sort_by_cached_key(|search| {
-                table.plan_search(search).map_or(u64::MAX, |(_, choice)| choice.work)
-            });
+        let mut searches = searches.into_iter();
+        let mut cheapest = searches.next().ok_or_else(|| broken!("there is a search to choose"))?;
+        if searches.len() == 0 {
+            return Ok(cheapest);
         }
-        searches.into_iter().next().ok_or_else(|| broken!("there is a search to choose").into())
+        let work_of = |search: &IndexSearch| -> Result<u64, BrokenInvariant> {
+            Ok(table.plan_search(search)?.map_or(u64::MAX, |(_, choice)| choice.work))
+        };
+        let mut least = work_of(&cheapest)?;
+        for search in searches {
+            let work = work_of(&search)?;
+            if work < least {
+                (least, cheapest) = (work, search);
+            }
+        }
+        Ok(cheapest)
     }
 
     /// The keys within `[start, end)` of rows and partitions that may have accepted terms: the first `keys_max` in key order. What is found is a
@@ -359,7 +392,7 @@ impl Shard {
         }
         let restrictions = match search.restrictions.as_slice() {
             [only] => table.is_index_complete(only.index).then(|| vec![only]),
-            _ => table.plan_search(search).map(|(restrictions, _)| restrictions),
+            _ => table.plan_search(search)?.map(|(restrictions, _)| restrictions),
         };
         let Some(restrictions) = restrictions else {
             return Err(EngineError::IndexIncomplete { table: id });

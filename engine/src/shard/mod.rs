@@ -67,6 +67,7 @@ mod running_compactions;
 mod scan;
 mod schema;
 mod search_cost;
+mod search_turn;
 mod snapshot;
 mod state;
 mod table_state;

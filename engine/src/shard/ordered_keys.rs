@@ -4,6 +4,7 @@
 //! other, so both are looked for in all of them.
 
 use super::index_entries::{EntrySource, move_all, partition_of};
+use super::search_turn::TurnWork;
 use crate::error::EngineError;
 use crate::key::{STATIC_POSITION, prefix_length};
 use crate::table::TableError;
@@ -66,11 +67,11 @@ impl OrderedKeys {
     }
 
     /// What the restriction has at a bound, which never goes backwards. Adds to the work.
-    pub fn cover(&mut self, bound: &[u8], work: &mut u64) -> Result<Cover, EngineError> {
+    pub fn cover(&mut self, bound: &[u8], work: &mut TurnWork) -> Result<Cover, EngineError> {
         if let Some(prefix) = partition_of(bound) {
             if self.partition != prefix {
                 let whole = [prefix, STATIC_POSITION].concat();
-                *work += self.go_to(&whole)?;
+                work.add_units(self.go_to(&whole)?);
                 self.has_partition = self.first()? == Some(&whole);
                 // Only now: what was not cached is looked for again.
                 self.partition.clear();
@@ -80,7 +81,7 @@ impl OrderedKeys {
                 return Ok(Cover::Partition);
             }
         }
-        *work += self.go_to(bound)? + 1;
+        work.add_units(self.go_to(bound)? + 1);
         Ok(match self.first()? {
             None => Cover::Nothing,
             Some(key) if key == bound => Cover::Row,

@@ -73,9 +73,10 @@ pub(super) fn choose(reaches: &[Reach], rows: u64) -> Option<Choice> {
     let (first, driver) = reaches.iter().enumerate().min_by_key(|(_, reach)| alone(reach))?;
     let mut choice = Choice { looked_up: vec![first], work: alone(driver), prefers_scan: false };
     let mut keys = driver.entries;
-    let mut others: Vec<usize> = (0..reaches.len()).filter(|number| *number != first).collect();
-    others.sort_by_key(|number| reaches.get(*number).map(|reach| reach.entries));
-    for (number, reach) in others.iter().filter_map(|number| Some((*number, reaches.get(*number)?))) {
+    let mut others: Vec<(usize, &Reach)> =
+        reaches.iter().enumerate().filter(|(number, _)| *number != first).collect();
+    others.sort_by_key(|(_, reach)| reach.entries);
+    for (number, reach) in others {
         let left = (u128::from(keys) * u128::from(reach.entries.min(rows)) / u128::from(rows)) as u64;
         let checked = reach.walk(keys, left);
         let saved = (keys - left).saturating_mul(WORK_OF_FOUND_ROW);

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -269,30 +270,28 @@ impl TableReader {
         Some(place.leaf * LEAF_ENTRIES_MAX + place.entry)
     }
 
-    /// About how many rows lie between two full keys.
-    pub(crate) fn estimate_rows(&self, start: &[u8], end: &[u8]) -> u64 {
-        let (Some(first), Some(last), Some(root)) =
-            (self.block_number(start), self.block_number(end), self.root())
-        else {
-            return 0;
-        };
-        let last_leaf = root.len().checked_sub(1).and_then(|last| self.leaf(last));
-        let blocks = root.len().saturating_sub(1) * LEAF_ENTRIES_MAX + last_leaf.map_or(0, |leaf| leaf.len());
-        let rows_per_block = self.statistics.rows / (blocks as u64).max(1);
-        // A range within one block may have any part of it.
-        (last.saturating_sub(first) as u64 * rows_per_block).max(rows_per_block / 2)
+    /// From the block of one full key up to that of another, for estimates. `None`: nothing lies between them.
+    pub(crate) fn blocks_between(&self, start: &[u8], end: &[u8]) -> Option<Range<usize>> {
+        Some(self.block_number(start)?..self.block_number(end)?)
     }
 
-    /// The separators before some of the blocks between two full keys, ascending: each is greater than every key of the blocks before it, and at most
+    /// About how many rows lie in [`TableReader::blocks_between`].
+    pub(crate) fn estimate_rows(&self, blocks: &Range<usize>) -> u64 {
+        let Some(root) = self.root() else { return 0 };
+        let last_leaf = root.len().checked_sub(1).and_then(|last| self.leaf(last));
+        let all = root.len().saturating_sub(1) * LEAF_ENTRIES_MAX + last_leaf.map_or(0, |leaf| leaf.len());
+        let rows_per_block = self.statistics.rows / (all as u64).max(1);
+        // A range within one block may have any part of it.
+        (blocks.len() as u64 * rows_per_block).max(rows_per_block / 2)
+    }
+
+    /// The separators before some of [`TableReader::blocks_between`] two full keys, ascending: each is greater than every key of the blocks before it, and at most
     /// the first key of its own.
-    pub(crate) fn sample_separators(&self, start: &[u8], end: &[u8], count: usize) -> Vec<Separator> {
-        let (Some(first), Some(last)) = (self.block_number(start), self.block_number(end)) else {
-            return Vec::new();
-        };
-        let step = last.saturating_sub(first) / count.max(1) + 1;
+    pub(crate) fn sample_separators(&self, blocks: Range<usize>, count: usize) -> Vec<Separator> {
+        let step = blocks.len() / count.max(1) + 1;
         let separator =
             |block: usize| self.leaf(block / LEAF_ENTRIES_MAX)?.separator(block % LEAF_ENTRIES_MAX);
-        (first + 1..=last).step_by(step).filter_map(separator).collect()
+        (blocks.start + 1..blocks.end + 1).step_by(step).filter_map(separator).collect()
     }
 
     /// The block after a place; for `None` the first block.

@@ -1,26 +1,28 @@
 //! The candidates of a search for the nearest: the rows of memtables, compared exactly, and the entries of files, by estimates.
 //!
 //! A candidate is a version of a row. The row may have another vector by now, or be deleted.
+//!
+//! A search has several rounds. What one has visited the next does not visit again, unless it wants more candidates than were kept.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_vectors::{Nearest, Quantised, lists_to_read};
+use helenus_vectors::{Nearest, Quantised, Target, lists_to_read};
 
+use super::super::search_cost::WORK_OF_SEEK;
+use super::super::search_turn::TurnWork;
 use super::super::state::Shard;
 use super::super::table_state::shared_prefix_length;
 use super::rows::Judge;
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::key::KeyRef;
 use crate::memtable::{CursorBuffers, MemtableCursor, SharedMemtable};
 use crate::row::RowRef;
 use crate::secondary_index::entry::{PARTITION, end_of_term, split, term_of};
 use crate::secondary_index::{VectorIndex, centroids_start, list_of_centroid, list_start};
 use crate::table::{ReadPattern, TableCursor, TableCursorBuffers, TableError, TableReader};
-
-/// Entries or rows that are visited in one turn.
-const WORK_PER_TURN: usize = 4_096;
 
 /// Half-open ranges of full keys, ascending and without overlaps.
 pub(super) type Ranges = [(Vec<u8>, Vec<u8>)];
@@ -31,75 +33,97 @@ fn contains(ranges: &Ranges, key: &[u8]) -> bool {
     range.is_some_and(|(_, end)| key < end.as_slice())
 }
 
-/// The candidates of one round.
+/// The candidates that the rounds of a search have visited.
 pub(super) struct Candidates {
+    pub memtables: Vec<MemtableWalk>,
+    pub files: Vec<FileWalk>,
+    /// The best of them.
     pub kept: Nearest<Vec<u8>>,
-    /// Lists of files were left out.
-    pub has_skipped_lists: bool,
-}
-
-/// How much of the files a round reads.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Effort {
-    /// Candidates to keep.
-    pub candidates: usize,
-    /// The number of lists that a search reads at first is multiplied by this.
-    pub lists_factor: usize,
+    kept_max: usize,
 }
 
 impl Candidates {
-    pub fn new(effort: Effort) -> Self {
-        Self { kept: Nearest::new(effort.candidates), has_skipped_lists: false }
+    pub fn new(memtables: Vec<MemtableWalk>, files: Vec<FileWalk>, kept_max: usize) -> Self {
+        Self { memtables, files, kept: Nearest::new(kept_max), kept_max }
     }
 
-    fn offer(&mut self, similarity: f32, key: &[u8]) {
-        if self.kept.may_keep(similarity) {
-            self.kept.offer(similarity, key.to_vec());
-        } else {
-            self.kept.pass_over();
+    /// Has all be visited again, if candidates were not kept that are among this many of the best.
+    pub fn make_room(&mut self, wanted: usize, kept_max: usize) {
+        if wanted > self.kept_max && self.kept.has_left_out() {
+            (self.kept, self.kept_max) = (Nearest::new(kept_max), kept_max);
+            self.memtables.iter_mut().for_each(MemtableWalk::begin_again);
+            self.files.iter_mut().for_each(FileWalk::begin_again);
         }
+    }
+
+    /// Whether these are all that there are.
+    pub fn are_all(&self) -> bool {
+        !self.kept.has_left_out() && !self.files.iter().any(FileWalk::has_skipped_lists)
+    }
+}
+
+/// As [`Nearest::offer`], but the key is copied only if it is kept.
+fn offer(candidates: &mut Nearest<Vec<u8>>, similarity: f32, key: &[u8]) {
+    if candidates.may_keep(similarity) {
+        candidates.offer(similarity, key.to_vec());
+    } else {
+        candidates.pass_over();
     }
 }
 
 /// A walk through the rows of a memtable.
 pub(super) struct MemtableWalk {
-    pub memtable: Rc<SharedMemtable>,
+    memtable: Rc<SharedMemtable>,
     /// The range that is walked, and where it goes on.
     range: usize,
     at: Option<Vec<u8>>,
+    work: TurnWork,
 }
 
 impl MemtableWalk {
     pub fn new(memtable: Rc<SharedMemtable>) -> Self {
-        Self { memtable, range: 0, at: None }
+        Self { memtable, range: 0, at: None, work: TurnWork::default() }
+    }
+
+    /// Has the next turn begin at the first row again.
+    pub fn begin_again(&mut self) {
+        (self.range, self.at) = (0, None);
     }
 
     /// Visits rows for one turn.
-    pub fn turn(&mut self, judge: &Judge, ranges: &Ranges, candidates: &mut Candidates) -> ControlFlow<()> {
-        let mut work = 0;
+    pub fn turn(
+        &mut self,
+        judge: &Judge,
+        ranges: &Ranges,
+        candidates: &mut Nearest<Vec<u8>>,
+    ) -> Result<ControlFlow<()>, EngineError> {
         while let Some((start, end)) = ranges.get(self.range) {
             let start = self.at.take().unwrap_or_else(|| start.clone());
             let (memtable, prefix_length) = (Rc::clone(&self.memtable), shared_prefix_length(&start, end));
             let mut cursor =
                 MemtableCursor::new(memtable, &start, end, prefix_length, false, CursorBuffers::default());
+            self.work.add_units(WORK_OF_SEEK);
             while let Some(key) = cursor.key() {
-                if work >= WORK_PER_TURN {
-                    self.at = Some(key.to_vec());
-                    return ControlFlow::Continue(());
+                let Ok(parsed) = KeyRef::parse(key) else {
+                    return Err(broken!("the keys of a memtable are full keys").into());
+                };
+                if let Some(similarity) = judge.similarity(&parsed, cursor.row()) {
+                    offer(candidates, similarity, key);
                 }
-                work += 1;
-                let parsed = KeyRef::parse(key);
-                if let Some(similarity) =
-                    parsed.ok().and_then(|parsed| judge.similarity(&parsed, cursor.row()))
-                {
-                    candidates.offer(similarity, key);
-                }
+                self.work.add_visit(key.len() + cursor.row().bytes.len());
                 cursor.advance(&start, end);
+                if self.work.ends() {
+                    self.at = cursor.key().map(<[u8]>::to_vec);
+                    self.range += usize::from(self.at.is_none());
+                    return Ok(ControlFlow::Continue(()));
+                }
             }
             self.range += 1;
-            work += 1;
+            if self.work.ends() {
+                return Ok(ControlFlow::Continue(()));
+            }
         }
-        ControlFlow::Break(())
+        Ok(ControlFlow::Break(()))
     }
 }
 
@@ -107,40 +131,59 @@ impl MemtableWalk {
 pub(super) struct FileWalk {
     pub reader: Arc<TableReader>,
     options: VectorIndex,
-    effort: Effort,
     stage: Stage,
     /// The key of the index's file with which the walk goes on.
     at: Vec<u8>,
+    /// The lists, the nearest first, once all centroids have been compared, and how many of them were begun.
+    lists: Vec<u32>,
+    begun: usize,
+    work: TurnWork,
 }
 
 enum Stage {
     /// Comparing centroids.
     Centroids(Vec<(f32, u32)>),
-    /// Reading the vectors of a list up to this entry, and then of these lists, the last first.
-    Lists {
+    /// Reading the vectors of a list up to this entry.
+    List {
         end: Vec<u8>,
-        further: Vec<u32>,
     },
-    Done,
+    BetweenLists,
 }
 
 fn file_key(entry: &[u8]) -> Vec<u8> {
     [&PARTITION, entry].concat()
 }
 
+fn malformed(reader: &TableReader) -> EngineError {
+    TableError::damaged(reader.path(), 0, "an entry of an index of vectors is malformed").into()
+}
+
+/// The vector of an entry.
+fn quantised(row: RowRef<'_>, dimension: usize) -> Option<Quantised<'_>> {
+    Quantised::parse(row.cells().next()?.value, dimension)
+}
+
 impl FileWalk {
-    pub fn new(reader: Arc<TableReader>, options: VectorIndex, effort: Effort) -> Self {
+    pub fn new(reader: Arc<TableReader>, options: VectorIndex) -> Self {
         Self {
             reader,
             options,
-            effort,
             stage: Stage::Centroids(Vec::new()),
             at: file_key(&centroids_start()),
+            lists: Vec::new(),
+            begun: 0,
+            work: TurnWork::default(),
         }
     }
 
-    fn malformed(&self) -> EngineError {
-        TableError::damaged(self.reader.path(), 0, "an entry of an index of vectors is malformed").into()
+    /// Has the next turn begin at the nearest list again. To be called between rounds.
+    pub fn begin_again(&mut self) {
+        self.begun = 0;
+    }
+
+    /// Whether rounds up to now have left out lists. To be called between rounds.
+    pub fn has_skipped_lists(&self) -> bool {
+        self.begun < self.lists.len()
     }
 
     fn cursor(&self, shard: &Shard) -> TableCursor {
@@ -148,100 +191,76 @@ impl FileWalk {
         TableCursor::for_pattern(reader, cache, ReadPattern::Rows, TableCursorBuffers::default())
     }
 
-    /// Visits entries for one turn. Stops at an error, from where the next turn goes on.
+    /// Visits entries for one turn of a round, which reads this many times the lists that a search reads at first. Stops at an error, from where the
+    /// next call goes on.
     pub fn turn(
         &mut self,
         shard: &Shard,
-        judge: &Judge,
+        target: &Target,
         ranges: &Ranges,
-        candidates: &mut Candidates,
+        lists_factor: usize,
+        candidates: &mut Nearest<Vec<u8>>,
     ) -> Result<ControlFlow<()>, EngineError> {
         let mut cursor = self.cursor(shard);
-        cursor.seek(&self.at)?;
-        for _ in 0..WORK_PER_TURN {
-            match &self.stage {
-                Stage::Centroids(_) => self.visit_centroid(&mut cursor, judge, candidates)?,
-                Stage::Lists { .. } => self.visit_vector(&mut cursor, judge, ranges, candidates)?,
-                Stage::Done => return Ok(ControlFlow::Break(())),
+        if !matches!(self.stage, Stage::BetweenLists) {
+            cursor.seek(&self.at)?;
+        }
+        loop {
+            let dimension = self.options.dimension;
+            let entry = cursor.is_valid().then(|| cursor.key().get(PARTITION.len()..).unwrap_or_default());
+            match &mut self.stage {
+                Stage::Centroids(seen) => {
+                    let term = entry.map(|entry| term_of(entry).ok_or_else(|| malformed(&self.reader)));
+                    if let Some(list) = term.transpose()?.and_then(|term| list_of_centroid(&term)) {
+                        let centroid = quantised(cursor.row(), dimension);
+                        let centroid = centroid.ok_or_else(|| malformed(&self.reader))?;
+                        seen.push((target.estimate(&centroid), list));
+                        self.pass(&mut cursor)?;
+                    } else {
+                        // All have been compared.
+                        seen.sort_by(|(a, left), (b, right)| b.total_cmp(a).then(left.cmp(right)));
+                        self.lists = seen.iter().map(|(_, list)| *list).collect();
+                        self.stage = Stage::BetweenLists;
+                    }
+                }
+                Stage::BetweenLists => {
+                    let wanted = lists_to_read(self.lists.len(), self.options.prefers_recall);
+                    let wanted = wanted.saturating_mul(lists_factor);
+                    let Some(list) = self.lists.get(self.begun).filter(|_| self.begun < wanted) else {
+                        return Ok(ControlFlow::Break(()));
+                    };
+                    let start = list_start(*list);
+                    self.at = file_key(&start);
+                    self.stage = Stage::List { end: end_of_term(&start) };
+                    self.begun += 1;
+                    self.work.add_units(WORK_OF_SEEK);
+                    cursor.seek(&self.at)?;
+                }
+                Stage::List { end } => match entry.filter(|entry| *entry < end.as_slice()) {
+                    None => self.stage = Stage::BetweenLists,
+                    Some(entry) => {
+                        let (_, key) = split(entry).ok_or_else(|| malformed(&self.reader))?;
+                        if contains(ranges, key) {
+                            let vector = quantised(cursor.row(), dimension);
+                            let vector = vector.ok_or_else(|| malformed(&self.reader))?;
+                            offer(candidates, target.estimate(&vector), key);
+                        }
+                        self.pass(&mut cursor)?;
+                    }
+                },
+            }
+            if self.work.ends() {
+                return Ok(ControlFlow::Continue(()));
             }
         }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    fn quantised<'r>(&self, row: RowRef<'r>) -> Option<Quantised<'r>> {
-        Quantised::parse(row.cells().next()?.value, self.options.dimension)
     }
 
     /// Moves behind the current entry.
     fn pass(&mut self, cursor: &mut TableCursor) -> Result<(), TableError> {
+        self.work.add_visit(cursor.key().len() + cursor.row().bytes.len());
         self.at.clear();
         self.at.extend_from_slice(cursor.key());
         self.at.push(0);
         cursor.next().map(|_| ())
-    }
-
-    fn visit_centroid(
-        &mut self,
-        cursor: &mut TableCursor,
-        judge: &Judge,
-        candidates: &mut Candidates,
-    ) -> Result<(), EngineError> {
-        let entry = cursor.is_valid().then(|| cursor.key().get(PARTITION.len()..).and_then(term_of));
-        let list = match entry {
-            None => None,
-            Some(None) => return Err(self.malformed()),
-            Some(Some(term)) => list_of_centroid(&term),
-        };
-        if let Some(list) = list {
-            let quantised = self.quantised(cursor.row()).ok_or_else(|| self.malformed())?;
-            let similarity = judge.target.estimate(&quantised);
-            if let Stage::Centroids(seen) = &mut self.stage {
-                seen.push((similarity, list));
-            }
-            return Ok(self.pass(cursor)?);
-        }
-        // All centroids have been compared.
-        let Stage::Centroids(seen) = &mut self.stage else { return Ok(()) };
-        let mut order = std::mem::take(seen);
-        order.sort_by(|(a, left), (b, right)| b.total_cmp(a).then(left.cmp(right)));
-        let wanted =
-            lists_to_read(order.len(), self.options.prefers_recall).saturating_mul(self.effort.lists_factor);
-        candidates.has_skipped_lists |= order.len() > wanted;
-        order.truncate(wanted);
-        let lists = order.into_iter().rev().map(|(_, list)| list).collect();
-        Ok(self.enter_next(lists, cursor)?)
-    }
-
-    /// Begins with the last of these lists.
-    fn enter_next(&mut self, mut lists: Vec<u32>, cursor: &mut TableCursor) -> Result<(), TableError> {
-        let Some(next) = lists.pop() else {
-            self.stage = Stage::Done;
-            return Ok(());
-        };
-        let start = list_start(next);
-        self.at = file_key(&start);
-        self.stage = Stage::Lists { end: end_of_term(&start), further: lists };
-        cursor.seek(&self.at).map(|_| ())
-    }
-
-    fn visit_vector(
-        &mut self,
-        cursor: &mut TableCursor,
-        judge: &Judge,
-        ranges: &Ranges,
-        candidates: &mut Candidates,
-    ) -> Result<(), EngineError> {
-        let Stage::Lists { end, further } = &mut self.stage else { return Ok(()) };
-        let entry = cursor.key().get(PARTITION.len()..).unwrap_or_default();
-        if !cursor.is_valid() || entry >= end.as_slice() {
-            let further = std::mem::take(further);
-            return Ok(self.enter_next(further, cursor)?);
-        }
-        let Some((_, key)) = split(entry) else { return Err(self.malformed()) };
-        if contains(ranges, key) {
-            let quantised = self.quantised(cursor.row()).ok_or_else(|| self.malformed())?;
-            candidates.offer(judge.target.estimate(&quantised), key);
-        }
-        Ok(self.pass(cursor)?)
     }
 }

@@ -21,16 +21,16 @@ use std::time::Duration;
 
 use helenus_vectors::{Nearest, Target, floats_of};
 
-use self::candidates::{Candidates, Effort, FileWalk, MemtableWalk, Ranges};
+use self::candidates::{Candidates, FileWalk, MemtableWalk, Ranges};
 use self::rows::Judge;
 use super::index_files::path_of_useless;
 use super::index_search::SearchWorth;
 use super::state::Shard;
 use super::table_state::{TableState, shared_prefix_length};
 use crate::error::EngineError;
+use crate::invariant::broken;
 use crate::io::yield_now;
 use crate::key::{PARTITION_END, REGULAR_START, STATIC_POSITION, behind, prefix_length};
-use crate::memtable::SharedMemtable;
 use crate::mutation::TableId;
 use crate::secondary_index::{IndexSearch, NearestSearch, VectorIndex};
 use crate::table::{TableError, TableReader};
@@ -42,10 +42,17 @@ const FEW_ROWS_FACTOR: usize = 8;
 const SPARE_CANDIDATES: usize = 32;
 /// How many times as many candidates and lists the next round takes.
 const ROUND_FACTOR: usize = 4;
+/// How many times as many candidates are kept as a round takes: those of two further rounds.
+const KEPT_FACTOR: usize = ROUND_FACTOR * ROUND_FACTOR;
 /// The most candidates of a round. It is cheaper to read all rows than more of them one by one.
 const CANDIDATES_MAX: usize = 50_000;
-/// Rows that are read in one turn.
+/// Rows or ranges of rows that are read in one turn.
 const ROWS_PER_TURN: usize = 64;
+
+/// The number of candidates that are kept while a round takes this many.
+fn kept_max(candidates_wanted: usize) -> usize {
+    candidates_wanted.saturating_mul(KEPT_FACTOR).min(CANDIDATES_MAX)
+}
 
 /// The rows that a search has found.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -89,7 +96,6 @@ impl Shard {
             let definition = table.definition(restriction.index).ok_or_else(incomplete)?;
             restrictions.push((definition, restriction.terms.clone()));
         }
-        let is_complete = table.is_index_complete(search.index);
         let judge = Judge {
             table: id,
             target: Target::new(options.similarity, target),
@@ -101,9 +107,6 @@ impl Shard {
         let running = Search { shard: self, table, judge, options, wanted, ranges, until };
         if ranges.iter().all(|(start, end)| shared_prefix_length(start, end).is_some()) {
             return running.compare_all(ranges).await;
-        }
-        if !is_complete {
-            return Err(incomplete());
         }
         if let Some(few) = running.find_few(search).await? {
             return running.compare_all(&few).await;
@@ -131,15 +134,17 @@ impl Search<'_> {
     /// Reads all rows of these ranges.
     async fn compare_all(&self, ranges: &Ranges) -> Result<NearestRows, EngineError> {
         let mut nearest = Nearest::new(self.wanted);
-        for (start, end) in ranges {
-            let mut start = start.clone();
-            loop {
-                let read = self.shard.read_cold(|| self.judge.read_range(self.shard, &start, end)).await?;
-                for (similarity, key) in read.passed {
-                    nearest.offer(similarity, key);
-                }
-                let Some(resume) = read.resume else { break };
-                start = resume;
+        let (mut read, mut resume) = (0, None);
+        while let Some(further) = ranges.get(read..).filter(|further| !further.is_empty()) {
+            let next = &further[..further.len().min(ROWS_PER_TURN)];
+            let turn = || self.judge.read_ranges(self.shard, next, resume.as_deref());
+            let part = self.shard.read_cold(turn).await?;
+            for (similarity, key) in part.passed {
+                nearest.offer(similarity, key);
+            }
+            read += part.ranges;
+            resume = part.resume;
+            if read < ranges.len() {
                 self.pause().await?;
             }
         }
@@ -168,41 +173,36 @@ impl Search<'_> {
                 let Some((prefix, position)) =
                     prefix_length(&key).and_then(|length| key.split_at_checked(length))
                 else {
-                    continue;
+                    return Err(broken!("a search finds full keys").into());
                 };
                 if position == STATIC_POSITION {
                     let of_partition = |position: &[u8]| [prefix, position].concat();
                     let (first, last) = (of_partition(REGULAR_START), of_partition(PARTITION_END));
                     few.push((first.max(start.clone()), last.min(end.clone())));
                 } else {
-                    few.push((key.clone(), behind(&key)));
+                    let end = behind(&key);
+                    few.push((key, end));
                 }
             }
+            self.pause().await?;
         }
         Ok(Some(few))
     }
 
     async fn search(&self, search: &NearestSearch) -> Result<NearestRows, EngineError> {
-        let mut memtables: Vec<Rc<SharedMemtable>> = Vec::new();
-        // All rounds see these: what changes meanwhile has the vector that it had, or the new one.
-        self.table.for_each_memtable(|memtable| memtables.push(Rc::clone(memtable)));
-        let files: Vec<Arc<TableReader>> =
-            self.table.files.borrow().iter().filter_map(|file| file.index(search.index)).collect();
-        let mut effort = Effort { candidates: 2 * self.wanted + SPARE_CANDIDATES, lists_factor: 1 };
+        let mut candidates_wanted = 2 * self.wanted + SPARE_CANDIDATES;
+        let mut lists_factor = 1;
+        let mut candidates = self.begin(search, candidates_wanted)?;
         let mut read: BTreeMap<Vec<u8>, Option<f32>> = BTreeMap::new();
-        while effort.candidates <= CANDIDATES_MAX {
-            let candidates = self.candidates(&memtables, &files, effort).await?;
-            let is_all = !candidates.has_skipped_lists && !candidates.kept.has_left_out();
-            let fresh: Vec<Vec<u8>> = candidates
-                .kept
-                .into_sorted()
-                .into_iter()
-                .map(|(_, key)| key)
-                .filter(|key| !read.contains_key(key))
-                .collect();
+        while candidates_wanted <= CANDIDATES_MAX {
+            candidates.make_room(candidates_wanted, kept_max(candidates_wanted));
+            self.visit(&mut candidates, lists_factor).await?;
+            let is_all = candidates.are_all() && candidates.kept.len() <= candidates_wanted;
+            let best = candidates.kept.best(candidates_wanted);
+            let fresh: Vec<&Vec<u8>> = best.into_iter().filter(|key| !read.contains_key(*key)).collect();
             for keys in fresh.chunks(ROWS_PER_TURN) {
                 let similarities = self.shard.read_cold(|| self.similarities(keys)).await?;
-                read.extend(keys.iter().cloned().zip(similarities));
+                read.extend(keys.iter().copied().cloned().zip(similarities));
                 self.pause().await?;
             }
             let passed = read.values().flatten().count();
@@ -216,15 +216,29 @@ impl Search<'_> {
                 let has_more = !is_all || nearest.has_left_out();
                 return Ok(NearestRows { rows: nearest.into_sorted(), has_more });
             }
-            effort.candidates = effort.candidates.saturating_mul(ROUND_FACTOR);
-            effort.lists_factor = effort.lists_factor.saturating_mul(ROUND_FACTOR);
+            candidates_wanted = candidates_wanted.saturating_mul(ROUND_FACTOR);
+            lists_factor = lists_factor.saturating_mul(ROUND_FACTOR);
         }
         self.compare_all(self.ranges).await
     }
 
+    /// What all rounds visit: the memtables and files as they are now. A row that changes meanwhile has the vector that it had, or the new one.
+    fn begin(&self, search: &NearestSearch, candidates_wanted: usize) -> Result<Candidates, EngineError> {
+        // Only now, with the files that are visited: a file may have come without its index since the search began.
+        if !self.table.is_index_complete(search.index) {
+            return Err(EngineError::IndexIncomplete { table: self.judge.table });
+        }
+        let mut memtables = Vec::new();
+        self.table.for_each_memtable(|memtable| memtables.push(MemtableWalk::new(Rc::clone(memtable))));
+        let files = self.table.files.borrow();
+        let files = files.iter().filter_map(|file| file.index(search.index));
+        let files = files.map(|file| FileWalk::new(file, self.options)).collect();
+        Ok(Candidates::new(memtables, files, kept_max(candidates_wanted)))
+    }
+
     /// The similarities of the rows with these keys; `None` of those that do not pass. All are asked also after a miss, so that what they miss is
     /// fetched at once.
-    fn similarities(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<f32>>, EngineError> {
+    fn similarities(&self, keys: &[&Vec<u8>]) -> Result<Vec<Option<f32>>, EngineError> {
         self.check()?;
         let (mut similarities, mut missing) = (Vec::with_capacity(keys.len()), None);
         for key in keys {
@@ -237,35 +251,29 @@ impl Search<'_> {
         missing.map_or(Ok(similarities), Err)
     }
 
-    async fn candidates(
-        &self,
-        memtables: &[Rc<SharedMemtable>],
-        files: &[Arc<TableReader>],
-        effort: Effort,
-    ) -> Result<Candidates, EngineError> {
-        let mut candidates = Candidates::new(effort);
-        for memtable in memtables {
-            let mut walk = MemtableWalk::new(Rc::clone(memtable));
-            while walk.turn(&self.judge, self.ranges, &mut candidates) == ControlFlow::Continue(()) {
+    /// Visits what a round visits and the ones before it did not.
+    async fn visit(&self, candidates: &mut Candidates, lists_factor: usize) -> Result<(), EngineError> {
+        let Candidates { memtables, files, kept, .. } = candidates;
+        for walk in memtables {
+            while walk.turn(&self.judge, self.ranges, kept)? == ControlFlow::Continue(()) {
                 self.pause().await?;
             }
         }
-        for file in files {
-            let mut walk = FileWalk::new(Arc::clone(file), self.options, effort);
+        for walk in files {
             loop {
                 let turn = || {
                     self.check()?;
-                    walk.turn(self.shard, &self.judge, self.ranges, &mut candidates)
+                    walk.turn(self.shard, &self.judge.target, self.ranges, lists_factor, kept)
                 };
                 match self.shard.read_cold(turn).await {
                     Ok(ControlFlow::Break(())) => break,
                     Ok(ControlFlow::Continue(())) => self.pause().await?,
-                    Err(EngineError::Table(error)) => return Err(self.give_up(file, error).await),
+                    Err(EngineError::Table(error)) => return Err(self.give_up(&walk.reader, error).await),
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok(candidates)
+        Ok(())
     }
 
     /// The error of a search after a file of the index could not be read.

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
+use super::super::search_turn::TURN_BYTES;
 use super::super::state::Shard;
+use super::candidates::Ranges;
 use crate::error::EngineError;
-use crate::key::{KeyRef, REGULAR_END, REGULAR_START, STATIC_POSITION, behind, prefix_length};
+use crate::invariant::broken;
+use crate::key::{KeyRef, REGULAR_END, REGULAR_START, behind, static_row_of};
 use crate::mutation::TableId;
 use crate::read::{Budget, RowView, ScanRequest, Step};
 use crate::row::RowRef;
 use crate::secondary_index::{IndexDefinition, IndexTerms, TermRange};
+use crate::table::TableError;
 use helenus_vectors::Target;
 
-/// Work of one turn of a scan.
-const TURN: Budget = Budget { bytes: 1 << 20, tombstones: 4_096 };
+/// Work of one turn.
+const TURN: Budget = Budget { bytes: TURN_BYTES, tombstones: 4_096 };
 
 /// What a row is judged by.
 pub(super) struct Judge {
@@ -79,10 +83,9 @@ impl Judge {
         definition: &IndexDefinition,
         accepted: &TermRange,
     ) -> Result<Verdict, EngineError> {
-        let Some(prefix) = prefix_length(full_key).and_then(|length| full_key.get(..length)) else {
-            return Ok(Verdict::HasNone);
+        let Some(static_row) = static_row_of(full_key) else {
+            return Err(broken!("the keys of rows that are read are full keys").into());
         };
-        let static_row = [prefix, STATIC_POSITION].concat();
         let end = behind(&static_row);
         let mut scan = shard.scan(&self.scan(&static_row, &end, Budget::UNLIMITED))?;
         match scan.next()? {
@@ -105,11 +108,44 @@ impl Judge {
         }
     }
 
-    /// Reads the first rows of a range. Returns those that pass, and where the range goes on.
-    pub fn read_range(&self, shard: &Shard, start: &[u8], end: &[u8]) -> Result<ReadRange, EngineError> {
-        let mut scan = shard.scan(&self.scan(start, end, TURN))?;
-        let mut passed = Vec::new();
-        loop {
+    /// Reads the first rows of some ranges, of the first one from `resume` on. All are read also after a miss, so that what they miss is fetched at
+    /// once.
+    pub fn read_ranges(
+        &self,
+        shard: &Shard,
+        ranges: &Ranges,
+        resume: Option<&[u8]>,
+    ) -> Result<ReadPart, EngineError> {
+        let mut part = ReadPart { passed: Vec::new(), ranges: 0, resume: None };
+        let (mut left, mut missing) = (TURN, None);
+        for (number, (start, end)) in ranges.iter().enumerate() {
+            let start = resume.filter(|_| number == 0).unwrap_or(start);
+            match self.read_range(shard, (start, end), &mut left, &mut part.passed) {
+                Ok(resume) => part.resume = resume,
+                Err(error @ EngineError::Table(TableError::NotCached { .. })) => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+            if part.resume.is_some() {
+                break;
+            }
+            part.ranges += 1;
+            if left.bytes == 0 || left.tombstones == 0 {
+                break;
+            }
+        }
+        missing.map_or(Ok(part), Err)
+    }
+
+    /// Adds the first rows of a range that pass. Returns where the range goes on, if the budget is spent before its end.
+    fn read_range(
+        &self,
+        shard: &Shard,
+        (start, end): (&[u8], &[u8]),
+        budget: &mut Budget,
+        passed: &mut Vec<(f32, Vec<u8>)>,
+    ) -> Result<Option<Vec<u8>>, EngineError> {
+        let mut scan = shard.scan(&self.scan(start, end, *budget))?;
+        let resume = loop {
             match scan.next()? {
                 Step::Row(view) => {
                     if view.position >= REGULAR_START
@@ -119,15 +155,21 @@ impl Judge {
                         passed.push((similarity, view.key.to_vec()));
                     }
                 }
-                Step::Exhausted => return Ok(ReadRange { passed, resume: scan.resume_bound()? }),
-                Step::End => return Ok(ReadRange { passed, resume: None }),
+                Step::Exhausted => break scan.resume_bound()?,
+                Step::End => break None,
             }
-        }
+        };
+        *budget = scan.budget_left();
+        Ok(resume)
     }
 }
 
-/// The rows of the first part of a range that pass, each with its similarity.
-pub(super) struct ReadRange {
+/// What one turn has read of some ranges.
+pub(super) struct ReadPart {
+    /// The rows that pass, each with its similarity.
     pub passed: Vec<(f32, Vec<u8>)>,
+    /// The ranges that were read to their ends.
+    pub ranges: usize,
+    /// Where the one behind these goes on, if it was begun.
     pub resume: Option<Vec<u8>>,
 }

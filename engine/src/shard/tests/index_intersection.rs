@@ -263,3 +263,41 @@ fn estimates_decide_what_is_looked_up_and_what_is_scanned() {
         }
     });
 }
+
+#[test]
+fn a_search_of_what_is_not_cached_ends_when_its_time_is_over_and_holds_little() {
+    const ROWS: u32 = 3_000;
+    let disk = SimulatedDisk::new(2);
+    let open = async || {
+        let shard = Shard::open(environment(&disk), ShardOptions::new(Path::new("shard"))).await.unwrap();
+        shard.create_table(TABLE, indexed()).await.unwrap();
+        shard.indexes_built(TABLE).await.unwrap();
+        shard
+    };
+    run(async {
+        let shard = open().await;
+        for number in 0..ROWS {
+            let mut builder = MutationBuilder::new(TABLE, 1, &[1]).unwrap();
+            let mut row = RowBuilder::new();
+            let value = [&number.to_be_bytes()[..], &[7; 4_000]].concat();
+            row.cell(Cell { column: 3, path: &[], timestamp: 1, kind: CellKind::Live, value: &value });
+            builder.row(&[&[2], &number.to_be_bytes()[..]].concat(), &mut row);
+            shard.apply(&builder.build().view().unwrap()).unwrap();
+        }
+        shard.flush(TABLE).await.unwrap();
+        shard.close().await.unwrap();
+    });
+    run(async {
+        let shard = open().await;
+        let search = IndexSearch { restrictions: vec![numbers(0, ROWS)] };
+        let before = shard.block_cache.statistics().used_bytes;
+        let find = |until| shard.find_keys(TABLE, &search, &[], &[0xFF; 9], 10_000, until);
+        let found = find(Duration::ZERO).await;
+        assert!(matches!(found, Err(EngineError::SearchTooLong { .. })), "{found:?}");
+        // The index has four times as much.
+        let read = shard.block_cache.statistics().used_bytes - before;
+        assert!(read <= 3 << 20, "{read} bytes");
+        assert_eq!(find(Duration::MAX).await.unwrap().keys.len(), ROWS as usize);
+        shard.close().await.unwrap();
+    });
+}

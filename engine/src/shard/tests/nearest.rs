@@ -34,8 +34,11 @@ impl IndexTerms for Column {
 }
 
 fn indexed() -> TableOptions {
-    let vectors =
-        VectorIndex { dimension: DIMENSION, similarity: Similarity::Euclidean, prefers_recall: false };
+    indexed_with(DIMENSION)
+}
+
+fn indexed_with(dimension: usize) -> TableOptions {
+    let vectors = VectorIndex { dimension, similarity: Similarity::Euclidean, prefers_recall: false };
     TableOptions {
         indexes: vec![
             IndexDefinition { id: VECTORS, terms: Arc::new(Column(1)), vectors: Some(vectors) },
@@ -65,10 +68,14 @@ fn key_of(partition: u16, row: u16) -> Vec<u8> {
 }
 
 async fn open_indexed(disk: &SimulatedDisk) -> Rc<Shard> {
+    open_with_options(disk, indexed()).await
+}
+
+async fn open_with_options(disk: &SimulatedDisk, table: TableOptions) -> Rc<Shard> {
     // A compaction that is to wait for its pace would wait for ever: the clock stands still.
     let options = ShardOptions { compaction_bytes_per_second: None, ..ShardOptions::new(Path::new("shard")) };
     let shard = Shard::open(environment(disk), options).await.unwrap();
-    shard.create_table(TABLE, indexed()).await.unwrap();
+    shard.create_table(TABLE, table).await.unwrap();
     shard.indexes_built(TABLE).await.unwrap();
     shard
 }
@@ -271,6 +278,124 @@ fn an_index_of_vectors_is_made_for_files_from_before_and_again_when_it_is_damage
             table.shard.indexes_built(TABLE).await.unwrap();
         }
         table.check_all(&mut random).await;
+        table.shard.close().await.unwrap();
+    });
+}
+
+fn nearest_to(target: &[f32], wanted: usize, tag: Option<u8>) -> NearestSearch {
+    let of_tag = |tag| IndexRestriction { index: TAGS, terms: TermRange::OneOf(vec![vec![tag]]) };
+    let restrictions = tag.into_iter().map(of_tag).collect();
+    NearestSearch { index: VECTORS, target: bytes_of(target), restrictions, wanted }
+}
+
+#[test]
+fn a_search_of_what_is_not_cached_ends_when_its_time_is_over_and_holds_little() {
+    const WIDE: usize = 16_384;
+    let disk = SimulatedDisk::new(5);
+    let mut random = SplitMix64::new(7);
+    let (timestamp, model) = run(async {
+        let shard = open_with_options(&disk, indexed_with(WIDE)).await;
+        let mut table = Table { shard, timestamp: 10, model: Model::new() };
+        for row in 0..300 {
+            table.put(1, row, (0..WIDE).map(|_| random.below(1_000) as f32).collect(), 0);
+        }
+        table.shard.flush(TABLE).await.unwrap();
+        table.close().await
+    });
+    run(async {
+        let shard = open_with_options(&disk, indexed_with(WIDE)).await;
+        let table = Table { shard, timestamp, model };
+        let before = table.shard.block_cache.statistics().used_bytes;
+        let search = nearest_to(&[500.0; WIDE], 3, None);
+        let ranges = [(Vec::new(), vec![0xFF; 9])];
+        let found = table.shard.find_nearest(TABLE, &search, &ranges, 5, Duration::ZERO).await;
+        assert!(matches!(found, Err(EngineError::SearchTooLong { .. })), "{found:?}");
+        // The vectors take five times as much.
+        let read = table.shard.block_cache.statistics().used_bytes - before;
+        assert!(read <= 3 << 20, "{read} bytes");
+        assert_eq!(table.find(&search, &[], &[0xFF; 9]).await.rows.len(), 3);
+        table.shard.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_search_whose_index_goes_while_it_runs_is_refused() {
+    let disk = SimulatedDisk::new(6);
+    let mut random = SplitMix64::new(8);
+    let (timestamp, model) = run(async {
+        let mut table = Table::open(&disk, 10, Model::new()).await;
+        // More than are compared one by one.
+        for number in 0..3_000 {
+            table.put(number % 100, number / 100, vector(&mut random), 1);
+        }
+        table.shard.flush(TABLE).await.unwrap();
+        table.close().await
+    });
+    run(async {
+        let table = Table::open(&disk, timestamp, model).await;
+        let search = nearest_to(&[1.0; DIMENSION], 3, Some(1));
+        let ranges = [(Vec::new(), vec![0xFF; 9])];
+        let found = table.shard.find_nearest(TABLE, &search, &ranges, 5, Duration::MAX);
+        let mut found = std::pin::pin!(found);
+        assert!(futures::poll!(&mut found).is_pending(), "it waits for the disk");
+        table.shard.alter_table(TABLE, TableOptions::default()).unwrap();
+        let found = found.await;
+        assert!(matches!(found, Err(EngineError::IndexIncomplete { .. })), "{found:?}");
+        table.shard.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_search_of_many_partitions_ends_when_its_time_is_over() {
+    let disk = SimulatedDisk::new(7);
+    let mut random = SplitMix64::new(9);
+    run(async {
+        let mut table = Table::open(&disk, 10, Model::new()).await;
+        for number in 0..400 {
+            table.put(number % 200, number / 200, vector(&mut random), 1);
+        }
+        let ranges: Vec<_> =
+            (0..200).map(|partition| (key_of(partition, 0), key_of(partition, u16::MAX))).collect();
+        let search = nearest_to(&[1.0; DIMENSION], 400, None);
+        let find = |until| table.shard.find_nearest(TABLE, &search, &ranges, 5, until);
+        let found = find(Duration::ZERO).await;
+        assert!(matches!(found, Err(EngineError::SearchTooLong { .. })), "{found:?}");
+        assert_eq!(find(Duration::MAX).await.unwrap().rows.len(), 400);
+        table.shard.flush(TABLE).await.unwrap();
+        let (timestamp, model) = table.close().await;
+        // What is missing for many of them is fetched at once.
+        let table = Table::open(&disk, timestamp, model).await;
+        let found = table.shard.find_nearest(TABLE, &search, &ranges, 5, Duration::MAX).await.unwrap();
+        assert_eq!(found.rows.len(), 400);
+        table.shard.close().await.unwrap();
+    });
+}
+
+#[test]
+fn rows_behind_many_that_were_overwritten_are_found() {
+    let disk = SimulatedDisk::new(8);
+    let mut random = SplitMix64::new(10);
+    run(async {
+        let mut table = Table::open(&disk, 10, Model::new()).await;
+        let target = [0.0; DIMENSION];
+        let around = |random: &mut SplitMix64, least: u64| -> Vec<f32> {
+            (0..DIMENSION).map(|_| (least + random.below(1_000)) as f32).collect()
+        };
+        for number in 0..3_000 {
+            let least = if number < 5 { 2_000 } else { 0 };
+            table.put(number % 100, number / 100, around(&mut random, least), 1);
+        }
+        table.shard.flush(TABLE).await.unwrap();
+        for number in 5..3_000 {
+            table.put(number % 100, number / 100, around(&mut random, 100_000), 1);
+        }
+        for is_flushed in [false, true] {
+            if is_flushed {
+                table.shard.flush(TABLE).await.unwrap();
+            }
+            assert_eq!(table.check(&target, 5, |_, _| true, None).await, (5, 5));
+            assert_eq!(table.check(&target, 5, |_, _| true, Some((TAGS, 1))).await, (5, 5));
+        }
         table.shard.close().await.unwrap();
     });
 }
