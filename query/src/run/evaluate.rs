@@ -36,12 +36,29 @@ fn codec_error(error: codec::CodecError) -> RequestError {
     RequestError::invalid(error.to_string())
 }
 
+/// Most bytes of a result row with values that are computed. Functions make large values of small ones, and of none.
+pub const COMPUTED_ROW_BYTES_MAX: usize = 256 << 20;
+
 /// Evaluates a selector.
 pub fn evaluate<'a>(selector: &'a Selector, row: &RowContext<'a, '_>) -> Result<Evaluated<'a>> {
     match selector.evaluate_on(&row.bindings, &|read| read_row(read, row))? {
         Bound::Bytes(bytes) => Ok(Some(bytes)),
         Bound::Null | Bound::Unset => Ok(None),
     }
+}
+
+/// Evaluates a selector of a row that may take `bytes_left` more bytes.
+pub fn evaluate_within<'a>(
+    selector: &'a Selector,
+    row: &RowContext<'a, '_>,
+    bytes_left: &mut usize,
+) -> Result<Evaluated<'a>> {
+    let value = evaluate(selector, row)?;
+    let bytes = value.as_deref().map_or(0, <[u8]>::len);
+    *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| {
+        RequestError::invalid(format!("A row of the result takes more than {COMPUTED_ROW_BYTES_MAX} bytes"))
+    })?;
+    Ok(value)
 }
 
 fn read_row<'a>(read: &'a RowRead, row: &RowContext<'a, '_>) -> Result<Bound<'a>> {

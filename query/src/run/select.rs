@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use self::collected_rows::CollectedRows;
 use self::limit::limit_value;
 use self::nearest_rows::NearestRows;
-use super::evaluate::{BoundFilters, RowContext, evaluate};
+use super::evaluate::{BoundFilters, COMPUTED_ROW_BYTES_MAX, RowContext, evaluate, evaluate_within};
 use super::keys::partition_keys;
 use super::paging::PagingState;
 use crate::error::{RequestError, Result};
@@ -638,10 +638,11 @@ impl<'p> SelectRun<'p> {
             return Ok(());
         }
         let mut row = Vec::new();
+        let mut bytes_left = COMPUTED_ROW_BYTES_MAX;
         if let Some(names) = &self.json_names {
             let mut cells = Vec::with_capacity(names.len());
             for selector in &self.plan.selection.selectors {
-                cells.push(evaluate(selector, context)?);
+                cells.push(evaluate_within(selector, context, &mut bytes_left)?);
             }
             let mut text = String::from("{");
             for ((name, cell), column) in names.iter().zip(&cells).zip(&self.plan.selection.columns) {
@@ -659,7 +660,8 @@ impl<'p> SelectRun<'p> {
             codec::write_element(text.as_bytes(), &mut row);
         } else {
             for selector in &self.plan.selection.selectors {
-                codec::write_field(evaluate(selector, context)?.as_deref(), &mut row);
+                let value = evaluate_within(selector, context, &mut bytes_left)?;
+                codec::write_field(value.as_deref(), &mut row);
             }
         }
         self.row_count += 1;
