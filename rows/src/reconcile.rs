@@ -534,7 +534,12 @@ mod tests {
 
     /// A purge at second 2 that takes versions up to a timestamp.
     fn purge_up_to(max_purgeable_timestamp: i64) -> Purge {
-        Purge { now_seconds: 2, deleted_before_seconds: 2, expired_before_seconds: 2, max_purgeable_timestamp }
+        Purge {
+            now_seconds: 2,
+            deleted_before_seconds: 2,
+            expired_before_seconds: 2,
+            max_purgeable_timestamp,
+        }
     }
 
     proptest! {

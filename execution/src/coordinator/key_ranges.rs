@@ -5,7 +5,7 @@ use helenus_engine::key::{self, PARTITION_END, REGULAR_END, REGULAR_START, STATI
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::restrictions::{PartitionRestriction, TokenBound, TokenRange};
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::plan::term::Bindings;
+use helenus_query::plan::term::{Bindings, Bound};
 use helenus_query::run::keys::{Slice, clustering_slices, only_row_key, partition_keys, required};
 use helenus_query::run::paging::PagingState;
 use helenus_query::stored_key::PartitionKey;
@@ -205,6 +205,9 @@ fn partition_ranges(
 /// The full keys between two tokens; `None` if there is no token between them.
 fn token_bounds(tokens: &TokenRange, bindings: &Bindings<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let token = |bound: &TokenBound| -> Result<i64> {
+        if bound.token.evaluate(bindings)? == Bound::Null {
+            return Err(RequestError::invalid("Invalid null token value"));
+        }
         let bytes = required(&bound.token, "partition key token", bindings)?;
         bytes
             .as_ref()

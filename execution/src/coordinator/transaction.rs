@@ -5,6 +5,9 @@
 //! when everything up to it in the commit log is as durable as configured. In a cluster the replicas agree (`paxos`):
 //! the same `evaluate` computes conditions and changes, on the rows read by a quorum.
 
+mod current_rows;
+mod refusal;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,21 +15,17 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
-use cql_lite::types::{CqlType, codec};
 use helenus_engine::RowRef;
 use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
 use helenus_query::error::{RequestError, Result};
-use helenus_query::plan::condition::Conditions;
-use helenus_query::plan::modify::ModifyPlan;
-use helenus_query::plan::row_layout::{OwnedValues, RowLayout, RowScratch, SlotBuffer};
-use helenus_query::plan::selection::{Fetched, ResultColumn};
-use helenus_query::run::condition::{CurrentRow, hold};
+use helenus_query::run::condition::hold;
 use helenus_query::run::keys::positions;
 use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteContext};
-use helenus_query::run::select::ResultPage;
-use helenus_query::schema::catalog::{ColumnKind, Table};
+use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
+use self::current_rows::{current_row, is_about_its_row, names_its_row};
+use self::refusal::{accepted, refused};
 use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
@@ -243,8 +242,8 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
         }
         if names_its_row(plan) {
             wanted.extend(positions(&plan.clustering, table, &values.bindings())?);
-            names_row |= plan.conditions.is_some();
         }
+        names_row |= plan.conditions.as_ref().is_some_and(|conditions| is_about_its_row(plan, conditions));
     }
     let (_, partition) =
         only_partition(transaction)?.ok_or_else(|| RequestError::invalid("A condition needs a partition"))?;
@@ -275,7 +274,6 @@ struct Evaluation {
 
 /// Checks the conditions on the rows. If they hold, computes the changes.
 fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn ExistingRows) -> Result<Evaluation> {
-    let mut seen = Vec::new();
     let mut applied = true;
     for statement in &transaction.statements {
         let plan = statement.plan();
@@ -284,26 +282,18 @@ fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn Existing
         let only_static =
             plan.table.is_static_compact() || (plan.touches_only_static() && plan.clustering.is_empty());
         let values = statement.borrow();
-        applied &= hold(conditions, &plan.table, &row.row, only_static, &values.bindings())?;
-        seen.push((plan, conditions, row));
+        applied &= hold(conditions, &plan.table, &row, only_static, &values.bindings())?;
     }
-    hide_what_is_not_written(transaction, &mut seen);
-    if seen.iter().any(|(plan, ..)| names_its_row(plan)) {
-        for (plan, _, row) in &mut seen {
-            row.is_shown &= names_its_row(plan);
-        }
+    if !applied {
+        let outcome = refused(transaction, rows, write.now_seconds)?;
+        return Ok(Evaluation { changes: Vec::new(), outcome });
     }
-    let mut changes = Vec::new();
-    if applied {
-        let mut set = MutationSet::default();
-        for statement in &transaction.statements {
-            statement.add_to(&mut set, write, Some(rows))?;
-        }
-        changes = set.finish(write, Some(rows))?;
+    let mut set = MutationSet::default();
+    for statement in &transaction.statements {
+        statement.add_to(&mut set, write, Some(rows))?;
     }
-    let first = transaction.statements.first();
-    let outcome = first
-        .map_or(Outcome::Void, |first| answer(&first.plan().table, applied, &seen, transaction.is_batch));
+    let changes = set.finish(write, Some(rows))?;
+    let outcome = only_partition(transaction)?.map_or(Outcome::Void, |(table, _)| accepted(table));
     Ok(Evaluation { changes, outcome })
 }
 
@@ -343,166 +333,4 @@ impl ExistingRows for AgreedRows {
         let first = regular.find(|(_, row)| is_there(RowRef::new(row, 0)));
         Ok(first.map(|(position, row)| (position.clone(), row.clone())))
     }
-}
-
-/// Whether the conditions of a statement are about one row, and not only about the static content of a partition.
-fn names_its_row(plan: &ModifyPlan) -> bool {
-    !plan.clustering.is_empty() || plan.table.clustering_key_count == 0
-}
-
-/// A row as read for the conditions of a statement.
-struct SeenRow {
-    row: CurrentRow,
-    /// Whether the answer shows the row if the conditions do not hold. Conditions on static columns alone show them
-    /// with the first row of the partition, unless other conditions name rows.
-    is_shown: bool,
-}
-
-fn current_row(statement: &BoundStatement, rows: &dyn ExistingRows, now_seconds: u32) -> Result<SeenRow> {
-    let (plan, values) = (statement.plan(), statement.borrow());
-    let table = &plan.table;
-    let Some(key) = statement.keys.first() else {
-        return Err(RequestError::invalid("A condition needs a partition"));
-    };
-    let mut fetched = Fetched::default();
-    for index in 0..table.columns.len() {
-        fetched.slot(index);
-    }
-    let layout = RowLayout::new(table, &fetched);
-    let is_there = |row: RowRef<'_>| layout.is_there(row, now_seconds);
-    let is_row_there = |row: &Vec<u8>| is_there(RowRef::new(row, 0));
-    let names_row = names_its_row(plan);
-    let (position, regular) = if names_row {
-        let position = positions(&plan.clustering, table, &values.bindings())?.into_iter().next();
-        let regular = match &position {
-            Some(position) => rows.row(table, key, position)?.filter(is_row_there),
-            None => None,
-        };
-        (position, regular)
-    } else {
-        rows.first_row(table, key, &is_there)?.unzip()
-    };
-    let statics = if table.has_static_columns() { rows.row(table, key, STATIC_POSITION)? } else { None };
-    let statics = statics.filter(is_row_there);
-    let values_of = |position: &[u8], row: Option<&[u8]>, statics: Option<&OwnedValues>| {
-        let (mut slots, mut scratch) = (SlotBuffer::default(), RowScratch::default());
-        let row = row.map(|bytes| RowRef::new(bytes, 0));
-        let statics = statics.map(|values| (values, [].as_slice()));
-        let values =
-            layout.read(&key.bytes, position, row, statics, now_seconds, &mut slots, &mut scratch)?;
-        Ok::<_, RequestError>(values.to_owned_values())
-    };
-    let static_values = match &statics {
-        Some(row) => values_of(STATIC_POSITION, Some(row), None)?,
-        None => vec![None; table.columns.len()],
-    };
-    let shown_position = position.as_deref().unwrap_or(STATIC_POSITION);
-    let values = values_of(shown_position, regular.as_deref(), Some(&static_values))?;
-    let (exists, has_statics) = (names_row && regular.is_some(), statics.is_some());
-    Ok(SeenRow {
-        row: CurrentRow { exists, has_statics, values },
-        is_shown: has_statics || regular.is_some(),
-    })
-}
-
-/// A condition on the existence of rows shows what the transaction would write next to them: static columns if a statement changes
-/// some, rows and their clustering keys if a statement names one. Besides, columns are shown that any statement has conditions on. The rest
-/// counts as not read, and is null.
-fn hide_what_is_not_written(transaction: &Transaction, seen: &mut [(&ModifyPlan, &Conditions, SeenRow)]) {
-    let about_existence =
-        |conditions: &Conditions| matches!(conditions, Conditions::Exists | Conditions::NotExists);
-    if !seen.iter().any(|(_, conditions, _)| about_existence(conditions)) {
-        return;
-    }
-    let plans = || transaction.statements.iter().map(BoundStatement::plan);
-    let writes_rows = plans().any(names_its_row);
-    let writes_static = plans().any(ModifyPlan::changes_static_columns);
-    let compared: BTreeSet<usize> = seen
-        .iter()
-        .flat_map(|(_, conditions, _)| match conditions {
-            Conditions::Columns(list) => list.as_slice(),
-            Conditions::Exists | Conditions::NotExists => &[],
-        })
-        .map(|condition| condition.column)
-        .collect();
-    for (plan, _, seen_row) in seen {
-        let columns = plan.table.columns.iter().enumerate();
-        for ((index, column), value) in columns.zip(&mut seen_row.row.values) {
-            let is_shown = match column.kind {
-                ColumnKind::PartitionKey { .. } => true,
-                ColumnKind::Static => writes_static || compared.contains(&index),
-                ColumnKind::Clustering { .. } => writes_rows,
-                ColumnKind::Regular => writes_rows || compared.contains(&index),
-            };
-            if !is_shown {
-                *value = None;
-            }
-        }
-    }
-}
-
-/// The answer: `[applied]`, and the rows that were read if the conditions did not hold.
-fn answer(
-    table: &Table,
-    applied: bool,
-    seen: &[(&ModifyPlan, &Conditions, SeenRow)],
-    is_batch: bool,
-) -> Outcome {
-    let mut columns = vec![ResultColumn { name: "[applied]".to_owned(), column_type: CqlType::Boolean }];
-    let mut page = ResultPage::default();
-    let cells = if applied { Vec::new() } else { shown_columns(table, seen, is_batch) };
-    let found: Vec<&SeenRow> = seen.iter().map(|(_, _, row)| row).filter(|row| row.is_shown).collect();
-    if applied || found.is_empty() || cells.is_empty() {
-        write_boolean(&mut page.rows, applied);
-        page.row_count = 1;
-    } else {
-        columns.extend(cells.iter().map(|&index| ResultColumn {
-            name: table.columns[index].name.clone(),
-            column_type: table.columns[index].column_type.clone(),
-        }));
-        let mut written = BTreeSet::new();
-        for row in found {
-            // Several conditions on one row show the row once.
-            let key: Vec<_> = cells.iter().map(|&index| row.row.values[index].clone()).collect();
-            if !written.insert(key) {
-                continue;
-            }
-            write_boolean(&mut page.rows, applied);
-            for &index in &cells {
-                codec::write_field(row.row.values[index].as_deref(), &mut page.rows);
-            }
-            page.row_count += 1;
-        }
-    }
-    Outcome::OwnRows { keyspace: table.keyspace.clone(), table: table.name.clone(), columns, page }
-}
-
-/// The columns that show why conditions did not hold, in Cassandra's order: regular columns before static ones.
-fn shown_columns(table: &Table, seen: &[(&ModifyPlan, &Conditions, SeenRow)], is_batch: bool) -> Vec<usize> {
-    let mut wanted: Vec<usize> = Vec::new();
-    for (_, conditions, _) in seen {
-        match conditions {
-            // IF NOT EXISTS shows whole rows, whatever the other conditions are about.
-            Conditions::NotExists => return (0..table.columns.len()).collect(),
-            Conditions::Exists if is_batch => return (0..table.columns.len()).collect(),
-            Conditions::Exists => {}
-            Conditions::Columns(list) => {
-                let columns = list.iter().map(|condition| condition.column);
-                let (statics, regulars): (Vec<usize>, Vec<usize>) =
-                    columns.partition(|&column| table.columns[column].is_static());
-                wanted.extend(regulars);
-                wanted.extend(statics);
-            }
-        }
-    }
-    if is_batch && !wanted.is_empty() {
-        wanted.splice(0..0, 0..table.partition_key_count + table.clustering_key_count);
-    }
-    let mut given = BTreeSet::new();
-    wanted.retain(|column| given.insert(*column));
-    wanted
-}
-
-fn write_boolean(out: &mut Vec<u8>, value: bool) {
-    codec::write_element(&[u8::from(value)], out);
 }

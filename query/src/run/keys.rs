@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error::{RequestError, Result};
 use crate::plan::restrictions::{
-    ClusteringRestriction, PartitionRestriction, Restrictions, SliceBound, TupleValues, Values,
+    ClusteringRestriction, PartitionRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values,
     list_elements, no_null, null_value, split_tuple, tuple_components, unset_value,
 };
 use crate::plan::term::{Bindings, Bound, Term};
@@ -406,6 +406,14 @@ fn bound_ranges(
     bindings: &Bindings<'_>,
 ) -> Result<Vec<Slice>> {
     let columns = &columns[..bound.count];
+    if let (TupleTerm::Terms(terms), [column]) = (&bound.value, columns)
+        && let [term] = &terms[..]
+        && term.evaluate(bindings)? == Bound::Null
+    {
+        // As in Cassandra, null is before all values, in the order of the table. Deletions do not get here.
+        let upwards = bound.is_lower != column.is_descending();
+        return Ok(if upwards { vec![whole(prefix)] } else { Vec::new() });
+    }
     let values = tuple_components(&bound.value, columns, bindings, null_value)?;
     let mut ranges = Vec::with_capacity(values.len());
     let mut equal = prefix.to_vec();
