@@ -178,7 +178,9 @@ fn every_call_ends_in_time() {
         if problem.is_empty() {
             continue;
         }
-        let is_late = problem == "too much work" && result.contains("takes too long");
+        // A machine with much else to do gets to the limit of time before it gets to another.
+        let is_late =
+            matches!(problem, "too much work" | "not enough memory") && result.contains("takes too long");
         if !(result.starts_with("error ") && (is_late || result.contains(problem))) || result.contains('\n') {
             wrong.push(format!("{body}: {result}"));
         }
