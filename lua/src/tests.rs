@@ -281,6 +281,8 @@ fn what_other_functions_have_left_costs_no_call_its_memory() {
             assert!(LUA.call(function, &[]).is_ok());
         }
         assert_eq!(run("local s = string.rep('x', 4000000) return #(s .. s)"), "'8000000'");
+        let large = format!("local s = '{}' return #s", "x".repeat(6_000_000));
+        assert_eq!(LUA.check(&function(&[], "int", &large)), Ok(()));
     }
 }
 
