@@ -220,7 +220,7 @@ fn exact(of: &CqlType, value: &Value) -> Result<Decimal, Problem> {
             })
         }
         Value::UserData(data) => match data.borrow::<Exact>() {
-            Ok(number) => Ok(number.0.clone()),
+            Ok(number) => Ok(number.number.clone()),
             Err(_) => mismatch(of, value),
         },
         other => mismatch(of, other),

@@ -3,6 +3,8 @@
 //! They are values of a type of their own, exact in `+`, `-`, `*` and comparisons with each other and with Lua's integers. With Lua's
 //! floating-point numbers, and for `/`, they become one. `..` and `tostring` give their digits.
 
+use std::cell::Cell;
+
 use cql_lite::types::number::Decimal;
 use mlua::{Error, MetaMethod, Result, UserData, UserDataMethods, Value};
 use num_bigint::BigInt;
@@ -25,9 +27,26 @@ pub enum NumberProblem {
     NoNumber,
 }
 
+/// Most memory of the digits of all numbers on a thread: the bound of a state does not count them.
+const DIGITS_BYTES_MAX: usize = 16 << 20;
+
+thread_local! {
+    /// The memory of the digits of all numbers.
+    static DIGITS_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
 /// A number in Lua.
-#[derive(Debug, Clone)]
-pub struct Exact(pub Decimal);
+#[derive(Debug)]
+pub struct Exact {
+    pub number: Decimal,
+    digits_bytes: usize,
+}
+
+impl Drop for Exact {
+    fn drop(&mut self) {
+        DIGITS_BYTES.set(DIGITS_BYTES.get().saturating_sub(self.digits_bytes));
+    }
+}
 
 /// The operand of an operation.
 enum Operand {
@@ -45,7 +64,17 @@ impl Exact {
     }
 
     pub fn value(number: Decimal, lua: &mlua::Lua) -> Result<Value> {
-        Ok(Value::UserData(lua.create_userdata(Self(number))?))
+        // Also what a small number takes.
+        let digits_bytes = 16 + usize::try_from(number.unscaled.bits() / 8).unwrap_or(usize::MAX);
+        if DIGITS_BYTES.get().saturating_add(digits_bytes) > DIGITS_BYTES_MAX {
+            // Most may be garbage.
+            lua.gc_collect()?;
+            if DIGITS_BYTES.get().saturating_add(digits_bytes) > DIGITS_BYTES_MAX {
+                return Err(Error::MemoryError("not enough memory".to_owned()));
+            }
+        }
+        DIGITS_BYTES.set(DIGITS_BYTES.get() + digits_bytes);
+        Ok(Value::UserData(lua.create_userdata(Self { number, digits_bytes })?))
     }
 }
 
@@ -55,8 +84,8 @@ fn operand(value: &Value) -> Result<Operand> {
         Value::Number(number) => Operand::Float(*number),
         Value::UserData(data) => {
             let number = data.borrow::<Exact>()?;
-            check_digits(&number.0).map_err(Error::runtime)?;
-            Operand::Exact(number.0.clone())
+            check_digits(&number.number).map_err(Error::runtime)?;
+            Operand::Exact(number.number.clone())
         }
         Value::String(text) => match from_text(&text.to_str()?) {
             Ok(number) => Operand::Exact(number),
@@ -144,8 +173,8 @@ impl UserData for Exact {
             Ok(float(&operand(&operands.0)?) / float(&operand(&operands.1)?))
         });
         methods.add_meta_method(MetaMethod::Unm, |lua, this, ()| {
-            check_digits(&this.0).map_err(Error::runtime)?;
-            Exact::value(this.0.negate(), lua)
+            check_digits(&this.number).map_err(Error::runtime)?;
+            Exact::value(this.number.negate(), lua)
         });
         methods.add_meta_function(MetaMethod::Eq, |_, operands: (Value, Value)| {
             compare(&operands, std::cmp::Ordering::is_eq)
@@ -157,8 +186,8 @@ impl UserData for Exact {
             compare(&operands, std::cmp::Ordering::is_le)
         });
         methods.add_meta_method(MetaMethod::ToString, |_, this, ()| {
-            check_digits(&this.0).map_err(Error::runtime)?;
-            Ok(this.0.to_string())
+            check_digits(&this.number).map_err(Error::runtime)?;
+            Ok(this.number.to_string())
         });
         methods.add_meta_function(MetaMethod::Concat, |lua, (left, right): (Value, Value)| {
             let (left, right) = (joined(&left)?, joined(&right)?);

@@ -83,9 +83,13 @@ impl HistogramSnapshot {
     /// A bound, in microseconds, that this part (0 to 1) of the durations does not exceed; of those above the last bound nothing else is
     /// known than that bound. 0: there are none.
     pub fn quantile_us(&self, part: f64) -> u64 {
-        let wanted = (self.count as f64 * part).ceil().max(1.0) as u64;
+        if self.count == 0 { 0 } else { self.bound_us(rank(self.count, part)) }
+    }
+
+    /// The least bound that so many of the durations do not exceed, or the last one.
+    fn bound_us(&self, wanted: u64) -> u64 {
         let reached = self.cumulative.iter().find(|(_, count)| *count >= wanted).or(self.cumulative.last());
-        if self.count == 0 { 0 } else { reached.map_or(0, |(bound_us, _)| *bound_us) }
+        reached.map_or(0, |(bound_us, _)| *bound_us)
     }
 }
 
@@ -159,42 +163,61 @@ impl TimingsSnapshot {
     }
 }
 
-/// A distribution of counts (rows, partitions), each known to within a half.
+/// A distribution of counts (rows, partitions): 0 is known, every other one to within a half.
 #[derive(Debug, Default)]
-pub struct CountHistogram(Histogram);
+pub struct CountHistogram {
+    zeros: AtomicU64,
+    others: Histogram,
+}
 
 impl CountHistogram {
     /// A count of 1 is recorded as a duration of this many microseconds, the bound of a histogram's first bucket.
     const UNIT: u64 = 1 << FIRST_EXPONENT;
 
     pub fn record(&self, count: u64) {
-        self.0.record(count.saturating_mul(Self::UNIT));
+        if count == 0 {
+            self.zeros.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.others.record(count.saturating_mul(Self::UNIT));
+        }
     }
 
     pub fn snapshot(&self) -> CountSnapshot {
-        CountSnapshot(self.0.snapshot())
+        CountSnapshot { zeros: self.zeros.load(Ordering::Relaxed), others: self.others.snapshot() }
     }
 }
 
 /// The content of a [`CountHistogram`] at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CountSnapshot(HistogramSnapshot);
+pub struct CountSnapshot {
+    zeros: u64,
+    others: HistogramSnapshot,
+}
 
 impl CountSnapshot {
     /// Adds what another shard has recorded.
     pub fn add(&mut self, other: &Self) {
-        self.0.add(&other.0);
+        self.zeros += other.zeros;
+        self.others.add(&other.others);
     }
 
     /// How many counts were recorded.
     pub fn recorded(&self) -> u64 {
-        self.0.count
+        self.zeros + self.others.count
     }
 
     /// As [`HistogramSnapshot::quantile_us`].
     pub fn quantile(&self, part: f64) -> u64 {
-        self.0.quantile_us(part) / CountHistogram::UNIT
+        match rank(self.recorded(), part).checked_sub(self.zeros) {
+            None | Some(0) => 0,
+            Some(wanted) => self.others.bound_us(wanted) / CountHistogram::UNIT,
+        }
     }
+}
+
+/// How many of so many values this part (0 to 1) is, at least one.
+fn rank(count: u64, part: f64) -> u64 {
+    (count as f64 * part).ceil().max(1.0) as u64
 }
 
 /// The index of the first bucket whose bound is at least the duration; `BOUNDED_BUCKETS` when there is no such
@@ -377,6 +400,17 @@ mod tests {
             (5, 2, 3, 6)
         );
         assert_eq!(CountSnapshot::default().quantile(1.0), 0);
+        (0..5).for_each(|_| histogram.record(0));
+        let with_zeros = histogram.snapshot();
+        assert_eq!(
+            (
+                with_zeros.recorded(),
+                with_zeros.quantile(0.5),
+                with_zeros.quantile(0.6),
+                with_zeros.quantile(1.0)
+            ),
+            (10, 0, 1, 6)
+        );
     }
 
     #[test]

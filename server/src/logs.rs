@@ -1,7 +1,7 @@
 //! The log of the process, on standard error, and its filter, which an operator can change while the process runs. The last lines
 //! stay in memory, for `system_views.system_logs`.
 //!
-//! Invariant: the lines in memory are bounded in number and in bytes.
+//! Invariants: the lines in memory are bounded in number and in bytes; no two of them have both their time and their order in common.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -46,9 +46,11 @@ pub struct LogLine {
 struct LastLines {
     lines: VecDeque<LogLine>,
     bytes: usize,
+    newest_millis: i64,
 }
 
-static LAST_LINES: Mutex<LastLines> = Mutex::new(LastLines { lines: VecDeque::new(), bytes: 0 });
+static LAST_LINES: Mutex<LastLines> =
+    Mutex::new(LastLines { lines: VecDeque::new(), bytes: 0, newest_millis: 0 });
 
 fn last_lines() -> MutexGuard<'static, LastLines> {
     // Each change is a whole one: a panic of another holder of the lock leaves the lines usable.
@@ -64,9 +66,15 @@ impl LogLine {
 impl LastLines {
     fn push(&mut self, mut line: LogLine) {
         line.message.truncate(line.message.floor_char_boundary(LINE_BYTES_MAX));
-        if let Some(last) = self.lines.back().filter(|last| last.millis == line.millis) {
-            line.order = last.order + 1;
+        // A text cut short keeps its memory.
+        line.message.shrink_to_fit();
+        // The clock may have gone back: a line of the same millisecond need not be the last one.
+        if line.millis <= self.newest_millis
+            && let Some(before) = self.lines.iter().rev().find(|before| before.millis == line.millis)
+        {
+            line.order = before.order + 1;
         }
+        self.newest_millis = self.newest_millis.max(line.millis);
         self.bytes += line.bytes();
         self.lines.push_back(line);
         while self.lines.len() > LINES_MAX || self.bytes > BYTES_MAX {
@@ -95,8 +103,10 @@ impl<S: Subscriber> Layer<S> for Remember {
         let mut text = LineText::default();
         event.record(&mut text);
         let metadata = event.metadata();
+        // The time is taken where lines stand in their order.
+        let mut lines = last_lines();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        last_lines().push(LogLine {
+        lines.push(LogLine {
             millis: now.as_millis() as i64,
             order: 0,
             level: metadata.level().as_str(),
@@ -247,6 +257,11 @@ mod tests {
             last.push(line(millis, "m"));
         }
         assert_eq!(last.lines.iter().map(|line| line.order).collect::<Vec<_>>(), [0, 1, 2, 0]);
+        // The clock goes back and forth.
+        for (millis, order) in [(1, 3), (2, 1), (1, 4), (3, 0), (2, 2)] {
+            last.push(line(millis, "m"));
+            assert_eq!(last.lines.back().map(|line| line.order), Some(order), "{millis}");
+        }
         for millis in 3..20_000 {
             last.push(line(millis, &"ä".repeat(9_000)));
         }
@@ -256,6 +271,7 @@ mod tests {
             Some((19_999, LINE_BYTES_MAX))
         );
         assert_eq!(last.bytes, last.lines.iter().map(LogLine::bytes).sum::<usize>());
+        assert!(last.lines.iter().all(|line| line.message.capacity() <= LINE_BYTES_MAX));
     }
 
     #[test]

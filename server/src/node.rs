@@ -393,12 +393,12 @@ fn run_shard(
     outcome
 }
 
-/// The real disk, clock, threads, network and randomness of the machine.
 /// What checks and calls the functions of users.
 pub(crate) fn user_functions(config: &Config) -> &'static dyn UserFunctionRuntime {
     if config.user_defined_functions_enabled { &LUA } else { &NoUserFunctions }
 }
 
+/// The real disk, clock, threads, network and randomness of the machine.
 fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Result<ShardParts> {
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {

@@ -1,6 +1,6 @@
 """Plays scenarios against servers: each in a keyspace of its own, which is dropped again."""
 
-from differences import accepted, difference
+from differences import accepted, differences, of_cassandra
 from servers import scratch_keyspace
 
 
@@ -17,16 +17,22 @@ class Stage:
         """What a server says to each statement of the schema, and then to each other one."""
         self.keyspaces += 1
         with scratch_keyspace(server, f"differential_{self.keyspaces}") as keyspace:
-            yield from (server.play(statement, keyspace) for statement in [*schema, *statements])
+            yield from server.play_all([*schema, *statements], keyspace)
+
+    def both(self, schema, statements):
+        """Each statement with both answers: (statement, answer of Cassandra, answer of Helenus)."""
+        answers = zip(*(self.answers(server, schema, statements) for server in self.servers.values()))
+        for statement, (theirs, ours) in zip([*schema, *statements], answers):
+            yield statement, of_cassandra(theirs), ours
 
     def differences(self, schema, statements):
-        """Each difference that is not accepted: (kind, position, statement, answer of Cassandra, answer of Helenus)."""
-        both = zip(*(self.answers(server, schema, statements) for server in self.servers.values()))
+        """The first difference of each statement that is not accepted: (kind, position, statement, answer of Cassandra, answer of Helenus)."""
         found = []
-        for position, (statement, (theirs, ours)) in enumerate(zip([*schema, *statements], both)):
-            kind = difference(theirs, ours)
-            if kind in self.kinds and accepted(kind, statement, theirs, ours) is None:
-                found.append((kind, position, statement, theirs, ours))
+        for position, (statement, theirs, ours) in enumerate(self.both(schema, statements)):
+            for kind in differences(theirs, ours):
+                if kind in self.kinds and accepted(kind, statement, theirs, ours) is None:
+                    found.append((kind, position, statement, theirs, ours))
+                    break
         return found
 
     def shrink(self, schema, statements, kind):

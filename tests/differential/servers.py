@@ -2,12 +2,16 @@
 
 from contextlib import contextmanager
 
-from cassandra import protocol
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra import RequestExecutionException, RequestValidationException, protocol
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import RoundRobinPolicy
 from cassandra.query import SimpleStatement, tuple_factory
 
 REQUEST_TIMEOUT_SECONDS = 60
+# So many statements after each other find what was written before in the memtable, the next ones in files.
+STATEMENTS_PER_FLUSH = 8
+# What the driver makes of an error that a server has answered. Anything else, such as no answer in time, ends a run.
+ERRORS = (protocol.ErrorMessage, RequestExecutionException, RequestValidationException)
 
 
 class RawResult(protocol.ResultMessage):
@@ -29,8 +33,9 @@ class RawProtocol(protocol._ProtocolHandler):
 class Server:
     """A connection to a server that runs."""
 
-    def __init__(self, name, host, port):
-        self.name = name
+    def __init__(self, name, host, port, flush=None):
+        """`flush`: writes the rows of a keyspace, whose name it gets, into files."""
+        self.name, self.flush = name, flush
         profile = ExecutionProfile(
             load_balancing_policy=RoundRobinPolicy(), request_timeout=REQUEST_TIMEOUT_SECONDS, row_factory=tuple_factory
         )
@@ -54,6 +59,13 @@ class Server:
         """A statement that has to succeed."""
         self.session.execute(cql)
 
+    def play_all(self, statements, keyspace):
+        """The answers to statements one after the other. Now and then what they have written goes into files."""
+        for number, statement in enumerate(statements, start=1):
+            yield self.play(statement, keyspace)
+            if self.flush and number % STATEMENTS_PER_FLUSH == 0:
+                self.flush(keyspace)
+
     def play(self, statement, keyspace):
         """The answer to a statement as a document: columns, rows of hexadecimal texts, rows of each page; or the error."""
         cql = statement.cql.replace("{keyspace}", keyspace)
@@ -66,8 +78,14 @@ class Server:
                 executed = SimpleStatement(cql, fetch_size=statement.page_size)
             result = self.session.execute(executed)
             return answer(result)
-        except Exception as error:  # noqa: BLE001 What the driver makes of any answer of a server is what is compared.
-            return {"error": type(error).__name__, "message": error_text(error).replace(keyspace, "{keyspace}")}
+        except ERRORS as error:
+            return error_answer(error, keyspace)
+        except NoHostAvailable as error:
+            # The driver asks another host after some errors, and there is none.
+            answered = [one for one in error.errors.values() if isinstance(one, ERRORS)]
+            if not answered:
+                raise
+            return error_answer(answered[0], keyspace)
 
 
 @contextmanager
@@ -92,6 +110,10 @@ def answer(result):
         if not result.has_more_pages:
             return {"columns": columns, "rows": rows, "pages": pages}
         result.fetch_next_page()
+
+
+def error_answer(error, keyspace):
+    return {"error": type(error).__name__, "message": error_text(error).replace(keyspace, "{keyspace}")}
 
 
 def error_text(error):

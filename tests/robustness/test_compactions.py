@@ -2,9 +2,9 @@
 
 import json
 import subprocess
-import time
 
 import pytest
+from cluster import until
 from conftest import driver_session, new_node, program
 from node import NodeError
 
@@ -22,16 +22,6 @@ def admin(node, *words):
 def files(node, table="t"):
     reports = node.report("tablestats")["tables"]
     return next(report["file_count"] for report in reports if report["table"] == table)
-
-
-def until(what, condition):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"never: {what}")
 
 
 def write_files(node, session, count, value_bytes=4_000):

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from cluster import until
 from conftest import driver_session, new_node
 from node import disk_bytes
 
@@ -41,13 +42,6 @@ def report(node, table):
     return next(entry for entry in tables if entry["table"] == table)
 
 
-def wait_until(what, condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.2)
-
-
 def write_all(session, statement, rows):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda row: session.execute(statement, row), rows))
@@ -66,7 +60,7 @@ def test_overwritten_rows_take_at_most_three_times_their_space(strategy, measure
         for _ in range(PASSES):
             write_all(session, write, ((row, os.urandom(VALUE_BYTES)) for row in range(rows)))
         node.administer("flush", keyspace="k", table="t")
-        wait_until("no compaction is due", lambda: report(node, "t")["pending_compactions"] == 0, SETTLE_SECONDS)
+        until("no compaction is due", lambda: report(node, "t")["pending_compactions"] == 0, SETTLE_SECONDS)
         taken = report(node, "t")["disk_bytes"] / (CONTENTS_MIB << 20)
         spent = node.metric("helenus_compaction_seconds_total")
         share = node.metric("helenus_compaction_verification_seconds_total") / max(spent, 1e-9)
@@ -90,7 +84,7 @@ def test_an_expired_table_is_gone_without_being_read():
         write_all(session, write, ((number, "v" * 1_000) for number in range(2_000)))
         node.administer("flush", keyspace="k", table="w")
         assert report(node, "w")["file_count"] > 0
-        wait_until("the files are gone", lambda: report(node, "w")["file_count"] == 0, 120)
+        until("the files are gone", lambda: report(node, "w")["file_count"] == 0, 120)
         assert node.metric("helenus_expired_files_total") >= 1
         assert node.metric("helenus_compactions_total") == 0
         assert disk_bytes(node.data_dir / "shard-0" / "tables") + disk_bytes(node.data_dir / "shard-1" / "tables") < 1 << 20

@@ -1,25 +1,16 @@
 """What the options and constraints of tables do on a node, as a driver sees it: periodic flushes, compressors, constraints after a restart."""
 
-import time
-
 import pytest
 from cassandra import InvalidRequest
+from cluster import until
 from conftest import driver_session, new_node
 
-DEADLINE_SECONDS = 60
 CLASSES = ("SnappyCompressor", "DeflateCompressor", "ZstdCompressor", "LZ4Compressor", "NoopCompressor")
 ROWS = 2_000
 
 
 def report(node, table):
     return next(report for report in node.report("tablestats")["tables"] if report["table"] == table)
-
-
-def until(what, condition):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 def test_a_memtable_is_flushed_as_often_as_its_table_says():

@@ -1,12 +1,11 @@
 """The virtual tables: their columns are Apache Cassandra's, and their rows say what has happened on the node."""
 
 import re
-import time
 
 import pytest
 from cassandra import InvalidRequest
+from cluster import until
 from conftest import driver_session, new_node
-from node import NodeError
 
 # As Apache Cassandra 5.0.6 describes them, and `slow_queries` as Cassandra 6 does.
 COLUMNS = """
@@ -187,15 +186,6 @@ def of_table(session, view, table):
     return session.execute(
         f"SELECT * FROM system_views.{view} WHERE keyspace_name = 'k' AND table_name = '{table}'"
     ).one()
-
-
-def until(what, condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        if time.monotonic() > end:
-            raise NodeError(f"{what}: not within {seconds} s")
-        time.sleep(0.1)
-    return found
 
 
 def test_the_tables_have_cassandras_columns(session):

@@ -33,29 +33,18 @@ impl LocalKind {
 /// The work of a shard on a table.
 #[derive(Debug, Default)]
 struct OfTable {
+    /// In the order of [`LocalKind`].
     timings: [Timings; 3],
     rows: CountHistogram,
     tombstones: CountHistogram,
 }
 
-/// The content of what is known about a table, at one moment.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct LocalSnapshot {
-    /// In the order of [`LocalKind`].
-    pub timings: [TimingsSnapshot; 3],
-    /// The rows of each read.
-    pub rows: CountSnapshot,
-    /// The deletions that each read met.
-    pub tombstones: CountSnapshot,
-}
-
-impl LocalSnapshot {
-    /// Adds what another shard has recorded.
-    pub fn add(&mut self, other: &Self) {
-        self.timings.iter_mut().zip(&other.timings).for_each(|(known, more)| known.add(more));
-        self.rows.add(&other.rows);
-        self.tombstones.add(&other.tombstones);
-    }
+/// What is counted of each read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetByReads {
+    Rows,
+    /// The deletions that were met.
+    Tombstones,
 }
 
 /// The work of a shard since its start.
@@ -105,16 +94,24 @@ impl LocalWork {
         record(tables.entry(table).or_default());
     }
 
-    /// What this shard has recorded of each table. Forgets tables that do not exist any more.
-    pub fn of_tables(context: &ShardContext) -> Vec<(TableId, LocalSnapshot)> {
+    /// How long work of this kind has taken this shard, by table.
+    pub fn timings(context: &ShardContext, kind: LocalKind) -> Vec<(TableId, TimingsSnapshot)> {
+        let now = context.clock.monotonic();
+        Self::of_tables(context, |known| known.timings[kind as usize].snapshot(now))
+    }
+
+    /// What the reads of this shard have met, by table.
+    pub fn met(context: &ShardContext, what: MetByReads) -> Vec<(TableId, CountSnapshot)> {
+        Self::of_tables(context, |known| match what {
+            MetByReads::Rows => known.rows.snapshot(),
+            MetByReads::Tombstones => known.tombstones.snapshot(),
+        })
+    }
+
+    /// Forgets tables that do not exist any more.
+    fn of_tables<T>(context: &ShardContext, snapshot: impl Fn(&OfTable) -> T) -> Vec<(TableId, T)> {
         let mut tables = context.layers.get::<Self>().0.borrow_mut();
         forget_dropped(context, &mut tables);
-        let now = context.clock.monotonic();
-        let snapshot = |known: &OfTable| LocalSnapshot {
-            timings: known.timings.each_ref().map(|timings| timings.snapshot(now)),
-            rows: known.rows.snapshot(),
-            tombstones: known.tombstones.snapshot(),
-        };
         tables.iter().map(|(id, known)| (*id, snapshot(known))).collect()
     }
 }

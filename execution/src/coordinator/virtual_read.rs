@@ -28,30 +28,29 @@ pub fn read(
     ranges: &[KeyRange],
     mut run: SelectRun<'_>,
 ) -> Result<ResultPage> {
-    let partitions = by_partition(table, rows)?;
-    let mut skip: Option<&[u8]> = None;
+    let mut partitions = by_partition(table, rows)?;
+    let mut skip: Option<Vec<u8>> = None;
     for range in ranges {
         // The partitions of the range, and those in which it begins or ends.
         let is_touched = |prefix: &[u8]| {
             let begins = range.start.as_slice() <= prefix || range.start.starts_with(prefix);
             begins && prefix < range.end.as_slice()
         };
-        let touched = partitions.iter().filter(|(prefix, _)| is_touched(prefix));
+        let touched = partitions.iter_mut().filter(|(prefix, _)| is_touched(prefix));
         let ordered: Box<dyn Iterator<Item = _>> =
             if range.reversed { Box::new(touched.rev()) } else { Box::new(touched) };
-        for (prefix, rows) in ordered {
-            if skip == Some(prefix.as_slice()) {
+        for (prefix, partition) in ordered {
+            if skip.as_ref() == Some(prefix) {
                 continue;
             }
-            let mut stored = stored_form(table, rows)?;
-            if range.reversed {
-                stored.reverse();
-            }
-            for row in stored.iter().filter(|row| range.start <= row.key && row.key < range.end) {
+            let stored = partition.stored(table)?.iter();
+            let ordered: Box<dyn Iterator<Item = _>> =
+                if range.reversed { Box::new(stored.rev()) } else { Box::new(stored) };
+            for row in ordered.filter(|row| range.start <= row.key && row.key < range.end) {
                 match run.row(&BatchRow { key: &row.key, row: &row.row }.source()?)? {
                     Flow::Continue => {}
                     Flow::SkipPartition => {
-                        skip = Some(prefix);
+                        skip = Some(prefix.clone());
                         break;
                     }
                     Flow::PageFull => return run.page(true),
@@ -63,20 +62,40 @@ pub fn read(
     run.finish()
 }
 
+/// The rows of a partition.
+#[derive(Default)]
+struct Partition {
+    /// Those that are not encoded yet.
+    rows: Vec<Row>,
+    stored: Vec<StoredRow>,
+}
+
+impl Partition {
+    /// The encoded rows, in the order of their keys. They are encoded once, whatever the number of ranges that reach them.
+    fn stored(&mut self, table: &Arc<Table>) -> Result<&[StoredRow]> {
+        if !self.rows.is_empty() {
+            self.stored = stored_form(table, std::mem::take(&mut self.rows))?;
+        }
+        Ok(&self.stored)
+    }
+}
+
 /// The rows by the prefix of their partition.
-fn by_partition(table: &Arc<Table>, rows: Vec<Row>) -> Result<BTreeMap<Vec<u8>, Vec<Row>>> {
+fn by_partition(table: &Arc<Table>, rows: Vec<Row>) -> Result<BTreeMap<Vec<u8>, Partition>> {
     let call = CallContext::at(0);
     let bindings = Bindings { values: &[], call: &call };
-    let mut partitions: BTreeMap<Vec<u8>, Vec<Row>> = BTreeMap::new();
+    let mut partitions: BTreeMap<Vec<u8>, Partition> = BTreeMap::new();
     for row in rows {
         let values = row.iter().take(table.partition_key_count);
         let values: Vec<Values> = values.map(|value| Values::One(Term::Constant(value.clone()))).collect();
-        for PartitionKey { token, bytes } in partition_keys(&values, table, &bindings)? {
-            let mut prefix = Vec::new();
-            key::put_partition_prefix(&mut prefix, token, &bytes)
-                .map_err(|error| RequestError::Server(error.to_string()))?;
-            partitions.entry(prefix).or_default().push(row.clone());
-        }
+        // One value of each column of the key: one key.
+        let [PartitionKey { token, bytes }] = &partition_keys(&values, table, &bindings)?[..] else {
+            return Err(RequestError::Server("a row of a virtual table has no key".to_owned()));
+        };
+        let mut prefix = Vec::new();
+        key::put_partition_prefix(&mut prefix, *token, bytes)
+            .map_err(|error| RequestError::Server(error.to_string()))?;
+        partitions.entry(prefix).or_default().rows.push(row);
     }
     Ok(partitions)
 }
@@ -87,7 +106,7 @@ struct StoredRow {
     row: Vec<u8>,
 }
 
-fn stored_form(table: &Arc<Table>, rows: &[Row]) -> Result<Vec<StoredRow>> {
+fn stored_form(table: &Arc<Table>, rows: Vec<Row>) -> Result<Vec<StoredRow>> {
     let call = CallContext::at(0);
     let bindings = Bindings { values: &[], call: &call };
     let write = WriteContext {
@@ -114,10 +133,10 @@ fn stored_form(table: &Arc<Table>, rows: &[Row]) -> Result<Vec<StoredRow>> {
             json: None,
         };
         let terms = row
-            .iter()
+            .into_iter()
             .zip(&table.columns)
             .map(|(value, column)| {
-                (value.is_some() || column.is_primary_key()).then(|| Term::Constant(value.clone()))
+                (value.is_some() || column.is_primary_key()).then_some(Term::Constant(value))
             })
             .collect();
         fill_insert(&mut plan, terms)?;

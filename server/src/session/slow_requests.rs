@@ -50,7 +50,7 @@ impl SlowRequests {
     }
 
     pub fn forget(context: &ShardContext) {
-        context.layers.get::<Self>().remembered.borrow_mut().clear();
+        context.layers.get::<Self>().remembered.take();
     }
 
     fn shown(&self) -> Vec<SlowRequest> {

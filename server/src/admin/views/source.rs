@@ -44,7 +44,7 @@ impl Views {
     /// What each shard says of its tables, together.
     pub async fn by_table<T: Default + Send + 'static>(
         &self,
-        look: fn(&ShardContext) -> Vec<(TableId, T)>,
+        look: impl Fn(&ShardContext) -> Vec<(TableId, T)> + Clone + Send + 'static,
         add: fn(&mut T, T),
     ) -> Result<BTreeMap<TableId, T>, AdminError> {
         let shards = self

@@ -1,10 +1,10 @@
 //! Views with a row for each table that has rows of its own.
 
 use helenus_engine::{TableId, TableStatistics};
-use helenus_execution::coordinator::local_work::{LocalKind, LocalSnapshot, LocalWork};
+use helenus_execution::coordinator::local_work::{LocalKind, LocalWork, MetByReads};
 use helenus_execution::shard::context::ShardContext;
 use helenus_observe::AdminError;
-use helenus_observe::metrics::{Operation, TimingsSnapshot};
+use helenus_observe::metrics::{CountSnapshot, Operation, TimingsSnapshot};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::virtual_tables::{RowFields, RowWriter};
 
@@ -101,22 +101,23 @@ pub async fn local_latency(views: &Views, view: &str, writer: &mut RowWriter<'_>
         "local_scan_latency" => LocalKind::Scan,
         _ => LocalKind::Write,
     };
-    let known = views.by_table(LocalWork::of_tables, |known, more| known.add(&more)).await?;
-    let none = LocalSnapshot::default();
+    let look = move |context: &ShardContext| LocalWork::timings(context, kind);
+    let known = views.by_table(look, |known: &mut TimingsSnapshot, more| known.add(&more)).await?;
+    let none = TimingsSnapshot::default();
     for table in views.stored_tables() {
-        let of_table = known.get(&table.engine_id()).unwrap_or(&none);
-        latency(&mut row(writer, table), &of_table.timings[kind as usize]);
+        latency(&mut row(writer, table), known.get(&table.engine_id()).unwrap_or(&none));
     }
     Ok(())
 }
 
 /// `rows_per_read`, `tombstones_per_read`.
 pub async fn met_by_reads(views: &Views, view: &str, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
-    let known = views.by_table(LocalWork::of_tables, |known, more| known.add(&more)).await?;
-    let none = LocalSnapshot::default();
+    let what = if view == "rows_per_read" { MetByReads::Rows } else { MetByReads::Tombstones };
+    let look = move |context: &ShardContext| LocalWork::met(context, what);
+    let known = views.by_table(look, |known: &mut CountSnapshot, more| known.add(&more)).await?;
+    let none = CountSnapshot::default();
     for table in views.stored_tables() {
-        let of_table = known.get(&table.engine_id()).unwrap_or(&none);
-        let counts = if view == "rows_per_read" { &of_table.rows } else { &of_table.tombstones };
+        let counts = known.get(&table.engine_id()).unwrap_or(&none);
         row(writer, table)
             .set("count", counts.recorded() as i64)
             .set("max", counts.quantile(1.0) as f64)
