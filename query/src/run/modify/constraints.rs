@@ -36,12 +36,7 @@ fn check_all(plan: &ModifyPlan, bindings: &Bindings<'_>) -> Result<()> {
 }
 
 /// Refuses the new value of a column if it does not satisfy the constraints. Only columns that are written whole have any.
-#[inline]
 pub(super) fn check_set(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
-    if table.constraints.is_empty() { Ok(()) } else { check_constrained(table, column, value) }
-}
-
-fn check_constrained(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
     match (table.constraints.get(&column.id), value) {
         (None, _) | (_, Bound::Unset) => Ok(()),
         (Some(constraints), value) => constraints.check(column.constraint_target(), value.as_bytes()),

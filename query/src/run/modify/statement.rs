@@ -64,6 +64,8 @@ pub(super) struct StatementWriter<'a> {
     of_regular: RowChanges,
     /// Size of the values that it sets in bytes, as far as it is known without evaluation.
     value_bytes: usize,
+    /// The table has constraints or indexes, which may refuse values.
+    checks_values: bool,
 }
 
 impl<'a> StatementWriter<'a> {
@@ -86,7 +88,8 @@ impl<'a> StatementWriter<'a> {
         let stamp =
             CellStamp { timestamp, expiry, now_seconds: write.now_seconds, reads_lists: plan.needs_read() };
         let value_bytes = plan.operations.iter().map(value_bytes_of).sum();
-        Ok(Self { plan, bindings, write, existing, stamp, of_static, of_regular, value_bytes })
+        let checks_values = !plan.table.constraints.is_empty() || !plan.table.indexes.is_empty();
+        Ok(Self { plan, bindings, write, existing, stamp, of_static, of_regular, value_bytes, checks_values })
     }
 
     /// The approximate size of the statement's changes of one partition, in bytes; enough for most.
@@ -208,8 +211,10 @@ impl<'a> StatementWriter<'a> {
     /// The new value of a column that is written whole.
     fn value(&self, column: &Column, term: &'a Term) -> Result<Bound<'a>> {
         let value = term.evaluate(self.bindings)?;
-        constraints::check_set(&self.plan.table, column, &value)?;
-        check_vector(&self.plan.table, column, &value)?;
+        if self.checks_values {
+            constraints::check_set(&self.plan.table, column, &value)?;
+            check_vector(&self.plan.table, column, &value)?;
+        }
         Ok(value)
     }
 
@@ -422,13 +427,7 @@ impl<'a> StatementWriter<'a> {
 }
 
 /// Refuses a vector that an index of its column cannot find.
-#[inline]
 fn check_vector(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
-    if table.indexes.is_empty() { Ok(()) } else { check_indexed_vector(table, column, value) }
-}
-
-#[cold]
-fn check_indexed_vector(table: &Table, column: &Column, value: &Bound<'_>) -> Result<()> {
     let (CqlType::Vector { .. }, Bound::Bytes(bytes)) = (&column.column_type, value) else { return Ok(()) };
     let of_column = table.indexes.iter().filter(|index| index.column_id == column.id);
     for options in of_column.filter_map(|index| index.vectors(&column.column_type)) {
