@@ -126,14 +126,8 @@ async fn read_all(
         _ => None,
     };
     let searches = few.is_some();
-    let mut replicated = ReplicatedRead::new(
-        context,
-        plan,
-        read.now_seconds,
-        read.consistency,
-        few,
-        Some(read.deadline),
-    );
+    let mut replicated =
+        ReplicatedRead::new(context, plan, read.now_seconds, read.consistency, few, Some(read.deadline));
     for range in ranges {
         // With a search it comes with the rows that are found.
         if searches && range.is_static_row() {
@@ -180,7 +174,8 @@ async fn read_rows(
                     reversed: false,
                     owner: None,
                 };
-                let RangeEnd::BudgetSpent(rest) = take(context, plan, run, &part, range, &mut None).await? else {
+                let RangeEnd::BudgetSpent(rest) = take(context, plan, run, &part, range, &mut None).await?
+                else {
                     break;
                 };
                 read.start = rest.start;

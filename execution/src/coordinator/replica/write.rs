@@ -426,8 +426,8 @@ impl WriteRound<'_> {
         let clock = self.context.clock.clone();
         let mut timer = clock.sleep(options.in_flight_until.saturating_sub(clock.monotonic()));
         let is_patient = options.answered_until >= options.in_flight_until;
-        let mut impatient = (!is_patient)
-            .then(|| clock.sleep(options.answered_until.saturating_sub(clock.monotonic())));
+        let mut impatient =
+            (!is_patient).then(|| clock.sleep(options.answered_until.saturating_sub(clock.monotonic())));
         let (mut is_settled, mut has_excused) = (true, false);
         self.answer_if_decided(answer);
         loop {
