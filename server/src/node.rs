@@ -330,13 +330,16 @@ fn start_shards(
     let Assembled { shared, queues, catalog, cluster } = assembled;
     let mut threads = Vec::with_capacity(queues.len());
     let mut ready = Vec::with_capacity(queues.len());
+    // Deadlines go from shard to shard, so all have the same monotonic time.
+    let clock = RealClock::new();
     for (index, queue) in queues.into_iter().enumerate() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let (shared, catalog, cluster) = (shared.clone(), catalog.clone(), cluster.clone());
-        let local = local.clone();
+        let (local, clock) = (local.clone(), clock.clone());
+        let parts = move |shared: &NodeShared| real_parts(index, shared, local, clock);
         let thread = std::thread::Builder::new()
             .name(format!("shard-{index}"))
-            .spawn(move || run_shard(index, shared, queue, catalog, cluster, local, &sender))
+            .spawn(move || run_shard(index, shared, queue, catalog, cluster, parts, &sender))
             .map_err(StartError::Thread)?;
         threads.push(thread);
         ready.push(receiver);
@@ -358,7 +361,7 @@ fn run_shard(
     queue: mpsc::Receiver<Message>,
     catalog: CatalogView,
     cluster: Arc<ClusterView>,
-    local: Arc<Local>,
+    parts: impl FnOnce(&NodeShared) -> io::Result<ShardParts>,
     ready: &std::sync::mpsc::Sender<Result<(), StartError>>,
 ) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -369,7 +372,7 @@ fn run_shard(
         .map_err(|error| error.to_string())?;
     let tasks = tokio::task::LocalSet::new();
     let outcome = tasks.block_on(&runtime, async {
-        let opened = match real_parts(index, &shared, local) {
+        let opened = match parts(&shared) {
             Ok(parts) => assembly::open_shard(index, shared, parts, catalog, cluster).await,
             Err(error) => Err(StartError::Thread(error)),
         };
@@ -398,9 +401,14 @@ pub(crate) fn user_functions(config: &Config) -> &'static dyn UserFunctionRuntim
     if config.user_defined_functions_enabled { &LUA } else { &NoUserFunctions }
 }
 
-/// The real disk, clock, threads, network and randomness of the machine.
-fn real_parts(index: usize, shared: &NodeShared, local: Arc<Local>) -> io::Result<ShardParts> {
-    let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
+/// The real disk, threads, network and randomness of the machine.
+fn real_parts(
+    index: usize,
+    shared: &NodeShared,
+    local: Arc<Local>,
+    clock: RealClock,
+) -> io::Result<ShardParts> {
+    let clock: Rc<dyn Clock> = Rc::new(clock);
     let environment = Environment {
         disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"), ReadPool::start(READ_THREADS)?)?),
         background: Rc::new(BackgroundPool::start(1)?),

@@ -96,3 +96,26 @@ def test_a_replica_that_missed_changes_neither_brings_back_nor_hides_a_row(conne
             session = connect(cluster, only=node)
             wait_until_built(session, QUORUM)
             agree(session, source, model, QUORUM)
+
+
+def test_a_row_is_found_whose_vector_and_tag_are_at_different_replicas(connect):
+    with Cluster(3, PROGRAM, settings=NO_HINTS) as cluster:
+        first, second, third = cluster.nodes
+        session = connect(cluster, only=first, consistency=ALL)
+        make(session, "WITH read_repair = 'NONE'")
+        fill(session, random.Random(7), {}, range(ROWS))
+        wait_until_built(session, ALL)
+        for missing, change in (
+            (third, "UPDATE shop.items SET v = [5, 5, 5, 5] WHERE p = 1 AND c = 1"),
+            (second, "UPDATE shop.items SET tag = 9 WHERE p = 1 AND c = 1"),
+        ):
+            down(cluster, missing)
+            connect(cluster, only=first, consistency=QUORUM).execute(change)
+            up(cluster, missing)
+        # Of the two that are left one has the vector, and the other the tag.
+        down(cluster, first)
+        for node in (second, third):
+            session = connect(cluster, only=node)
+            wait_until_built(session, QUORUM)
+            assert found(session, [5, 5, 5, 5], QUORUM, "WHERE tag = 9", 3) == [(1, 1)]
+            assert found(session, [5, 5, 5, 5], QUORUM, limit=1) == [(1, 1)]

@@ -2,6 +2,7 @@
 //! replay. Reads and members that leave have their own files.
 
 mod damage;
+mod deadlines;
 mod full_disks;
 mod large;
 mod leaving;

@@ -146,8 +146,10 @@ impl Indexes {
     }
 
     async fn look_up(&self, world: &World, random: &mut SplitMix64) {
-        let lookup = Lookup::random(random);
         let before = self.rows.borrow().clone();
+        // Half of them look for a row that is there: if it is not found, that is seen.
+        let of_row = if random.chance(1, 2) { Lookup::of_row(random, &before) } else { None };
+        let lookup = of_row.unwrap_or_else(|| Lookup::random(random));
         let mut question = Question::new(lookup.text(), Consistency::Quorum);
         question.page_rows = random.chance(1, 2).then(|| 1 + random.below(5) as usize);
         let mut found = BTreeSet::new();
@@ -201,6 +203,17 @@ impl Lookup {
             w: random.chance(1, 2).then(|| random.below(VALUES) as i64),
             is_range: random.chance(1, 3),
         }
+    }
+
+    /// A lookup by both columns of one of the rows, if there is one whose columns are both known.
+    fn of_row(random: &mut SplitMix64, rows: &BTreeMap<Key, Known>) -> Option<Self> {
+        let values_of = |known: &Known| {
+            let certain = known.possible.first().copied().flatten();
+            certain.filter(|_| !known.is_busy && known.possible.len() == 1)
+        };
+        let rows: Vec<[Option<i64>; 2]> = rows.values().filter_map(values_of).collect();
+        let [v, w] = *rows.get(random.below(rows.len() as u64) as usize)?;
+        Some(Self { v: v?, w: Some(w?), is_range: false })
     }
 
     fn text(&self) -> String {
