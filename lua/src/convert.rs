@@ -28,8 +28,8 @@ use num_bigint::BigInt;
 use thiserror::Error;
 
 use crate::budget::{BYTES_PER_STEP, Budget, Spent};
+use crate::errors::message;
 use crate::number::{self, Exact, NumberProblem};
-use crate::sandbox::message;
 
 /// Most memory of a result while it is put together.
 const RESULT_BYTES_MAX: usize = 32 << 20;

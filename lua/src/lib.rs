@@ -9,6 +9,7 @@
 
 mod budget;
 mod convert;
+mod errors;
 mod library;
 mod number;
 mod pattern;

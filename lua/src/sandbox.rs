@@ -17,6 +17,7 @@ use mlua::{
 
 use crate::budget::{Budget, INSTRUCTIONS_PER_STEP};
 use crate::convert::{to_lua, to_wire};
+use crate::errors::{is_out_of_memory, message};
 use crate::library;
 
 /// Memory of a state, with the library, the compiled functions and the values of a call.
@@ -152,25 +153,4 @@ fn is_name(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && !KEYWORDS.contains(&name)
         && name != "_ENV"
-}
-
-fn is_out_of_memory(error: &Error) -> bool {
-    match error {
-        Error::MemoryError(_) => true,
-        Error::CallbackError { cause, .. } => is_out_of_memory(cause),
-        _ => false,
-    }
-}
-
-/// The message of an error without the places in the interpreter.
-pub fn message(error: &Error) -> String {
-    let text = match error {
-        Error::CallbackError { cause, .. } => return message(cause),
-        Error::RuntimeError(text) | Error::SyntaxError { message: text, .. } | Error::MemoryError(text) => {
-            text
-        }
-        other => &other.to_string(),
-    };
-    let text = text.split("\nstack traceback:").next().unwrap_or(text);
-    text.trim().strip_prefix("runtime error: ").unwrap_or(text.trim()).to_owned()
 }
