@@ -2,7 +2,7 @@
 //!
 //! A replica may lack the newest version of a row, and does not decide restrictions on columns that other replicas may have. So more rows are asked for
 //! until the last one of the result is at least as near as any that a replica has not named, or until they have no more. If that takes too many rows,
-//! all rows are read, as without an index of vectors.
+//! all rows are read that other indexes find, or all there are, as without an index of vectors.
 //!
 //! Invariant: the result lacks no row that belongs to it at the level.
 
@@ -33,6 +33,10 @@ use crate::shard::trace;
 const ROWS_AT_ONCE: usize = 64;
 /// How many times as many rows are asked for if the first are too few.
 const MORE: usize = 4;
+/// Where other indexes find few of the rows of the table, the replicas are asked for at most this many rows, or this many times as many as are wanted.
+const ROWS_BEFORE_SEARCH: usize = 2_048;
+const ROWS_BEFORE_SEARCH_FACTOR: usize = 8;
+
 /// Executes such a SELECT.
 pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
     let values = request.values.borrow();
@@ -62,15 +66,37 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
         consistency,
         deadline: request.options.deadline_or(&context, context.node.config.range_request_timeout_ms),
     };
-    if !read_found(&context, plan, &mut run, &read, &search, &prepared.ranges).await? {
+    let narrow = narrow(&context, &read, search.restrictions())?;
+    let rows_max = match (&narrow, run.nearest()) {
+        (Some(_), Some((limit, _))) => {
+            ROWS_BEFORE_SEARCH.max(limit.saturating_mul(ROWS_BEFORE_SEARCH_FACTOR)).min(ROWS_MAX)
+        }
+        _ => ROWS_MAX,
+    };
+    if !read_found(&context, plan, &mut run, &read, &search, &prepared.ranges, rows_max).await? {
         trace::note(&context, || "Reading all rows: too few of the nearest belong to the result".to_owned());
         run = prepared.run(&request)?;
-        read_all(&context, plan, &mut run, &read, search.restrictions(), prepared.ranges).await?;
+        read_all(&context, plan, &mut run, &read, narrow, prepared.ranges).await?;
     }
     Ok(Outcome::Rows(run.finish()?))
 }
 
-/// Reads what the replicas find until the result is certain. Returns false if that would take too many rows.
+/// The restrictions that other indexes decide, if they find few of the rows of the table.
+fn narrow(
+    context: &ShardContext,
+    read: &RangeRead<'_>,
+    restrictions: Option<&BoundSearch>,
+) -> Result<Option<Rc<BoundSearch>>> {
+    let demand = level_demand(context, &read.table.keyspace, read.consistency);
+    let (Some(restrictions), Some(demand)) = (restrictions, demand) else { return Ok(None) };
+    let table = read.table.engine_id();
+    let possible = possible_searches(context, &demand, restrictions);
+    let cheapest = context.shard.cheapest_search(table, possible)?;
+    let is_narrow = context.shard.judge_search(table, &cheapest)? == SearchWorth::Narrow;
+    Ok(is_narrow.then(|| Rc::new(restrictions.clone())))
+}
+
+/// Reads what the replicas find until the result is certain. Returns false if that would take more than `rows_max` rows of one of them.
 async fn read_found(
     context: &Rc<ShardContext>,
     plan: &SelectPlan,
@@ -78,6 +104,7 @@ async fn read_found(
     read: &RangeRead<'_>,
     search: &BoundNearest,
     ranges: &[KeyRange],
+    rows_max: usize,
 ) -> Result<bool> {
     let Some((limit, _)) = run.nearest() else { return Ok(false) };
     let mut wanted = limit.max(1);
@@ -99,35 +126,25 @@ async fn read_found(
         if found.bound.is_none_or(|bound| worst.is_some_and(|worst| worst >= bound)) {
             return Ok(true);
         }
-        if wanted >= ROWS_MAX || found.is_cut {
+        if wanted >= rows_max || found.is_cut {
             return Ok(false);
         }
-        wanted = wanted.saturating_mul(MORE).min(ROWS_MAX);
+        wanted = wanted.saturating_mul(MORE).min(rows_max);
     }
 }
 
-/// Reads all rows of the ranges, or those that other indexes find, if they are few. `read`: see [`find_nearest`].
+/// Reads all rows of the ranges, or those that a search by other indexes finds. `read`: see [`find_nearest`].
 async fn read_all(
     context: &Rc<ShardContext>,
     plan: &SelectPlan,
     run: &mut SelectRun<'_>,
     read: &RangeRead<'_>,
-    restrictions: Option<&BoundSearch>,
+    search: Option<Rc<BoundSearch>>,
     ranges: KeyRanges,
 ) -> Result<()> {
-    let few = match (restrictions, level_demand(context, &plan.table.keyspace, read.consistency)) {
-        (Some(restrictions), Some(demand)) => {
-            let possible = possible_searches(context, &demand, restrictions);
-            let table = plan.table.engine_id();
-            let cheapest = context.shard.cheapest_search(table, possible)?;
-            let is_narrow = context.shard.judge_search(table, &cheapest)? == SearchWorth::Narrow;
-            is_narrow.then(|| Rc::new(restrictions.clone()))
-        }
-        _ => None,
-    };
-    let searches = few.is_some();
+    let searches = search.is_some();
     let mut replicated =
-        ReplicatedRead::new(context, plan, read.now_seconds, read.consistency, few, Some(read.deadline));
+        ReplicatedRead::new(context, plan, read.now_seconds, read.consistency, search, Some(read.deadline));
     for range in ranges {
         // With a search it comes with the rows that are found.
         if searches && range.is_static_row() {

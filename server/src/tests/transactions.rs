@@ -81,6 +81,28 @@ fn conditions_on_static_columns_show_the_first_row_where_they_do_not_hold() {
 }
 
 #[test]
+fn conditions_on_existence_hide_no_column_that_another_condition_is_on() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        for text in [
+            "INSERT INTO three.rows (k, s) VALUES (1, 5)",
+            "INSERT INTO three.rows (k, c, v) VALUES (1, 2, 20)",
+            "INSERT INTO three.rows (k, c, v) VALUES (1, 3, 30)",
+        ] {
+            cluster.query(0, text, Consistency::All).await.unwrap();
+        }
+        // Only rows are written. The static column is compared, so it is shown.
+        let batch = "BEGIN BATCH UPDATE three.rows SET v = 1 WHERE k = 1 AND c = 2 IF s = 4;
+            UPDATE three.rows SET v = 1 WHERE k = 1 AND c = 3 IF EXISTS; APPLY BATCH";
+        let shown = shown_row(cluster.query(1, batch, Consistency::Quorum).await);
+        assert!(shown.contains(&("s".to_owned(), Some(5))), "{shown:?}");
+        let without = "BEGIN BATCH UPDATE three.rows SET v = 1 WHERE k = 1 AND c = 2 IF EXISTS;
+            UPDATE three.rows SET v = 1 WHERE k = 1 AND c = 9 IF EXISTS; APPLY BATCH";
+        let shown = shown_row(cluster.query(1, without, Consistency::Quorum).await);
+        assert!(shown.contains(&("s".to_owned(), None)), "{shown:?}");
+    });
+}
+
+#[test]
 fn every_node_sees_the_last_transaction() {
     with_cluster(4, &Config::default(), |cluster| async move {
         assert!(is_applied(cluster.query(0, INSERT, Consistency::Quorum).await));
