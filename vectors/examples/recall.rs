@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p helenus-vectors --example recall`
 
+#![allow(clippy::expect_used, reason = "an example fails by panicking")]
+
 use std::collections::HashSet;
 use std::time::Instant;
 

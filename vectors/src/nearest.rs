@@ -77,15 +77,15 @@ impl<K: Ord> Nearest<K> {
         worst.filter(|_| self.kept.len() >= self.wanted)
     }
 
-    /// The keys of this many candidates, the best first.
-    pub fn best(&self, count: usize) -> Vec<&K> {
+    /// This many candidates, the best first.
+    pub fn best(&self, count: usize) -> Vec<(f32, &K)> {
         let mut best: Vec<_> = self.kept.iter().collect();
         if count < best.len() {
             best.select_nth_unstable(count);
             best.truncate(count);
         }
         best.sort_unstable();
-        best.into_iter().map(|Reverse(ranked)| &ranked.key).collect()
+        best.into_iter().map(|Reverse(ranked)| (ranked.similarity, &ranked.key)).collect()
     }
 
     /// The candidates, the best first.
@@ -123,7 +123,8 @@ mod tests {
             }
             for count in 0..wanted + 2 {
                 let best: Vec<u8> = expected.iter().take(count).map(|(_, key)| *key).collect();
-                prop_assert_eq!(nearest.best(count).into_iter().copied().collect::<Vec<_>>(), best);
+                let found: Vec<u8> = nearest.best(count).into_iter().map(|(_, key)| *key).collect();
+                prop_assert_eq!(found, best);
             }
             let kept: Vec<(u8, u8)> =
                 nearest.into_sorted().into_iter().map(|(similarity, key)| (similarity as u8, key)).collect();

@@ -1,6 +1,6 @@
 //! The vector that a search looks for.
 
-use crate::quantised::Quantised;
+use crate::quantised::{Quantised, quantise};
 use crate::similarity::{Similarity, cosine, floats_of, length, sum_of};
 
 /// The vector that a search looks for, with what all comparisons need of it.
@@ -49,6 +49,15 @@ impl Target {
         }
     }
 
+    /// The estimate that an index has of a vector in bytes. `None`: it has another dimension, or no index takes it.
+    pub fn estimate_of(&self, bytes: &[u8]) -> Option<f32> {
+        let vector = floats_of(bytes, self.dimension())?;
+        self.similarity.check(&vector).ok()?;
+        let mut quantised = Vec::new();
+        quantise(&vector, &mut quantised);
+        Some(self.estimate(&Quantised::parse(&quantised, self.dimension())?))
+    }
+
     fn square_distance(&self, quantised: &Quantised<'_>) -> f32 {
         sum_of(&self.prepared, quantised.codes, |component, code| {
             let difference = (component - quantised.lowest) - f32::from(code) * quantised.step;
@@ -67,7 +76,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::quantised::quantise;
     use crate::similarity::dot;
 
     fn bytes_of(vector: &[f32]) -> Vec<u8> {
@@ -91,9 +99,7 @@ mod tests {
         for length in [1e-40, 1e-25, 1e-12, 1.0, 1e10, 1e17_f32] {
             let target = Target::new(Similarity::Cosine, vec![length, length, 0.0]);
             for vector in [[length, length, 0.0], [0.0, length, length], [1.0, 1.0, 1.0]] {
-                let mut quantised = Vec::new();
-                quantise(&vector, &mut quantised);
-                let estimate = target.estimate(&Quantised::parse(&quantised, 3).unwrap());
+                let estimate = target.estimate_of(&bytes_of(&vector)).unwrap();
                 let exact = target.similarity_to(&bytes_of(&vector)).unwrap();
                 assert!((estimate - exact).abs() < 0.02, "{length} {vector:?}: {estimate} {exact}");
             }
@@ -110,12 +116,10 @@ mod tests {
         ) {
             for similarity in [Similarity::Cosine, Similarity::Euclidean, Similarity::DotProduct] {
                 let target = Target::new(similarity, a.clone());
-                let mut bytes = Vec::new();
-                quantise(&b, &mut bytes);
-                let estimate = target.estimate(&Quantised::parse(&bytes, b.len()).unwrap());
                 let bytes = bytes_of(&b);
                 let long_enough = dot(&a, &a) > 0.1 && dot(&b, &b) > 0.1;
-                if let Some(exact) = target.similarity_to(&bytes).filter(|_| long_enough) {
+                let both = target.estimate_of(&bytes).zip(target.similarity_to(&bytes));
+                if let Some((estimate, exact)) = both.filter(|_| long_enough) {
                     let bound = 0.02 * (b.len() as f32).sqrt();
                     prop_assert!((estimate - exact).abs() < bound, "{similarity:?} {estimate} {exact}");
                 }

@@ -291,7 +291,7 @@ impl TableReader {
         let step = blocks.len() / count.max(1) + 1;
         let separator =
             |block: usize| self.leaf(block / LEAF_ENTRIES_MAX)?.separator(block % LEAF_ENTRIES_MAX);
-        (blocks.start + 1..blocks.end + 1).step_by(step).filter_map(separator).collect()
+        (blocks.start + 1..=blocks.end).step_by(step).filter_map(separator).collect()
     }
 
     /// The block after a place; for `None` the first block.

@@ -4,7 +4,7 @@
 //!    a restriction.
 //! 2. Otherwise candidates are taken from memtables and from the lists of the files' indexes that are nearest to the target, more than are wanted.
 //!    The rows of the best are read: each counts with the vector that it has now, if it still exists and passes the restrictions.
-//! 3. If too few pass, another round reads more lists and takes more candidates. When that has become too many rows, all rows are read.
+//! 3. If too few pass that are as similar as the worst candidate, another round reads more lists and takes more candidates. When that has become too many rows, all rows are read.
 //!
 //! So overwritten and deleted vectors, and rows that fail a restriction, never take the place of rows that belong into the answer.
 //!
@@ -22,7 +22,7 @@ use std::time::Duration;
 use helenus_vectors::{Nearest, Target, floats_of};
 
 use self::candidates::{Candidates, FileWalk, MemtableWalk, Ranges};
-use self::rows::Judge;
+use self::rows::{Judge, ReadRow};
 use super::index_files::path_of_useless;
 use super::index_search::SearchWorth;
 use super::state::Shard;
@@ -193,24 +193,27 @@ impl Search<'_> {
         let mut candidates_wanted = 2 * self.wanted + SPARE_CANDIDATES;
         let mut lists_factor = 1;
         let mut candidates = self.begin(search, candidates_wanted)?;
-        let mut read: BTreeMap<Vec<u8>, Option<f32>> = BTreeMap::new();
+        let mut read: BTreeMap<Vec<u8>, Option<ReadRow>> = BTreeMap::new();
         while candidates_wanted <= CANDIDATES_MAX {
             candidates.make_room(candidates_wanted, kept_max(candidates_wanted));
             self.visit(&mut candidates, lists_factor).await?;
             let is_all = candidates.are_all() && candidates.kept.len() <= candidates_wanted;
             let best = candidates.kept.best(candidates_wanted);
-            let fresh: Vec<&Vec<u8>> = best.into_iter().filter(|key| !read.contains_key(*key)).collect();
+            let worst = best.last().map_or(f32::NEG_INFINITY, |(similarity, _)| *similarity);
+            let fresh: Vec<&Vec<u8>> =
+                best.into_iter().map(|(_, key)| key).filter(|key| !read.contains_key(*key)).collect();
             for keys in fresh.chunks(ROWS_PER_TURN) {
-                let similarities = self.shard.read_cold(|| self.similarities(keys)).await?;
-                read.extend(keys.iter().copied().cloned().zip(similarities));
+                let rows = self.shard.read_cold(|| self.read(keys)).await?;
+                read.extend(keys.iter().copied().cloned().zip(rows));
                 self.pause().await?;
             }
-            let passed = read.values().flatten().count();
+            // A row that an overwritten vector has brought here may be further away than candidates that were not read.
+            let passed = read.values().flatten().filter(|row| row.as_candidate >= worst).count();
             if passed >= self.wanted || is_all {
                 let mut nearest = Nearest::new(self.wanted);
-                for (key, similarity) in read {
-                    if let Some(similarity) = similarity {
-                        nearest.offer(similarity, key);
+                for (key, row) in read {
+                    if let Some(row) = row {
+                        nearest.offer(row.similarity, key);
                     }
                 }
                 let has_more = !is_all || nearest.has_left_out();
@@ -236,19 +239,19 @@ impl Search<'_> {
         Ok(Candidates::new(memtables, files, kept_max(candidates_wanted)))
     }
 
-    /// The similarities of the rows with these keys; `None` of those that do not pass. All are asked also after a miss, so that what they miss is
+    /// The rows with these keys; `None` of those that do not pass. All are asked also after a miss, so that what they miss is
     /// fetched at once.
-    fn similarities(&self, keys: &[&Vec<u8>]) -> Result<Vec<Option<f32>>, EngineError> {
+    fn read(&self, keys: &[&Vec<u8>]) -> Result<Vec<Option<ReadRow>>, EngineError> {
         self.check()?;
-        let (mut similarities, mut missing) = (Vec::with_capacity(keys.len()), None);
+        let (mut rows, mut missing) = (Vec::with_capacity(keys.len()), None);
         for key in keys {
             match self.judge.read(self.shard, key) {
-                Ok(similarity) => similarities.push(similarity),
+                Ok(row) => rows.push(row),
                 Err(error @ EngineError::Table(TableError::NotCached { .. })) => missing = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        missing.map_or(Ok(similarities), Err)
+        missing.map_or(Ok(rows), Err)
     }
 
     /// Visits what a round visits and the ones before it did not.

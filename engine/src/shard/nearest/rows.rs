@@ -98,14 +98,18 @@ impl Judge {
         ScanRequest { table: self.table, start, end, reversed: false, now_seconds: self.now_seconds, budget }
     }
 
-    /// The similarity of the row with this full key, if it exists and passes.
-    pub fn read(&self, shard: &Shard, key: &[u8]) -> Result<Option<f32>, EngineError> {
+    /// The row with this full key, if it exists and passes.
+    pub fn read(&self, shard: &Shard, key: &[u8]) -> Result<Option<ReadRow>, EngineError> {
         let end = behind(key);
         let mut scan = shard.scan(&self.scan(key, &end, Budget::UNLIMITED))?;
-        match scan.next()? {
-            Step::Row(view) => self.judge(shard, &view),
-            Step::Exhausted | Step::End => Ok(None),
-        }
+        let Step::Row(view) = scan.next()? else { return Ok(None) };
+        let Some(similarity) = self.judge(shard, &view)? else { return Ok(None) };
+        let mut estimate = None;
+        self.vectors.visit(&key_of(&view), view.row, &mut |_, vector| {
+            estimate = self.target.estimate_of(vector);
+        });
+        let estimate = estimate.ok_or_else(|| broken!("what has a similarity has an estimate of it"))?;
+        Ok(Some(ReadRow { similarity, as_candidate: similarity.max(estimate) }))
     }
 
     /// Reads the first rows of some ranges, of the first one from `resume` on. All are read also after a miss, so that what they miss is fetched at
@@ -162,6 +166,14 @@ impl Judge {
         *budget = scan.budget_left();
         Ok(resume)
     }
+}
+
+/// A row that passes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadRow {
+    pub similarity: f32,
+    /// The most that its vector has as a candidate, whether it lies in a memtable or in a file.
+    pub as_candidate: f32,
 }
 
 /// What one turn has read of some ranges.

@@ -299,14 +299,14 @@ fn a_search_of_what_is_not_cached_ends_when_its_time_is_over_and_holds_little() 
         for row in 0..300 {
             table.put(1, row, (0..WIDE).map(|_| random.below(1_000) as f32).collect(), 0);
         }
-        table.shard.flush(TABLE).await.unwrap();
+        // Other flushes would wait for their pace.
         table.close().await
     });
     run(async {
         let shard = open_with_options(&disk, indexed_with(WIDE)).await;
         let table = Table { shard, timestamp, model };
         let before = table.shard.block_cache.statistics().used_bytes;
-        let search = nearest_to(&[500.0; WIDE], 3, None);
+        let search = nearest_to(&vec![500.0; WIDE], 3, None);
         let ranges = [(Vec::new(), vec![0xFF; 9])];
         let found = table.shard.find_nearest(TABLE, &search, &ranges, 5, Duration::ZERO).await;
         assert!(matches!(found, Err(EngineError::SearchTooLong { .. })), "{found:?}");
