@@ -168,16 +168,11 @@ impl<'a> StatementWriter<'a> {
         liveness: Option<Liveness>,
     ) -> Result<()> {
         if of_row.sets_in_order {
-            return change.builder.row_in_order(position, liveness, |row| {
-                for (column, operation) in self.operations(of_row.is_static) {
-                    let Operation::Set(term) = operation else { continue };
-                    let value = self.value(column, term)?;
-                    if let Some(cell) = (CellWriter { stamp: &self.stamp, column }).simple_cell(&value) {
-                        row.cell(&cell);
-                    }
-                }
-                Ok(())
-            });
+            return if self.checks_values {
+                self.write_in_order::<true>(change, position, of_row, liveness)
+            } else {
+                self.write_in_order::<false>(change, position, of_row, liveness)
+            };
         }
         let row = RowBuilder::with_capacity(self.plan.operations.len(), self.value_bytes);
         let mut work = RowWork { row, places, lists: BTreeMap::new() };
@@ -208,14 +203,34 @@ impl<'a> StatementWriter<'a> {
         Ok(())
     }
 
-    /// The new value of a column that is written whole.
-    fn value(&self, column: &Column, term: &'a Term) -> Result<Bound<'a>> {
-        let value = term.evaluate(self.bindings)?;
-        if self.checks_values {
-            constraints::check_set(&self.plan.table, column, &value)?;
-            check_vector(&self.plan.table, column, &value)?;
-        }
-        Ok(value)
+    /// Writes a row whose columns are all written whole, in their order. `CHECKS`: values may be refused. Without that they need not be
+    /// in memory.
+    fn write_in_order<const CHECKS: bool>(
+        &self,
+        change: &mut PartitionChange,
+        position: &[u8],
+        of_row: RowChanges,
+        liveness: Option<Liveness>,
+    ) -> Result<()> {
+        change.builder.row_in_order(position, liveness, |row| {
+            for (column, operation) in self.operations(of_row.is_static) {
+                let Operation::Set(term) = operation else { continue };
+                let value = term.evaluate(self.bindings)?;
+                if CHECKS {
+                    self.check(column, &value)?;
+                }
+                if let Some(cell) = (CellWriter { stamp: &self.stamp, column }).simple_cell(&value) {
+                    row.cell(&cell);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Refuses the new value of a column that is written whole if the table cannot have it.
+    fn check(&self, column: &Column, value: &Bound<'_>) -> Result<()> {
+        constraints::check_set(&self.plan.table, column, value)?;
+        check_vector(&self.plan.table, column, value)
     }
 
     fn counter_amount(&self, term: &Term, column: &str) -> Result<Option<i64>> {
@@ -236,12 +251,15 @@ impl<'a> StatementWriter<'a> {
         key: &PartitionKey,
         position: &[u8],
         column: &Column,
-        operation: &'a Operation,
+        operation: &Operation,
     ) -> Result<()> {
         let cells = CellWriter { stamp: &self.stamp, column };
         match operation {
             Operation::Set(term) if !column.column_type.is_multi_cell() => {
-                let value = self.value(column, term)?;
+                let value = term.evaluate(self.bindings)?;
+                if self.checks_values {
+                    self.check(column, &value)?;
+                }
                 if let Some(cell) = cells.simple_cell(&value) {
                     work.row.cell(cell);
                 }
