@@ -167,12 +167,17 @@ impl<'a> StatementWriter<'a> {
         of_row: RowChanges,
         liveness: Option<Liveness>,
     ) -> Result<()> {
-        if of_row.sets_in_order {
-            return if self.checks_values {
-                self.write_in_order::<true>(change, position, of_row, liveness)
-            } else {
-                self.write_in_order::<false>(change, position, of_row, liveness)
-            };
+        if of_row.sets_in_order && !self.checks_values {
+            return change.builder.row_in_order(position, liveness, |row| {
+                for (column, operation) in self.operations(of_row.is_static) {
+                    let Operation::Set(term) = operation else { continue };
+                    let value = term.evaluate(self.bindings)?;
+                    if let Some(cell) = (CellWriter { stamp: &self.stamp, column }).simple_cell(&value) {
+                        row.cell(&cell);
+                    }
+                }
+                Ok(())
+            });
         }
         let row = RowBuilder::with_capacity(self.plan.operations.len(), self.value_bytes);
         let mut work = RowWork { row, places, lists: BTreeMap::new() };
@@ -201,30 +206,6 @@ impl<'a> StatementWriter<'a> {
         }
         change.builder.row(position, &mut work.row);
         Ok(())
-    }
-
-    /// Writes a row whose columns are all written whole, in their order. `CHECKS`: values may be refused. Without that they need not be
-    /// in memory.
-    fn write_in_order<const CHECKS: bool>(
-        &self,
-        change: &mut PartitionChange,
-        position: &[u8],
-        of_row: RowChanges,
-        liveness: Option<Liveness>,
-    ) -> Result<()> {
-        change.builder.row_in_order(position, liveness, |row| {
-            for (column, operation) in self.operations(of_row.is_static) {
-                let Operation::Set(term) = operation else { continue };
-                let value = term.evaluate(self.bindings)?;
-                if CHECKS {
-                    self.check(column, &value)?;
-                }
-                if let Some(cell) = (CellWriter { stamp: &self.stamp, column }).simple_cell(&value) {
-                    row.cell(&cell);
-                }
-            }
-            Ok(())
-        })
     }
 
     /// Refuses the new value of a column that is written whole if the table cannot have it.
