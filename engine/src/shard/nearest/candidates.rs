@@ -14,7 +14,7 @@ use super::super::search_cost::WORK_OF_SEEK;
 use super::super::search_turn::TurnWork;
 use super::super::state::Shard;
 use super::super::table_state::shared_prefix_length;
-use super::rows::Judge;
+use super::rows::{Judge, Ranges};
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::key::KeyRef;
@@ -23,9 +23,6 @@ use crate::row::RowRef;
 use crate::secondary_index::entry::{PARTITION, end_of_term, split, term_of};
 use crate::secondary_index::{VectorIndex, centroids_start, list_of_centroid, list_start};
 use crate::table::{ReadPattern, TableCursor, TableCursorBuffers, TableError, TableReader};
-
-/// Half-open ranges of full keys, ascending and without overlaps.
-pub(super) type Ranges = [(Vec<u8>, Vec<u8>)];
 
 fn contains(ranges: &Ranges, key: &[u8]) -> bool {
     let behind = ranges.partition_point(|(start, _)| start.as_slice() <= key);

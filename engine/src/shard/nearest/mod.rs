@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use helenus_vectors::{Nearest, Target, floats_of};
 
-use self::candidates::{Candidates, FileWalk, MemtableWalk, Ranges};
-use self::rows::{Judge, ReadRow};
+use self::candidates::{Candidates, FileWalk, MemtableWalk};
+use self::rows::{Judge, Ranges, ReadRow};
 use super::index_files::path_of_useless;
 use super::index_search::SearchWorth;
 use super::state::Shard;

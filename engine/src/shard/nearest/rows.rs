@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::super::search_turn::TURN_BYTES;
 use super::super::state::Shard;
-use super::candidates::Ranges;
 use crate::error::EngineError;
 use crate::invariant::broken;
 use crate::key::{KeyRef, REGULAR_END, REGULAR_START, behind, static_row_of};
@@ -17,6 +16,9 @@ use helenus_vectors::Target;
 
 /// Work of one turn.
 const TURN: Budget = Budget { bytes: TURN_BYTES, tombstones: 4_096 };
+
+/// Half-open ranges of full keys, ascending and without overlaps.
+pub(super) type Ranges = [(Vec<u8>, Vec<u8>)];
 
 /// What a row is judged by.
 pub(super) struct Judge {
