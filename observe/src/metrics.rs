@@ -208,6 +208,9 @@ impl CountSnapshot {
 
     /// As [`HistogramSnapshot::quantile_us`].
     pub fn quantile(&self, part: f64) -> u64 {
+        if self.others.count == 0 {
+            return 0;
+        }
         match rank(self.recorded(), part).checked_sub(self.zeros) {
             None | Some(0) => 0,
             Some(wanted) => self.others.bound_us(wanted) / CountHistogram::UNIT,

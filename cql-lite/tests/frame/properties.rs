@@ -209,7 +209,7 @@ proptest! {
         let request = owned.borrow(version);
         let flags = if tracing { Flags::TRACING } else { Flags::NONE };
         client::encode_request(&mut bytes, version, 77, flags, &[], &request);
-        if version == ProtocolVersion::V5 {
+        if version >= ProtocolVersion::V5 {
             if let Some(format) = segments {
                 let envelope = bytes.split();
                 SegmentEncoder::new(format).encode(&envelope, &mut bytes);

@@ -7,6 +7,7 @@
 
 mod current_rows;
 mod refusal;
+mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -25,26 +26,19 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use self::current_rows::{current_row, is_about_its_row, names_its_row};
-use self::refusal::{accepted, refused};
+use self::refusal::{accepted, check_mix, refused};
+pub use self::request::Transaction;
+use self::request::only_partition;
 use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::check_alive;
 use super::{Outcome, RequestOptions, paxos};
-use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
 use crate::coordinator::paxos::operation::Operation;
 use crate::shard::context::ShardContext;
-
-/// The statements of a transaction with their values.
-#[derive(Clone)]
-pub struct Transaction {
-    pub statements: Vec<BoundStatement>,
-    pub options: RequestOptions,
-    pub is_batch: bool,
-}
 
 /// Executes a transaction at the shard that owns its partition.
 pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
@@ -62,25 +56,6 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
         return decide(context, transaction).await;
     }
     context.run_on(owner, move |context| Box::pin(decide(context, transaction))).await?
-}
-
-/// The partition of all statements, and its table. `None`: there is no statement.
-fn only_partition(transaction: &Transaction) -> Result<Option<(&Arc<Table>, &PartitionKey)>> {
-    let mut partition: Option<(&Arc<Table>, &PartitionKey)> = None;
-    for statement in &transaction.statements {
-        let several = || RequestError::invalid("Batch with conditions cannot span multiple partitions");
-        let [key] = &statement.keys[..] else { return Err(several()) };
-        let table = &statement.plan().table;
-        match partition {
-            Some((first, _)) if first.id != table.id => {
-                return Err(RequestError::invalid("Batch with conditions cannot span multiple tables"));
-            }
-            Some((_, first)) if first != key => return Err(several()),
-            Some(_) => {}
-            None => partition = Some((table, key)),
-        }
-    }
-    Ok(partition)
 }
 
 /// Checks the conditions and applies the changes: in one turn, or by agreement of the replicas.
@@ -274,6 +249,7 @@ struct Evaluation {
 
 /// Checks the conditions on the rows. If they hold, computes the changes.
 fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn ExistingRows) -> Result<Evaluation> {
+    check_mix(transaction)?;
     let mut applied = true;
     for statement in &transaction.statements {
         let plan = statement.plan();

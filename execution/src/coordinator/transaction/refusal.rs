@@ -1,8 +1,8 @@
 //! The answer of a transaction: `[applied]`, and if the conditions do not hold the rows that they were checked on.
 //!
 //! Which rows and values are shown follows from what Cassandra reads for a transaction (`CQL3CasRequest`):
-//! * Static columns: all if a statement changes some, else those with conditions. Regular columns: all if a statement names a row, else those
-//!   with conditions. The others are null.
+//! * Static columns: all if a statement with conditions changes some, else those with conditions. Regular columns: all if a statement with
+//!   conditions names a row, else those with conditions. The others are null.
 //! * The rows that conditions are about. If all conditions are on static columns, the first row of the partition.
 //! * If there is none of them, the static content that was read, without a row.
 
@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cql_lite::types::{CqlType, codec};
 use helenus_engine::RowRef;
-use helenus_query::error::Result;
+use helenus_engine::key::STATIC_POSITION;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::condition::Conditions;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::row_layout::OwnedValues;
@@ -21,7 +22,7 @@ use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::{ColumnKind, Table};
 
 use super::current_rows::{PartitionRows, is_about_its_row, names_its_row};
-use super::{Transaction, only_partition};
+use super::request::{Transaction, only_partition};
 use crate::coordinator::Outcome;
 use crate::coordinator::bound_statement::BoundStatement;
 
@@ -40,6 +41,32 @@ pub(super) fn refused(
     let partition = PartitionRows::new(table, key, rows, now_seconds);
     let shown = shown_rows(transaction, table, &partition, now_seconds)?;
     Ok(answer(table, false, &shown_columns(transaction, table), &shown))
+}
+
+/// Refuses different kinds of conditions on one row.
+pub(super) fn check_mix(transaction: &Transaction) -> Result<()> {
+    let mut kinds: BTreeMap<Vec<u8>, &Conditions> = BTreeMap::new();
+    for (statement, plan, given) in conditions(transaction) {
+        let position = if is_about_its_row(plan, given) {
+            positions(&plan.clustering, &plan.table, &statement.borrow().bindings())?.into_iter().next()
+        } else {
+            None
+        };
+        let known = *kinds.entry(position.unwrap_or_else(|| STATIC_POSITION.to_vec())).or_insert(given);
+        let mixed = match (known, given) {
+            (Conditions::Exists, Conditions::NotExists) | (Conditions::NotExists, Conditions::Exists) => {
+                "IF EXISTS and IF NOT EXISTS conditions"
+            }
+            (Conditions::Columns(_), Conditions::Exists) => "IF conditions and IF EXISTS",
+            (Conditions::Columns(_), Conditions::NotExists)
+            | (Conditions::Exists | Conditions::NotExists, Conditions::Columns(_)) => {
+                "IF conditions and IF NOT EXISTS"
+            }
+            _ => continue,
+        };
+        return Err(RequestError::Invalid(format!("Cannot mix {mixed} for the same row")));
+    }
+    Ok(())
 }
 
 /// The statements with conditions.
@@ -70,9 +97,8 @@ fn shown_rows(
     now_seconds: u32,
 ) -> Result<Vec<OwnedValues>> {
     let compared: BTreeSet<usize> = compared_columns(transaction).collect();
-    let mut plans = transaction.statements.iter().map(BoundStatement::plan);
-    let changes_statics = plans.clone().any(ModifyPlan::changes_static_columns);
-    let names_rows = plans.any(names_its_row);
+    let changes_statics = conditions(transaction).any(|(_, plan, _)| plan.changes_static_columns());
+    let names_rows = conditions(transaction).any(|(_, plan, _)| names_its_row(plan));
     let is_read = |index: usize| match table.columns[index].kind {
         ColumnKind::PartitionKey { .. } | ColumnKind::Clustering { .. } => true,
         ColumnKind::Static => changes_statics || compared.contains(&index),
