@@ -90,7 +90,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
         "slow_queries" => activity::slow_queries(views, writer).await?,
         "snapshots" => maintenance::snapshots(views, writer).await?,
         "sstable_tasks" => maintenance::sstable_tasks(views, writer).await?,
-        "streaming" => cluster::streaming(views, writer).await?,
+        "streaming" => cluster::streaming(views, writer),
         "system_logs" => activity::system_logs(writer),
         "system_properties" => settings::system_properties(views, writer),
         "thread_pools" => activity::thread_pools(views, writer).await?,

@@ -168,8 +168,8 @@ pub async fn pending_hints(views: &Views, writer: &mut RowWriter<'_>) -> Result<
 }
 
 /// The transfer to this node because of ranges that change owners: the one that is under way, or the last one.
-pub async fn streaming(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
-    let Some((transfer, is_under_way)) = streaming::latest(&views.context) else { return Ok(()) };
+pub fn streaming(views: &Views, writer: &mut RowWriter<'_>) {
+    let Some((transfer, is_under_way)) = streaming::latest(&views.context) else { return };
     let view = views.context.cluster();
     let address = |host_id: &HostId| {
         let member = view.topology.member(host_id);
@@ -207,5 +207,4 @@ pub async fn streaming(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), 
         .set("peers", peers)
         .set("progress_percentage", transfer.percent as f32)
         .set("status", status);
-    Ok(())
 }
