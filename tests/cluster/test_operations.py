@@ -179,6 +179,8 @@ def test_hints_can_be_turned_off_paused_and_given_up(three_nodes, connect):
 def test_the_replicas_of_a_key_are_those_that_drivers_know(three_nodes, connect):
     node = three_nodes.nodes[0]
     session = connect(three_nodes)
+    # The node that the driver asks may hear a little later of the last one that has joined.
+    until("the driver knows the tokens of all members", lambda: len(set(session.cluster.metadata.token_map.token_to_host_owner.values())) == 3)
     session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}")
     session.execute("CREATE TABLE shop.parts (a int, b text, c int, PRIMARY KEY ((a, b), c))")
     insert = session.prepare("INSERT INTO shop.parts (a, b, c) VALUES (?, ?, 1)")
