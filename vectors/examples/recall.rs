@@ -55,9 +55,10 @@ fn main() {
     println!("{} lists after {:.1} s", clusters.len(), begun.elapsed().as_secs_f64());
     let mut lists = vec![Vec::new(); clusters.len()];
     for (number, vector) in vectors.iter().enumerate() {
+        let (list, difference) = clusters.place_of(vector).expect("a sample that is not empty has lists");
         let mut bytes = Vec::new();
-        quantise(vector, &mut bytes);
-        lists[clusters.list_of(vector).expect("a sample that is not empty has lists")].push((number, bytes));
+        quantise(&difference, &mut bytes);
+        lists[list].push((number, bytes));
     }
     println!("built after {:.1} s", begun.elapsed().as_secs_f64());
     let set = Set { vectors, clusters, lists };
@@ -90,12 +91,15 @@ fn search(set: &Set, vector: &[f32], passes: &dyn Fn(usize) -> bool) -> Vec<usiz
     let mut wanted_lists = lists_to_read(set.clusters.len(), false);
     let mut wanted = 2 * WANTED + 16;
     loop {
-        let mut order = Nearest::new(wanted_lists);
+        let mut order: Vec<(f32, usize, &[f32])> = Vec::new();
         for (list, centroid) in set.clusters.centroids().enumerate() {
-            order.offer(Similarity::Cosine.of(vector, centroid).unwrap_or(0.0), list);
+            order.push((target.similarity_to_centroid(centroid), list, centroid));
         }
+        order.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
+        order.truncate(wanted_lists);
         let mut candidates = Nearest::new(wanted);
-        for (_, list) in order.into_sorted() {
+        for (_, list, centroid) in order {
+            let target = target.in_list(centroid.to_vec());
             for (number, bytes) in &set.lists[list] {
                 let Some(quantised) = Quantised::parse(bytes, DIMENSION) else { continue };
                 candidates.offer(target.estimate(&quantised), *number);

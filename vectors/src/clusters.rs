@@ -141,8 +141,8 @@ impl Clusters {
         self.centroids.chunks_exact(self.dimension.max(1))
     }
 
-    /// The list of a vector. `None`: there are no lists, because the sample was empty.
-    pub fn list_of(&self, vector: &[f32]) -> Option<usize> {
+    /// The list of a vector, and the vector's difference to its centroid. `None`: there are no lists, because the sample was empty.
+    pub fn place_of(&self, vector: &[f32]) -> Option<(usize, Vec<f32>)> {
         let mut prepared = vector.to_vec();
         self.similarity.prepare(&mut prepared);
         let mut groups: Vec<(f32, &Group)> =
@@ -159,7 +159,12 @@ impl Clusters {
         };
         let nearest = lists.map(|list| (distance(list), list));
         let nearest = nearest.min_by(|(a, left), (b, right)| a.total_cmp(b).then(left.cmp(right)));
-        nearest.map(|(_, list)| list)
+        let (_, list) = nearest?;
+        let centroid = &self.centroids[list * self.dimension..(list + 1) * self.dimension];
+        for (component, of_centroid) in prepared.iter_mut().zip(centroid) {
+            *component -= of_centroid;
+        }
+        Some((list, prepared))
     }
 }
 
@@ -257,22 +262,24 @@ mod tests {
         let clusters = clusters_of(similarity, vectors);
         let mut lists = vec![Vec::new(); clusters.len()];
         for (number, vector) in vectors.iter().enumerate() {
+            let (list, difference) = clusters.place_of(vector).unwrap();
             let mut bytes = Vec::new();
-            quantise(vector, &mut bytes);
-            lists[clusters.list_of(vector).unwrap()].push((number, bytes));
+            quantise(&difference, &mut bytes);
+            lists[list].push((number, bytes));
         }
         let mut found = 0;
         for vector in targets {
             let target = Target::new(similarity, vector.clone());
-            let mut order = Nearest::new(lists_to_read(clusters.len(), false));
+            let mut order: Vec<(f32, usize, &[f32])> = Vec::new();
             for (list, centroid) in clusters.centroids().enumerate() {
-                let mut bytes = Vec::new();
-                quantise(centroid, &mut bytes);
-                order.offer(target.estimate(&Quantised::parse(&bytes, vector.len()).unwrap()), list);
+                order.push((target.similarity_to_centroid(centroid), list, centroid));
             }
+            order.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
+            order.truncate(lists_to_read(clusters.len(), false));
             // As many as the first round of a search takes.
             let (mut candidates, mut exact) = (Nearest::new(2 * 10 + 32), Nearest::new(10));
-            for (_, list) in order.into_sorted() {
+            for (_, list, centroid) in order {
+                let target = target.in_list(centroid.to_vec());
                 for (number, bytes) in &lists[list] {
                     let quantised = Quantised::parse(bytes, vector.len()).unwrap();
                     candidates.offer(target.estimate(&quantised), *number);
@@ -311,13 +318,24 @@ mod tests {
     }
 
     #[test]
+    fn places_on_the_earth_in_metres_are_found_by_their_distances() {
+        let mut random = SplitMix64::new(11);
+        let mut around = |at: f32| at + random.below(1_000_000) as f32 / 1_000.0 - 500.0;
+        let vectors: Vec<Vec<f32>> =
+            (0..5_100).map(|_| [4e6, 7e5, 4.9e6].map(&mut around).to_vec()).collect();
+        let (targets, vectors) = vectors.split_at(100);
+        let recall = recall(Similarity::Euclidean, vectors, targets);
+        assert!(recall >= 0.95, "{recall}");
+    }
+
+    #[test]
     fn equal_vectors_make_equal_lists() {
         let vectors = clustered(3_000, 8);
         let [first, second] = [(); 2].map(|()| clusters_of(Similarity::Cosine, &vectors));
         assert_eq!(first.centroids, second.centroids);
         assert!(first.len() > 50 && first.len() < 200, "{}", first.len());
         for vector in &vectors {
-            assert_eq!(first.list_of(vector), second.list_of(vector));
+            assert_eq!(first.place_of(vector), second.place_of(vector));
         }
     }
 
@@ -334,10 +352,10 @@ mod tests {
     fn few_equal_or_no_vectors_are_no_trouble() {
         let clusters = Sample::new(Similarity::Cosine, 3).into_clusters();
         assert!(clusters.is_empty());
-        assert_eq!(clusters.list_of(&[5.0, 6.0, 7.0]), None);
+        assert_eq!(clusters.place_of(&[5.0, 6.0, 7.0]), None);
         let clusters = clusters_of(Similarity::Cosine, &vec![vec![1.0, 2.0, 3.0]; 2_000]);
-        assert_eq!((clusters.len(), clusters.list_of(&[5.0, 6.0, 7.0])), (1, Some(0)));
+        assert_eq!((clusters.len(), clusters.place_of(&[5.0, 6.0, 7.0]).unwrap().0), (1, 0));
         let clusters = clusters_of(Similarity::Euclidean, &[vec![0.0, 0.0], vec![1.0, 0.0]]);
-        assert_eq!((clusters.len(), clusters.list_of(&[5.0, 6.0])), (1, Some(0)));
+        assert_eq!((clusters.len(), clusters.place_of(&[5.0, 6.0]).unwrap().0), (1, 0));
     }
 }

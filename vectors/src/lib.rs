@@ -21,4 +21,4 @@ pub use clusters::{Clusters, Sample, lists_to_read};
 pub use nearest::Nearest;
 pub use quantised::Quantised;
 pub use similarity::{Similarity, UnusableVector, floats, floats_of};
-pub use target::Target;
+pub use target::{ListTarget, Target};

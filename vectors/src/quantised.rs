@@ -1,20 +1,21 @@
 //! Vectors in a quarter of their size: a byte for each component, from which similarities are estimated.
 //!
+//! What is quantised are the differences of vectors to the centroid of their list. So the steps follow how far the vectors of a list are from each
+//! other, and not how far they are from the origin.
+//!
 //! ```text
-//! quantised := lowest f32 | step f32 | square f32 | one byte a component          big-endian
+//! quantised := lowest f32 | step f32 | one byte a component          big-endian
 //! component := lowest + byte * step
-//! square    := the sum of the squares of the components of the vector itself
 //! ```
 
 /// Bytes in front of those of the components.
-const HEAD_BYTES: usize = 12;
+const HEAD_BYTES: usize = 8;
 
 /// A quantised vector.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantised<'a> {
     pub(crate) lowest: f32,
     pub(crate) step: f32,
-    pub(crate) square: f32,
     pub(crate) codes: &'a [u8],
 }
 
@@ -22,20 +23,10 @@ impl<'a> Quantised<'a> {
     /// Reads a quantised vector. `None`: it is malformed, or does not have this dimension.
     pub fn parse(bytes: &'a [u8], dimension: usize) -> Option<Self> {
         let (head, codes) = bytes.split_first_chunk::<HEAD_BYTES>()?;
-        let ([lowest, step, square], []) = head.as_chunks::<4>() else { return None };
-        let [lowest, step, square] = [lowest, step, square].map(|bytes| f32::from_be_bytes(*bytes));
-        let is_sound = lowest.is_finite() && step.is_finite() && square.is_finite();
-        (is_sound && codes.len() == dimension).then_some(Self { lowest, step, square, codes })
-    }
-
-    /// The length of the vector.
-    pub(crate) fn length(&self) -> f32 {
-        if self.square >= f32::MIN_POSITIVE {
-            return self.square.sqrt();
-        }
-        // So short that its square is not exact.
-        let component = |code: &u8| f64::from(self.lowest) + f64::from(*code) * f64::from(self.step);
-        self.codes.iter().map(|code| component(code).powi(2)).sum::<f64>().sqrt() as f32
+        let ([lowest, step], []) = head.as_chunks::<4>() else { return None };
+        let [lowest, step] = [lowest, step].map(|bytes| f32::from_be_bytes(*bytes));
+        let is_sound = lowest.is_finite() && step.is_finite();
+        (is_sound && codes.len() == dimension).then_some(Self { lowest, step, codes })
     }
 
     /// The components, about.
@@ -51,7 +42,7 @@ pub fn quantise(vector: &[f32], out: &mut Vec<u8>) {
     let highest = vector.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let lowest = if lowest.is_finite() { lowest } else { 0.0 };
     let step = ((highest - lowest) / f32::from(u8::MAX)).max(0.0);
-    for head in [lowest, step, crate::similarity::dot(vector, vector)] {
+    for head in [lowest, step] {
         out.extend_from_slice(&head.to_be_bytes());
     }
     // The conversion saturates.
@@ -69,14 +60,14 @@ mod tests {
     fn golden_bytes() {
         let mut bytes = Vec::new();
         quantise(&[-1.0, 0.0, 1.55], &mut bytes);
-        let expected = [0xbf, 0x80, 0, 0, 0x3c, 0x23, 0xd7, 0x0a, 0x40, 0x59, 0xc2, 0x8f, 0, 100, 255];
+        let expected = [0xbf, 0x80, 0, 0, 0x3c, 0x23, 0xd7, 0x0a, 0, 100, 255];
         assert_eq!(bytes, expected);
         let mut bytes = Vec::new();
         quantise(&[2.0], &mut bytes);
-        assert_eq!(bytes, [0x40, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x80, 0, 0, 0]);
+        assert_eq!(bytes, [0x40, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Quantised::parse(&bytes, 1).unwrap().components().next(), Some(2.0));
         assert_eq!(Quantised::parse(&bytes, 2), None);
-        assert_eq!(Quantised::parse(&bytes[..11], 0), None);
+        assert_eq!(Quantised::parse(&bytes[..7], 0), None);
     }
 
     proptest! {

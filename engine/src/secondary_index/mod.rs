@@ -3,7 +3,7 @@
 pub(crate) mod build;
 mod vector_entries;
 
-pub(crate) use self::vector_entries::{centroids_start, list_of_centroid, list_start};
+pub(crate) use self::vector_entries::{centroid_start, list_of_centroid, list_start};
 pub(crate) use helenus_rows::secondary_index::entry;
 pub use helenus_rows::secondary_index::{
     IndexDefinition, IndexId, IndexRestriction, IndexSearch, IndexTerms, NearestSearch, Subject,

@@ -1,8 +1,8 @@
 //! The entries of an index of vectors in a file: the vectors, quantised, by the list that each belongs to.
 //!
 //! ```text
-//! centroid := the entry of the term (0 u8 | number of the list u32) and of an empty key; value: the centroid, quantised
-//! vector   := the entry of the term (1 u8 | number of the list u32) and of the row's full key; value: the vector, quantised
+//! centroid := the entry of the term (0 u8 | number of the list u32) and of an empty key; value: the centroid, a big-endian f32 a component
+//! vector   := the entry of the term (1 u8 | number of the list u32) and of the row's full key; value: its difference to the centroid, quantised
 //! ```
 //!
 //! The value is cell 0 of the row of the entry. So the centroids come first, in the order of their lists, and behind them the lists, each in one
@@ -27,9 +27,9 @@ fn term(kind: u8, list: u32) -> [u8; 5] {
     [kind, a, b, c, d]
 }
 
-/// A bound in front of all centroids.
-pub fn centroids_start() -> Vec<u8> {
-    start_of_term(&term(CENTROIDS, 0))
+/// What the entry of the centroid of a list begins with. That of the first list is a bound in front of all centroids.
+pub fn centroid_start(list: u32) -> Vec<u8> {
+    start_of_term(&term(CENTROIDS, list))
 }
 
 /// The list of a centroid with this term. `None`: it is not the term of a centroid.
@@ -83,7 +83,7 @@ impl VectorEntries {
         let mut value = Vec::new();
         for (list, centroid) in (0_u32..).zip(self.clusters.centroids()) {
             value.clear();
-            quantise(centroid, &mut value);
+            value.extend(centroid.iter().flat_map(|component| component.to_be_bytes()));
             add(&term(CENTROIDS, list), &value);
         }
     }
@@ -97,10 +97,10 @@ impl VectorEntries {
         add: impl FnOnce(&[u8], &[u8]),
     ) -> Result<(), BrokenInvariant> {
         let Some(vector) = vector_of(definition, &self.options, key, row) else { return Ok(()) };
-        let list = self.clusters.list_of(&vector);
-        let list = list.ok_or_else(|| broken!("a file with a vector has a list for it"))?;
+        let place = self.clusters.place_of(&vector);
+        let (list, difference) = place.ok_or_else(|| broken!("a file with a vector has a list for it"))?;
         let mut value = Vec::new();
-        quantise(&vector, &mut value);
+        quantise(&difference, &mut value);
         add(&term(VECTORS, list as u32), &value);
         Ok(())
     }

@@ -4,11 +4,12 @@
 //!
 //! A search has several rounds. What one has visited the next does not visit again, unless it wants more candidates than were kept.
 
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use helenus_vectors::{Nearest, Quantised, Target, lists_to_read};
+use helenus_vectors::{ListTarget, Nearest, Quantised, Target, floats_of, lists_to_read};
 
 use super::super::search_cost::WORK_OF_SEEK;
 use super::super::search_turn::TurnWork;
@@ -21,7 +22,7 @@ use crate::key::KeyRef;
 use crate::memtable::{CursorBuffers, MemtableCursor, SharedMemtable};
 use crate::row::RowRef;
 use crate::secondary_index::entry::{PARTITION, end_of_term, split, term_of};
-use crate::secondary_index::{VectorIndex, centroids_start, list_of_centroid, list_start};
+use crate::secondary_index::{VectorIndex, centroid_start, list_of_centroid, list_start};
 use crate::table::{ReadPattern, TableCursor, TableCursorBuffers, TableError, TableReader};
 
 fn contains(ranges: &Ranges, key: &[u8]) -> bool {
@@ -30,12 +31,39 @@ fn contains(ranges: &Ranges, key: &[u8]) -> bool {
     range.is_some_and(|(_, end)| key < end.as_slice())
 }
 
+/// A version of a row, by the full key of the row.
+pub(super) struct Candidate {
+    pub key: Vec<u8>,
+    /// By what its similarity was estimated. `None`: it was compared exactly.
+    pub list: Option<Rc<ListTarget>>,
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Candidate {}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// The candidates that the rounds of a search have visited.
 pub(super) struct Candidates {
     pub memtables: Vec<MemtableWalk>,
     pub files: Vec<FileWalk>,
     /// The best of them.
-    pub kept: Nearest<Vec<u8>>,
+    pub kept: Nearest<Candidate>,
     kept_max: usize,
 }
 
@@ -60,9 +88,9 @@ impl Candidates {
 }
 
 /// As [`Nearest::offer`], but the key is copied only if it is kept.
-fn offer(candidates: &mut Nearest<Vec<u8>>, similarity: f32, key: &[u8]) {
+fn offer(candidates: &mut Nearest<Candidate>, similarity: f32, key: &[u8], list: Option<&Rc<ListTarget>>) {
     if candidates.may_keep(similarity) {
-        candidates.offer(similarity, key.to_vec());
+        candidates.offer(similarity, Candidate { key: key.to_vec(), list: list.cloned() });
     } else {
         candidates.pass_over();
     }
@@ -92,7 +120,7 @@ impl MemtableWalk {
         &mut self,
         judge: &Judge,
         ranges: &Ranges,
-        candidates: &mut Nearest<Vec<u8>>,
+        candidates: &mut Nearest<Candidate>,
     ) -> Result<ControlFlow<()>, EngineError> {
         while let Some((start, end)) = ranges.get(self.range) {
             let start = self.at.take().unwrap_or_else(|| start.clone());
@@ -105,7 +133,7 @@ impl MemtableWalk {
                     return Err(broken!("the keys of a memtable are full keys").into());
                 };
                 if let Some(similarity) = judge.similarity(&parsed, cursor.row()) {
-                    offer(candidates, similarity, key);
+                    offer(candidates, similarity, key, None);
                 }
                 self.work.add_visit(key.len() + cursor.row().bytes.len());
                 cursor.advance(&start, end);
@@ -140,11 +168,14 @@ pub(super) struct FileWalk {
 enum Stage {
     /// Comparing centroids.
     Centroids(Vec<(f32, u32)>),
+    BetweenLists,
+    /// Reading the centroid of a list that is next.
+    Centroid(u32),
     /// Reading the vectors of a list up to this entry.
     List {
+        target: Rc<ListTarget>,
         end: Vec<u8>,
     },
-    BetweenLists,
 }
 
 fn file_key(entry: &[u8]) -> Vec<u8> {
@@ -155,7 +186,12 @@ fn malformed(reader: &TableReader) -> EngineError {
     TableError::damaged(reader.path(), 0, "an entry of an index of vectors is malformed").into()
 }
 
-/// The vector of an entry.
+/// The centroid of an entry.
+fn centroid(row: RowRef<'_>, dimension: usize) -> Option<Vec<f32>> {
+    floats_of(row.cells().next()?.value, dimension)
+}
+
+/// The difference of the vector of an entry to the centroid of its list.
 fn quantised(row: RowRef<'_>, dimension: usize) -> Option<Quantised<'_>> {
     Quantised::parse(row.cells().next()?.value, dimension)
 }
@@ -166,7 +202,7 @@ impl FileWalk {
             reader,
             options,
             stage: Stage::Centroids(Vec::new()),
-            at: file_key(&centroids_start()),
+            at: file_key(&centroid_start(0)),
             lists: Vec::new(),
             begun: 0,
             work: TurnWork::default(),
@@ -196,7 +232,7 @@ impl FileWalk {
         target: &Target,
         ranges: &Ranges,
         lists_factor: usize,
-        candidates: &mut Nearest<Vec<u8>>,
+        candidates: &mut Nearest<Candidate>,
     ) -> Result<ControlFlow<()>, EngineError> {
         let mut cursor = self.cursor(shard);
         if !matches!(self.stage, Stage::BetweenLists) {
@@ -209,9 +245,9 @@ impl FileWalk {
                 Stage::Centroids(seen) => {
                     let term = entry.map(|entry| term_of(entry).ok_or_else(|| malformed(&self.reader)));
                     if let Some(list) = term.transpose()?.and_then(|term| list_of_centroid(&term)) {
-                        let centroid = quantised(cursor.row(), dimension);
+                        let centroid = centroid(cursor.row(), dimension);
                         let centroid = centroid.ok_or_else(|| malformed(&self.reader))?;
-                        seen.push((target.estimate(&centroid), list));
+                        seen.push((target.similarity_to_centroid(&centroid), list));
                         self.pass(&mut cursor)?;
                     } else {
                         // All have been compared.
@@ -226,21 +262,32 @@ impl FileWalk {
                     let Some(list) = self.lists.get(self.begun).filter(|_| self.begun < wanted) else {
                         return Ok(ControlFlow::Break(()));
                     };
-                    let start = list_start(*list);
-                    self.at = file_key(&start);
-                    self.stage = Stage::List { end: end_of_term(&start) };
+                    self.at = file_key(&centroid_start(*list));
+                    self.stage = Stage::Centroid(*list);
                     self.begun += 1;
                     self.work.add_units(WORK_OF_SEEK);
                     cursor.seek(&self.at)?;
                 }
-                Stage::List { end } => match entry.filter(|entry| *entry < end.as_slice()) {
+                Stage::Centroid(list) => {
+                    let found = entry.and_then(term_of).and_then(|term| list_of_centroid(&term));
+                    let centroid =
+                        found.filter(|found| found == list).and_then(|_| centroid(cursor.row(), dimension));
+                    let centroid = centroid.ok_or_else(|| malformed(&self.reader))?;
+                    let start = list_start(*list);
+                    self.at = file_key(&start);
+                    let target = Rc::new(target.in_list(centroid));
+                    self.stage = Stage::List { target, end: end_of_term(&start) };
+                    self.work.add_units(WORK_OF_SEEK);
+                    cursor.seek(&self.at)?;
+                }
+                Stage::List { target, end } => match entry.filter(|entry| *entry < end.as_slice()) {
                     None => self.stage = Stage::BetweenLists,
                     Some(entry) => {
                         let (_, key) = split(entry).ok_or_else(|| malformed(&self.reader))?;
                         if contains(ranges, key) {
                             let vector = quantised(cursor.row(), dimension);
                             let vector = vector.ok_or_else(|| malformed(&self.reader))?;
-                            offer(candidates, target.estimate(&vector), key);
+                            offer(candidates, target.estimate(&vector), key, Some(target));
                         }
                         self.pass(&mut cursor)?;
                     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use helenus_vectors::{Nearest, Target, floats_of};
 
-use self::candidates::{Candidates, FileWalk, MemtableWalk};
+use self::candidates::{Candidate, Candidates, FileWalk, MemtableWalk};
 use self::rows::{Judge, Ranges, ReadRow};
 use super::index_files::path_of_useless;
 use super::index_search::SearchWorth;
@@ -200,11 +200,12 @@ impl Search<'_> {
             let is_all = candidates.are_all() && candidates.kept.len() <= candidates_wanted;
             let best = candidates.kept.best(candidates_wanted);
             let worst = best.last().map_or(f32::NEG_INFINITY, |(similarity, _)| *similarity);
-            let fresh: Vec<&Vec<u8>> =
-                best.into_iter().map(|(_, key)| key).filter(|key| !read.contains_key(*key)).collect();
-            for keys in fresh.chunks(ROWS_PER_TURN) {
-                let rows = self.shard.read_cold(|| self.read(keys)).await?;
-                read.extend(keys.iter().copied().cloned().zip(rows));
+            let best = best.into_iter().map(|(_, candidate)| candidate);
+            let fresh: Vec<&Candidate> =
+                best.filter(|candidate| !read.contains_key(&candidate.key)).collect();
+            for part in fresh.chunks(ROWS_PER_TURN) {
+                let rows = self.shard.read_cold(|| self.read(part)).await?;
+                read.extend(part.iter().map(|candidate| candidate.key.clone()).zip(rows));
                 self.pause().await?;
             }
             // A row that an overwritten vector has brought here may be further away than candidates that were not read.
@@ -239,13 +240,13 @@ impl Search<'_> {
         Ok(Candidates::new(memtables, files, kept_max(candidates_wanted)))
     }
 
-    /// The rows with these keys; `None` of those that do not pass. All are asked also after a miss, so that what they miss is
+    /// The rows of these candidates; `None` of those that do not pass. All are asked also after a miss, so that what they miss is
     /// fetched at once.
-    fn read(&self, keys: &[&Vec<u8>]) -> Result<Vec<Option<ReadRow>>, EngineError> {
+    fn read(&self, candidates: &[&Candidate]) -> Result<Vec<Option<ReadRow>>, EngineError> {
         self.check()?;
-        let (mut rows, mut missing) = (Vec::with_capacity(keys.len()), None);
-        for key in keys {
-            match self.judge.read(self.shard, key) {
+        let (mut rows, mut missing) = (Vec::with_capacity(candidates.len()), None);
+        for candidate in candidates {
+            match self.judge.read(self.shard, &candidate.key, candidate.list.as_deref()) {
                 Ok(row) => rows.push(row),
                 Err(error @ EngineError::Table(TableError::NotCached { .. })) => missing = Some(error),
                 Err(error) => return Err(error),

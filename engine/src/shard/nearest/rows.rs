@@ -12,7 +12,7 @@ use crate::read::{Budget, RowView, ScanRequest, Step};
 use crate::row::RowRef;
 use crate::secondary_index::{IndexDefinition, IndexTerms, TermRange};
 use crate::table::TableError;
-use helenus_vectors::Target;
+use helenus_vectors::{ListTarget, Target};
 
 /// Work of one turn.
 const TURN: Budget = Budget { bytes: TURN_BYTES, tombstones: 4_096 };
@@ -100,16 +100,20 @@ impl Judge {
         ScanRequest { table: self.table, start, end, reversed: false, now_seconds: self.now_seconds, budget }
     }
 
-    /// The row with this full key, if it exists and passes.
-    pub fn read(&self, shard: &Shard, key: &[u8]) -> Result<Option<ReadRow>, EngineError> {
+    /// The row with this full key, if it exists and passes. `list`: by what it was estimated as a candidate, if it was.
+    pub fn read(
+        &self,
+        shard: &Shard,
+        key: &[u8],
+        list: Option<&ListTarget>,
+    ) -> Result<Option<ReadRow>, EngineError> {
         let end = behind(key);
         let mut scan = shard.scan(&self.scan(key, &end, Budget::UNLIMITED))?;
         let Step::Row(view) = scan.next()? else { return Ok(None) };
         let Some(similarity) = self.judge(shard, &view)? else { return Ok(None) };
+        let Some(list) = list else { return Ok(Some(ReadRow { similarity, as_candidate: similarity })) };
         let mut estimate = None;
-        self.vectors.visit(&key_of(&view), view.row, &mut |_, vector| {
-            estimate = self.target.estimate_of(vector);
-        });
+        self.vectors.visit(&key_of(&view), view.row, &mut |_, vector| estimate = list.estimate_of(vector));
         let estimate = estimate.ok_or_else(|| broken!("what has a similarity has an estimate of it"))?;
         Ok(Some(ReadRow { similarity, as_candidate: similarity.max(estimate) }))
     }
