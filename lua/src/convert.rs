@@ -470,10 +470,12 @@ impl Encoder<'_> {
                 let mut fields = vec![None; types.len()];
                 for pair in table.pairs::<Value, Value>() {
                     let (key, value) = pair.map_err(failed)?;
-                    let index = position(&key).filter(|index| *index < types.len()).ok_or_else(|| {
-                        let key = key.to_string().unwrap_or_default();
-                        no_value(format!("key {key} is not valid for a sequence of size {}", types.len()))
-                    })?;
+                    let Some(index) = position(&key).filter(|index| *index < types.len()) else {
+                        let (key, size) = (key.to_string().map_err(failed)?, types.len());
+                        return Err(no_value(format!(
+                            "key {key} is not valid for a sequence of size {size}"
+                        )));
+                    };
                     fields[index] = Some(self.part(&types[index], &value)?);
                 }
                 Ok(codec::encode_fields(fields.iter().map(Option::as_deref)))
@@ -511,9 +513,9 @@ impl Encoder<'_> {
         if items.iter().enumerate().any(|(place, (index, _))| place != *index) {
             return Err(no_value("table is not a sequence"));
         }
-        if expected.is_some_and(|expected| expected != items.len()) {
-            let (is, must_be) = (items.len(), expected.unwrap_or_default());
-            return Err(no_value(format!("the sequence has {is} elements and not {must_be}")));
+        if let Some(expected) = expected.filter(|expected| *expected != items.len()) {
+            let found = items.len();
+            return Err(no_value(format!("the sequence has {found} elements and not {expected}")));
         }
         Ok(items.into_iter().map(|(_, item)| item).collect())
     }

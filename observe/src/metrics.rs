@@ -86,7 +86,7 @@ impl HistogramSnapshot {
         if self.count == 0 { 0 } else { self.bound_us(rank(self.count, part)) }
     }
 
-    /// The least bound that so many of the durations do not exceed, or the last one.
+    /// The smallest bucket bound, in microseconds, with a cumulative count of at least `wanted`; the last bound if there is none.
     fn bound_us(&self, wanted: u64) -> u64 {
         let reached = self.cumulative.iter().find(|(_, count)| *count >= wanted).or(self.cumulative.last());
         reached.map_or(0, |(bound_us, _)| *bound_us)
@@ -218,7 +218,7 @@ impl CountSnapshot {
     }
 }
 
-/// How many of so many values this part (0 to 1) is, at least one.
+/// The rank of a quantile among `count` values in ascending order, from 1. `part`: the quantile, 0 to 1.
 fn rank(count: u64, part: f64) -> u64 {
     (count as f64 * part).ceil().max(1.0) as u64
 }

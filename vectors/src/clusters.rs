@@ -7,7 +7,7 @@
 
 use helenus_io::SplitMix64;
 
-use crate::similarity::{Similarity, square_distance};
+use crate::similarity::{Similarity, difference, square_distance};
 
 /// The most bytes of a sample.
 const SAMPLE_BYTES_MAX: usize = 32 << 20;
@@ -161,10 +161,7 @@ impl Clusters {
         let nearest = nearest.min_by(|(a, left), (b, right)| a.total_cmp(b).then(left.cmp(right)));
         let (_, list) = nearest?;
         let centroid = &self.centroids[list * self.dimension..(list + 1) * self.dimension];
-        for (component, of_centroid) in prepared.iter_mut().zip(centroid) {
-            *component -= of_centroid;
-        }
-        Some((list, prepared))
+        Some((list, difference(&prepared, centroid)))
     }
 }
 

@@ -84,6 +84,11 @@ pub(crate) fn cosine((a, a_length): (&[f32], f64), (b, b_length): (&[f32], f64))
     (lengths != 0.0).then(|| f64::midpoint(1.0, wide_dot(a, b) / lengths) as f32)
 }
 
+/// The differences of the components of two vectors of the same dimension.
+pub(crate) fn difference(a: &[f32], b: &[f32]) -> Vec<f32> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}
+
 /// The square of the distance of two vectors of the same dimension.
 pub fn square_distance(a: &[f32], b: &[f32]) -> f32 {
     sum_of(a, b, |a, b| (a - b) * (a - b))

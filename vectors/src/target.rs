@@ -1,7 +1,7 @@
 //! The vector that a search looks for.
 
 use crate::quantised::{Quantised, quantise};
-use crate::similarity::{Similarity, cosine, dot, floats_of, length, sum_of};
+use crate::similarity::{Similarity, cosine, difference, dot, floats_of, length, sum_of};
 
 /// The vector that a search looks for, with what all comparisons need of it.
 #[derive(Debug, Clone)]
@@ -44,10 +44,7 @@ impl Target {
     /// The target as the vectors of the list with this centroid are compared with it.
     pub fn in_list(&self, centroid: Vec<f32>) -> ListTarget {
         let (vector, of_centroid) = match self.similarity {
-            Similarity::Euclidean => {
-                let difference = self.prepared.iter().zip(&centroid).map(|(own, other)| own - other);
-                (difference.collect(), 0.0)
-            }
+            Similarity::Euclidean => (difference(&self.prepared, &centroid), 0.0),
             Similarity::Cosine | Similarity::DotProduct => {
                 (self.prepared.clone(), dot(&self.prepared, &centroid))
             }
@@ -86,10 +83,8 @@ impl ListTarget {
         let mut vector = floats_of(bytes, self.centroid.len())?;
         self.similarity.check(&vector).ok()?;
         self.similarity.prepare(&mut vector);
-        let difference: Vec<f32> =
-            vector.iter().zip(&self.centroid).map(|(own, other)| own - other).collect();
         let mut quantised = Vec::new();
-        quantise(&difference, &mut quantised);
+        quantise(&difference(&vector, &self.centroid), &mut quantised);
         Some(self.estimate(&Quantised::parse(&quantised, self.centroid.len())?))
     }
 

@@ -75,7 +75,7 @@ impl IndexRows {
         behind.saturating_sub(first)
     }
 
-    /// About how many different terms lie in a range with about so many entries, judged by the first of them.
+    /// Estimates the number of distinct terms in a range by sampling its first entries. `entries`: the estimated number of entries in the range.
     pub fn estimate_terms(&self, start: &[u8], end: &[u8], entries: u64) -> u64 {
         let (mut sampled, mut different) = (0, 0);
         let mut place = self.seek(start);

@@ -146,7 +146,7 @@ impl Memtable {
         self.index(id).map_or(0, |index| index.estimate(start, end))
     }
 
-    /// About how many different terms of an index lie in a range with about so many entries.
+    /// Estimates the number of distinct terms of an index in a range. `entries`: the estimated number of entries in the range.
     pub fn estimate_terms_of_index(&self, id: IndexId, start: &[u8], end: &[u8], entries: u64) -> u64 {
         self.index(id).map_or(0, |index| index.estimate_terms(start, end, entries))
     }

@@ -51,7 +51,7 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
     let prepared = PreparedRead::new(&context, &request)?;
     let mut run = prepared.run(&request)?;
     let Some(nearest) = &plan.nearest else {
-        return Err(RequestError::Server("a SELECT without a vector to compare with".to_owned()));
+        return Err(without_vector());
     };
     let Some(search) = nearest.bind(&plan.table, &request.bindings())? else {
         return Ok(Outcome::Rows(run.finish()?));
@@ -67,11 +67,11 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
         deadline: request.options.deadline_or(&context, context.node.config.range_request_timeout_ms),
     };
     let narrow = narrow(&context, &read, search.restrictions())?;
-    let rows_max = match (&narrow, run.nearest()) {
-        (Some(_), Some((limit, _))) => {
-            ROWS_BEFORE_SEARCH.max(limit.saturating_mul(ROWS_BEFORE_SEARCH_FACTOR)).min(ROWS_MAX)
-        }
-        _ => ROWS_MAX,
+    let (limit, _) = nearest_of(&mut run)?;
+    let rows_max = if narrow.is_some() {
+        ROWS_BEFORE_SEARCH.max(limit.saturating_mul(ROWS_BEFORE_SEARCH_FACTOR)).min(ROWS_MAX)
+    } else {
+        ROWS_MAX
     };
     if !read_found(&context, plan, &mut run, &read, &search, &prepared.ranges, rows_max).await? {
         trace::note(&context, || "Reading all rows: too few of the nearest belong to the result".to_owned());
@@ -79,6 +79,15 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
         read_all(&context, plan, &mut run, &read, narrow, prepared.ranges).await?;
     }
     Ok(Outcome::Rows(run.finish()?))
+}
+
+fn without_vector() -> RequestError {
+    RequestError::Server("a SELECT without a vector to compare with".to_owned())
+}
+
+/// The rows that a search wants, and the least similarity among them, if there are as many so far.
+fn nearest_of(run: &mut SelectRun<'_>) -> Result<(usize, Option<f32>)> {
+    run.nearest().ok_or_else(without_vector)
 }
 
 /// The restrictions that other indexes decide, if they find few of the rows of the table.
@@ -106,7 +115,7 @@ async fn read_found(
     ranges: &[KeyRange],
     rows_max: usize,
 ) -> Result<bool> {
-    let Some((limit, _)) = run.nearest() else { return Ok(false) };
+    let (limit, _) = nearest_of(run)?;
     let mut wanted = limit.max(1);
     let mut ranges: Vec<_> = ranges
         .iter()
@@ -122,7 +131,7 @@ async fn read_found(
         keys.dedup();
         read_rows(context, plan, run, read, &keys).await?;
         read_keys.extend(keys);
-        let worst = run.nearest().and_then(|(_, worst)| worst);
+        let (_, worst) = nearest_of(run)?;
         if found.bound.is_none_or(|bound| worst.is_some_and(|worst| worst >= bound)) {
             return Ok(true);
         }

@@ -25,7 +25,7 @@ use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, W
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
-use self::current_rows::{current_row, is_about_its_row, names_its_row};
+use self::current_rows::{PartitionRows, current_row, is_about_its_row, names_its_row};
 use self::refusal::{accepted, check_mix, refused};
 pub use self::request::Transaction;
 use self::request::only_partition;
@@ -249,7 +249,10 @@ struct Evaluation {
 
 /// Checks the conditions on the rows. If they hold, computes the changes.
 fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn ExistingRows) -> Result<Evaluation> {
-    check_mix(transaction)?;
+    if transaction.is_batch {
+        check_mix(transaction)?;
+    }
+    let partition = only_partition(transaction)?.ok_or_else(|| broken("a transaction has statements"))?;
     let mut applied = true;
     for statement in &transaction.statements {
         let plan = statement.plan();
@@ -261,7 +264,8 @@ fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn Existing
         applied &= hold(conditions, &plan.table, &row, only_static, &values.bindings())?;
     }
     if !applied {
-        let outcome = refused(transaction, rows, write.now_seconds)?;
+        let (table, key) = partition;
+        let outcome = refused(transaction, &PartitionRows::new(table, key, rows, write.now_seconds))?;
         return Ok(Evaluation { changes: Vec::new(), outcome });
     }
     let mut set = MutationSet::default();
@@ -269,8 +273,7 @@ fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn Existing
         statement.add_to(&mut set, write, Some(rows))?;
     }
     let changes = set.finish(write, Some(rows))?;
-    let outcome = only_partition(transaction)?.map_or(Outcome::Void, |(table, _)| accepted(table));
-    Ok(Evaluation { changes, outcome })
+    Ok(Evaluation { changes, outcome: accepted(partition.0) })
 }
 
 /// The rows that a quorum has read, merged.

@@ -182,7 +182,7 @@ pub fn plan_update(
         ));
     }
     if plan.touches_only_static() && !plan.has_regular_conditions() {
-        if !plan.clustering.is_empty() && !matches!(plan.conditions, Some(Conditions::Exists)) {
+        if !plan.clustering.is_empty() {
             return Err(RequestError::invalid(
                 "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns",
             ));
@@ -281,7 +281,7 @@ pub fn plan_delete(
     check_conditional(&plan)?;
     if !plan.operations.is_empty() {
         if plan.touches_only_static() && !plan.has_regular_conditions() {
-            if !plan.clustering.is_empty() && !matches!(plan.conditions, Some(Conditions::Exists)) {
+            if !plan.clustering.is_empty() {
                 return Err(RequestError::invalid(
                     "Invalid restrictions on clustering columns since the DELETE statement modifies only static columns",
                 ));

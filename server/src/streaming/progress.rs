@@ -300,7 +300,8 @@ impl Transfers {
         });
     }
 
-    /// Ends the transfer: there is no transition any more. `now`: [`helenus_engine::io::Clock::monotonic`].
+    /// Records that the transition has ended, and with it the transfer. The transfer stays to be shown. `now`:
+    /// [`helenus_engine::io::Clock::monotonic`].
     pub fn end(&self, now: Duration) {
         let mut state = self.state();
         if let Some(receiving) = state.receiving.take() {

@@ -240,7 +240,8 @@ impl FileWalk {
         }
         loop {
             let dimension = self.options.dimension;
-            let entry = cursor.is_valid().then(|| cursor.key().get(PARTITION.len()..).unwrap_or_default());
+            let entry = cursor.is_valid().then(|| cursor.key().get(PARTITION.len()..));
+            let entry = entry.map(|entry| entry.ok_or_else(|| malformed(&self.reader))).transpose()?;
             match &mut self.stage {
                 Stage::Centroids(seen) => {
                     let term = entry.map(|entry| term_of(entry).ok_or_else(|| malformed(&self.reader)));

@@ -33,11 +33,11 @@ pub(super) fn is_about_its_row(plan: &ModifyPlan, conditions: &Conditions) -> bo
 
 /// The rows of a partition, with values by index in [`Table::columns`].
 pub(super) struct PartitionRows<'r> {
-    table: &'r Table,
+    pub(super) table: &'r Table,
     key: &'r PartitionKey,
     rows: &'r dyn ExistingRows,
     layout: RowLayout,
-    now_seconds: u32,
+    pub(super) now_seconds: u32,
 }
 
 impl<'r> PartitionRows<'r> {

@@ -17,12 +17,11 @@ use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::row_layout::OwnedValues;
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::keys::positions;
-use helenus_query::run::modify::ExistingRows;
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::{ColumnKind, Table};
 
 use super::current_rows::{PartitionRows, is_about_its_row, names_its_row};
-use super::request::{Transaction, only_partition};
+use super::request::Transaction;
 use crate::coordinator::Outcome;
 use crate::coordinator::bound_statement::BoundStatement;
 
@@ -32,14 +31,9 @@ pub(super) fn accepted(table: &Table) -> Outcome {
 }
 
 /// The answer of a transaction whose conditions do not hold.
-pub(super) fn refused(
-    transaction: &Transaction,
-    rows: &dyn ExistingRows,
-    now_seconds: u32,
-) -> Result<Outcome> {
-    let Some((table, key)) = only_partition(transaction)? else { return Ok(Outcome::Void) };
-    let partition = PartitionRows::new(table, key, rows, now_seconds);
-    let shown = shown_rows(transaction, table, &partition, now_seconds)?;
+pub(super) fn refused(transaction: &Transaction, partition: &PartitionRows<'_>) -> Result<Outcome> {
+    let shown = shown_rows(transaction, partition)?;
+    let table = partition.table;
     Ok(answer(table, false, &shown_columns(transaction, table), &shown))
 }
 
@@ -90,12 +84,8 @@ fn compared_columns(transaction: &Transaction) -> impl Iterator<Item = usize> {
 }
 
 /// The values of the rows that are shown, by index in [`Table::columns`].
-fn shown_rows(
-    transaction: &Transaction,
-    table: &Table,
-    partition: &PartitionRows<'_>,
-    now_seconds: u32,
-) -> Result<Vec<OwnedValues>> {
+fn shown_rows(transaction: &Transaction, partition: &PartitionRows<'_>) -> Result<Vec<OwnedValues>> {
+    let (table, now_seconds) = (partition.table, partition.now_seconds);
     let compared: BTreeSet<usize> = compared_columns(transaction).collect();
     let changes_statics = conditions(transaction).any(|(_, plan, _)| plan.changes_static_columns());
     let names_rows = conditions(transaction).any(|(_, plan, _)| names_its_row(plan));
@@ -112,7 +102,7 @@ fn shown_rows(
     let mut statics = partition.statics()?;
     statics.iter_mut().for_each(hide);
     let mut shown = Vec::new();
-    for (position, row) in rows_of_conditions(transaction, table, partition)? {
+    for (position, row) in rows_of_conditions(transaction, partition)? {
         let mut values = partition.values(&position, Some(&row), statics.as_ref())?;
         hide(&mut values);
         let has_value = |kind: ColumnKind| {
@@ -137,7 +127,6 @@ fn shown_rows(
 /// The rows that exist of those that conditions are about, by their positions: in the order of the table.
 fn rows_of_conditions(
     transaction: &Transaction,
-    table: &Table,
     partition: &PartitionRows<'_>,
 ) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut found = BTreeMap::new();
@@ -145,7 +134,7 @@ fn rows_of_conditions(
     for (statement, plan, conditions) in conditions(transaction) {
         if is_about_its_row(plan, conditions) {
             are_all_static = false;
-            for position in positions(&plan.clustering, table, &statement.borrow().bindings())? {
+            for position in positions(&plan.clustering, &plan.table, &statement.borrow().bindings())? {
                 if let Some(row) = partition.row(&position)? {
                     found.insert(position, row);
                 }

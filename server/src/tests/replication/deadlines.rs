@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use cql_lite::frame::response::WriteType;
 use helenus_config::Config;
 use helenus_query::error::RequestError;
 use tokio::time::Instant;
 
-use super::row;
+use super::{expect_timeout, row};
 use crate::testing::network::Fate;
 use crate::tests::cluster::{Cluster, with_cluster};
 
@@ -23,16 +22,7 @@ fn is_wait(begun: Instant) -> bool {
 /// Executes a write that needs more replicas than answer in time.
 async fn time_out(cluster: &Cluster, text: &str) {
     let begun = Instant::now();
-    match cluster.execute(0, text, Consistency::All).await {
-        Err(RequestError::WriteTimeout {
-            consistency: Consistency::All,
-            received: 2,
-            required: 3,
-            write_type: WriteType::Simple,
-            ..
-        }) => {}
-        other => panic!("{other:?}"),
-    }
+    expect_timeout(cluster, 0, text).await;
     assert!(is_wait(begun));
 }
 
