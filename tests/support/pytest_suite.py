@@ -38,7 +38,9 @@ def run(folder, description, timeout_seconds, own_namespaces=False):
         print("0 passed, 1 failed")
         return 1
     print(program, flush=True)
-    command = [python, "-m", "pytest", "-p", "no:cacheprovider", "--durations=5", "-rA", "--tb=short", *options.pytest]
+    # Directories of data of tests that passed go at once: together they are larger than many a disk.
+    tidy = ["-o", "tmp_path_retention_policy=failed", "-o", "tmp_path_retention_count=1"]
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider", "--durations=5", "-rA", "--tb=short", *tidy, *options.pytest]
     if own_namespaces and can_have_namespaces():
         command = [*OWN_NAMESPACES, *command]
         os.environ["HELENUS_OWN_NAMESPACES"] = "1"
