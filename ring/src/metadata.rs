@@ -31,8 +31,8 @@ use helenus_query::schema::document::CatalogDocument;
 pub use self::command::{Command, CommandOutcome, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
     AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DISK_STATUS, FEATURE_VERSION, INDEXES, MEMBER_SNAPSHOTS, REMOVALS,
-    REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, STREAMED_ROW_PARTS, TRACES,
-    TRUNCATION_TIMES,
+    REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY,
+    STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
 pub use self::state::{ClusterState, StateDocument, dropped_keyspaces};
 pub use self::uncleaned::{Uncleaned, by_replication_of};

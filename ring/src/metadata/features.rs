@@ -21,7 +21,8 @@
 /// * 12: a request says that it belongs to a traced request.
 /// * 13: tables have secondary indexes.
 /// * 14: tables and keyspaces have what Cassandra 5 gives them beside columns and indexes.
-pub const FEATURE_VERSION: u16 = CASSANDRA_5_SCHEMAS;
+/// * 15: roles and permissions are a part of the metadata log.
+pub const FEATURE_VERSION: u16 = SECURITY;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
 /// The feature level from which members announce to each other how full their disks are.
@@ -51,3 +52,5 @@ pub const INDEXES: u16 = 13;
 /// The feature level from which tables and keyspaces may have what the rest of Cassandra 5's statements gives them: compact storage,
 /// functions, masks, constraints, indexes of vectors, options of tables that had no effect before.
 pub const CASSANDRA_5_SCHEMAS: u16 = 14;
+/// The feature level from which roles and permissions are a part of the metadata log.
+pub const SECURITY: u16 = 15;

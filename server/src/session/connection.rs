@@ -104,7 +104,7 @@ fn client(connection: &Connection) -> Option<ConnectedClient> {
         keyspace: connection.keyspace.borrow().as_deref().map(str::to_owned),
         protocol_version: connection.version.get() as u8,
         request_count: connection.request_count.get(),
-        username: None,
+        username: connection.user.borrow().as_deref().map(str::to_owned),
     })
 }
 
@@ -118,6 +118,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         peer,
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
+        user: RefCell::new(None),
         registered: Cell::new([false; 3]),
         out: RefCell::new(BytesMut::new()),
         answered: Notify::new(),

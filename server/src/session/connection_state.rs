@@ -33,6 +33,8 @@ pub struct Connection {
     pub peer: SocketAddr,
     pub keyspace: RefCell<Option<Rc<str>>>,
     pub startup: RefCell<Option<Startup>>,
+    /// The role that the client logged in as; `None`: it is anonymous.
+    pub user: RefCell<Option<Rc<str>>>,
     pub(super) registered: Cell<[bool; 3]>,
     /// Finished envelopes, not compressed or packed yet.
     pub(super) out: RefCell<BytesMut>,
