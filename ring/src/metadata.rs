@@ -18,6 +18,7 @@ mod members;
 mod outcome;
 mod replacement;
 mod replication;
+mod role_changes;
 mod state;
 mod uncleaned;
 mod voters;
@@ -27,8 +28,9 @@ use std::sync::Arc;
 
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::document::CatalogDocument;
+use uuid::Uuid;
 
-pub use self::command::{Command, CommandOutcome, MemberUpdate, Refusal, SchemaChangeCommand};
+pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
     AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DISK_STATUS, FEATURE_VERSION, INDEXES, MEMBER_SNAPSHOTS, REMOVALS,
     REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY,
@@ -44,7 +46,7 @@ use crate::member::{Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
-/// Number of schema changes that are remembered, to recognize one that is proposed again.
+/// Number of changes of schema and roles that are remembered, to recognize one that is proposed again.
 const RECENT_CHANGES: usize = 64;
 
 /// Applies a command. The state is unchanged unless the outcome is a new `Applied`.
@@ -100,6 +102,7 @@ fn changed(state: &ClusterState, index: u64, command: &Command) -> Changed {
         Command::StartReplacement { member, replaced, accepts_loss } => {
             replacement::start(state, index, member, *replaced, *accepts_loss)
         }
+        Command::ChangeRoles { id, change } => role_changes::change(state, index, *id, change),
     }
 }
 
@@ -119,6 +122,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
         removals: Arc::default(),
         uncleaned: Arc::default(),
         catalog: Arc::new(catalog),
+        roles: Arc::default(),
         topology: Arc::new(Topology {
             version: index,
             epoch: index,
@@ -150,12 +154,18 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
     } else {
         replaced_at_once(state, index, catalog)?
     };
+    let changed = role_changes::after_schema_change(changed, index, change.creator.as_ref());
+    Ok(Some(with_recent_change(changed, version, index)))
+}
+
+/// The state in which a change is noted, so that it is recognized when it is proposed again.
+fn with_recent_change(state: ClusterState, id: Uuid, index: u64) -> ClusterState {
     let mut recent_changes = state.recent_changes.to_vec();
-    recent_changes.push((version, index));
+    recent_changes.push((id, index));
     if recent_changes.len() > RECENT_CHANGES {
         recent_changes.remove(0);
     }
-    Ok(Some(ClusterState { recent_changes: Arc::new(recent_changes), ..changed }))
+    ClusterState { recent_changes: Arc::new(recent_changes), ..state }
 }
 
 /// The state with a new catalog, where changes of replication need no transition (there is one member), or not all members know one.

@@ -70,6 +70,13 @@ impl UserFunctions {
         self.aggregates_named(name).find(|aggregate| are_same_arguments(&aggregate.argument_types, arguments))
     }
 
+    /// Whether there is a function or an aggregate with a name and types of arguments, as [`type_names`] names them.
+    pub fn has(&self, name: &str, argument_types: &[String]) -> bool {
+        let is = |types: &[CqlType]| type_names(types) == argument_types;
+        self.functions_named(name).any(|function| is(&function.argument_types))
+            || self.aggregates_named(name).any(|aggregate| is(&aggregate.argument_types))
+    }
+
     /// Adds a function, or puts it in the place of the one with the same name and arguments.
     pub fn put_function(&mut self, function: UserFunction) {
         self.remove_function(&function.name, &function.argument_types);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use helenus_query::schema::ddl::SchemaChangeEvent;
 use helenus_query::schema::document::CatalogDocument;
+use helenus_roles::{Resource, RoleChange, RoleError};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -92,6 +93,11 @@ pub enum Command {
         replaced: HostId,
         accepts_loss: bool,
     },
+    /// Roles or permissions change. A second entry of the same id has no effect.
+    ChangeRoles {
+        id: Uuid,
+        change: RoleChange,
+    },
 }
 
 /// A schema change. It applies only to the catalog on which it was planned.
@@ -105,6 +111,16 @@ pub struct SchemaChangeCommand {
     pub dropped: Vec<String>,
     /// The event for clients.
     pub event: SchemaChangeEvent,
+    /// Who made what is new, and gets all permissions on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creator: Option<Creator>,
+}
+
+/// A role that gets all permissions on what a schema change has made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Creator {
+    pub role: String,
+    pub created: Vec<Resource>,
 }
 
 /// The properties of a member that may change with a restart.
@@ -228,6 +244,10 @@ pub enum Refusal {
         "{ranges} ranges of keyspace {keyspace} have no other replica: their rows would be lost for good. If the members cannot be brought back, use --accept-loss"
     )]
     OnlyCopy { keyspace: String, ranges: u64 },
+    #[error("{0}")]
+    Roles(RoleError),
+    #[error("roles can be made when all members support that (feature level {needed}; it is {level})")]
+    RolesTooEarly { needed: u16, level: u16 },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {
@@ -276,6 +296,7 @@ impl fmt::Display for Command {
                 write!(formatter, "replace {replaced} by {}", member.host_id)?;
                 if *accepts_loss { write!(formatter, ", whatever is lost with it") } else { Ok(()) }
             }
+            Self::ChangeRoles { change, .. } => write!(formatter, "{change}"),
         }
     }
 }

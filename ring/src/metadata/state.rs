@@ -6,6 +6,7 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::document::{CatalogDocument, DocumentError};
 use helenus_query::schema::system_tables::initial_catalog;
+use helenus_roles::{Roles, RolesDocument};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -21,9 +22,10 @@ use crate::topology::Topology;
 pub struct ClusterState {
     pub topology: Arc<Topology>,
     pub catalog: Arc<Catalog>,
+    pub roles: Arc<Roles>,
     /// Members in the order in which they first became `Normal`.
     pub(super) seniority: Arc<Vec<HostId>>,
-    /// Versions of the last schema changes with the indexes of their entries, oldest first.
+    /// Versions of the last schema changes, and ids of the last changes of roles, with the indexes of their entries, oldest first.
     pub(super) recent_changes: Arc<Vec<(Uuid, u64)>>,
     /// The members whose leaving is a removal: another member requested it, because these are dead.
     pub(super) removals: Arc<BTreeSet<HostId>>,
@@ -44,6 +46,8 @@ pub struct StateDocument {
     other_removals: BTreeSet<HostId>,
     #[serde(default, skip_serializing_if = "Uncleaned::is_empty")]
     uncleaned: Uncleaned,
+    #[serde(default, skip_serializing_if = "RolesDocument::is_empty")]
+    roles: RolesDocument,
     /// Whether members, removed members and seniority are those of the base: only in documents of [`ClusterState::document_since`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_members_of_base: bool,
@@ -58,6 +62,7 @@ impl ClusterState {
         Self {
             topology: Arc::default(),
             catalog: Arc::new(initial_catalog(Uuid::nil())),
+            roles: Arc::default(),
             seniority: Arc::default(),
             recent_changes: Arc::default(),
             removals: Arc::default(),
@@ -114,13 +119,16 @@ impl ClusterState {
     }
 
     pub fn document(&self) -> StateDocument {
-        self.document_with(CatalogDocument::of(&self.catalog), Vec::new())
+        let roles = RolesDocument::of(&self.roles);
+        self.document_with(CatalogDocument::of(&self.catalog), roles, Vec::new())
     }
 
     /// The changes since `base`.
     pub fn document_since(&self, base: &Self) -> StateDocument {
         let catalog = CatalogDocument::delta(&base.catalog, &self.catalog);
-        let mut document = self.document_with(catalog, dropped_keyspaces(&base.catalog, &self.catalog));
+        let roles = RolesDocument::since(&base.roles, &self.roles);
+        let dropped_keyspaces = dropped_keyspaces(&base.catalog, &self.catalog);
+        let mut document = self.document_with(catalog, roles, dropped_keyspaces);
         let (topology, known) = (&self.topology, &base.topology);
         if topology.members == known.members
             && topology.removed == known.removed
@@ -134,10 +142,16 @@ impl ClusterState {
         document
     }
 
-    fn document_with(&self, catalog: CatalogDocument, dropped_keyspaces: Vec<String>) -> StateDocument {
+    fn document_with(
+        &self,
+        catalog: CatalogDocument,
+        roles: RolesDocument,
+        dropped_keyspaces: Vec<String>,
+    ) -> StateDocument {
         StateDocument {
             topology: Topology::clone(&self.topology),
             catalog,
+            roles,
             has_members_of_base: false,
             dropped_keyspaces,
             seniority: self.seniority.to_vec(),
@@ -165,6 +179,7 @@ impl StateDocument {
         catalog.keyspaces.retain(|name, _| !self.dropped_keyspaces.contains(name));
         Ok(ClusterState {
             catalog: Arc::new(catalog),
+            roles: Arc::new(self.roles.over(&base.roles)),
             topology: Arc::new(self.topology),
             seniority: Arc::new(self.seniority),
             recent_changes: Arc::new(self.recent_changes),

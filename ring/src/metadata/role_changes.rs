@@ -1,0 +1,97 @@
+//! Changes of roles, and what changes of the schema mean for them.
+//!
+//! Invariant: what is granted on a keyspace, table or function goes with it: another one of the same name begins without grants.
+
+use std::sync::Arc;
+
+use helenus_query::schema::catalog::Catalog;
+use helenus_roles::{Resource, RoleChange, RoleError, Roles};
+use uuid::Uuid;
+
+use super::command::{Creator, Refusal};
+use super::features::SECURITY;
+use super::outcome::{Changed, refuse};
+use super::state::{ClusterState, with_topology};
+use super::with_recent_change;
+
+pub(super) fn change(state: &ClusterState, index: u64, id: Uuid, change: &RoleChange) -> Changed {
+    if state.recent_changes.iter().any(|(done, _)| *done == id) {
+        return Ok(None);
+    }
+    let level = state.topology.feature_level;
+    if level < SECURITY {
+        return refuse(Refusal::RolesTooEarly { needed: SECURITY, level });
+    }
+    if let RoleChange::Grant { resource, .. } = change
+        && !exists(resource, &state.catalog)
+    {
+        return refuse(Refusal::Roles(RoleError::UnknownResource { resource: resource.clone() }));
+    }
+    match state.roles.changed(index, change) {
+        Ok(None) => Ok(None),
+        Ok(Some(roles)) => {
+            let changed = with_topology(state, index, false, |_| ());
+            let changed = ClusterState { roles: Arc::new(roles), ..changed };
+            Ok(Some(with_recent_change(changed, id, index)))
+        }
+        Err(error) => refuse(Refusal::Roles(error)),
+    }
+}
+
+/// The state after a change of its catalog: without what was granted on things that are gone, with the grants to who made new ones.
+pub(super) fn after_schema_change(
+    state: ClusterState,
+    index: u64,
+    creator: Option<&Creator>,
+) -> ClusterState {
+    let mut roles = Arc::clone(&state.roles);
+    if let Some(fewer) = roles.without_grants_on(index, |resource| !exists(resource, &state.catalog)) {
+        roles = Arc::new(fewer);
+    }
+    for resource in creator.iter().flat_map(|creator| &creator.created) {
+        roles = with_all_granted(roles, index, creator, resource);
+    }
+    ClusterState { roles, ..state }
+}
+
+fn with_all_granted(
+    roles: Arc<Roles>,
+    index: u64,
+    creator: Option<&Creator>,
+    resource: &Resource,
+) -> Arc<Roles> {
+    let Some(Creator { role, .. }) = creator else { return roles };
+    let grant = RoleChange::Grant {
+        permissions: resource.applicable(),
+        resource: resource.clone(),
+        grantee: role.clone(),
+    };
+    // Who made it may have been dropped meanwhile.
+    match roles.changed(index, &grant) {
+        Ok(Some(more)) => Arc::new(more),
+        Ok(None) | Err(_) => roles,
+    }
+}
+
+/// Whether a resource of the schema exists. Roles know themselves which of them exist.
+pub fn exists(resource: &Resource, catalog: &Catalog) -> bool {
+    match resource {
+        Resource::AllKeyspaces
+        | Resource::AllFunctions
+        | Resource::AllRoles
+        | Resource::Role(_)
+        | Resource::AllMbeans
+        | Resource::Mbean(_) => true,
+        Resource::Keyspace(keyspace) | Resource::AllTables(keyspace) | Resource::FunctionsOf(keyspace) => {
+            catalog.keyspace(keyspace).is_some()
+        }
+        Resource::Table { keyspace, table } => {
+            catalog.keyspace(keyspace).is_some_and(|keyspace| keyspace.tables.contains_key(table))
+        }
+        Resource::Function(function) => {
+            let keyspace = catalog.keyspace(&function.keyspace);
+            keyspace
+                .is_some_and(|keyspace| keyspace.user_functions.has(&function.name, &function.argument_types))
+        }
+    }
+}

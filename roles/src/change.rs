@@ -1,0 +1,148 @@
+//! Changes of roles, as the metadata log carries them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::network::Network;
+use crate::permission::PermissionSet;
+use crate::resource::Resource;
+
+/// What an `ALTER ROLE` sets; `None`: it stays as it is.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alteration {
+    pub is_superuser: Option<bool>,
+    pub can_login: Option<bool>,
+    pub salted_hash: Option<String>,
+    /// `Some(None)`: all data centers.
+    #[serde(default, with = "double_option")]
+    pub datacenters: Option<Option<BTreeSet<String>>>,
+    /// `Some(None)`: all networks.
+    #[serde(default, with = "double_option")]
+    pub cidr_groups: Option<Option<BTreeSet<String>>>,
+}
+
+/// Without the hash: it has no place in logs.
+impl fmt::Debug for Alteration {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Alteration")
+            .field("is_superuser", &self.is_superuser)
+            .field("can_login", &self.can_login)
+            .field("sets_password", &self.salted_hash.is_some())
+            .field("datacenters", &self.datacenters)
+            .field("cidr_groups", &self.cidr_groups)
+            .finish()
+    }
+}
+
+/// One change. It has its effect as a whole, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RoleChange {
+    /// What is not set is false, or everything. `creator` gets all permissions on the new role.
+    Create {
+        role: String,
+        properties: Alteration,
+        if_not_exists: bool,
+        creator: Option<String>,
+    },
+    Alter {
+        role: String,
+        properties: Alteration,
+        if_exists: bool,
+    },
+    /// The role leaves the roles that it was granted to, and everything granted on it is revoked.
+    Drop {
+        role: String,
+        if_exists: bool,
+    },
+    GrantRole {
+        role: String,
+        grantee: String,
+    },
+    RevokeRole {
+        role: String,
+        grantee: String,
+    },
+    Grant {
+        permissions: PermissionSet,
+        resource: Resource,
+        grantee: String,
+    },
+    Revoke {
+        permissions: PermissionSet,
+        resource: Resource,
+        grantee: String,
+    },
+    AddIdentity {
+        identity: String,
+        role: String,
+        if_not_exists: bool,
+    },
+    DropIdentity {
+        identity: String,
+        if_exists: bool,
+    },
+    /// The networks replace those that the group had.
+    SetCidrGroup {
+        group: String,
+        networks: BTreeSet<Network>,
+    },
+    DropCidrGroup {
+        group: String,
+    },
+    /// Makes this role a superuser that can log in with this password. Unless `resets`, there must be no other superuser
+    /// that can log in.
+    SetSuperuser {
+        role: String,
+        salted_hash: String,
+        resets: bool,
+    },
+}
+
+impl fmt::Display for RoleChange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { role, .. } => write!(formatter, "create role {role}"),
+            Self::Alter { role, .. } => write!(formatter, "alter role {role}"),
+            Self::Drop { role, .. } => write!(formatter, "drop role {role}"),
+            Self::GrantRole { role, grantee } => write!(formatter, "grant role {role} to {grantee}"),
+            Self::RevokeRole { role, grantee } => write!(formatter, "revoke role {role} from {grantee}"),
+            Self::Grant { permissions, resource, grantee } => {
+                write!(formatter, "grant {} on {resource} to {grantee}", permissions.names())
+            }
+            Self::Revoke { permissions, resource, grantee } => {
+                write!(formatter, "revoke {} on {resource} from {grantee}", permissions.names())
+            }
+            Self::AddIdentity { identity, role, .. } => {
+                write!(formatter, "add identity {identity} to role {role}")
+            }
+            Self::DropIdentity { identity, .. } => write!(formatter, "drop identity {identity}"),
+            Self::SetCidrGroup { group, networks } => {
+                write!(formatter, "set CIDR group {group} of {} networks", networks.len())
+            }
+            Self::DropCidrGroup { group } => write!(formatter, "drop CIDR group {group}"),
+            Self::SetSuperuser { role, .. } => write!(formatter, "make {role} a superuser"),
+        }
+    }
+}
+
+/// Tells "not set" from "set to nothing" in formats in which both are a null.
+mod double_option {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<Option<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(|inner| inner.iter().collect::<Vec<_>>()).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Option<T>>, D::Error> {
+        let listed = Option::<Vec<T>>::deserialize(deserializer)?;
+        Ok(listed.map(|list| list.into_iter().next()))
+    }
+}

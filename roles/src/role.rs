@@ -1,0 +1,77 @@
+//! One role.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::permission::PermissionSet;
+use crate::resource::Resource;
+
+/// A role, with what was granted to it.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    pub is_superuser: bool,
+    pub can_login: bool,
+    /// The hash of its password with its salt; `None`: it has no password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salted_hash: Option<String>,
+    /// The roles that were granted to it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub member_of: BTreeSet<String>,
+    /// The data centers that it may log in to; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datacenters: Option<BTreeSet<String>>,
+    /// The groups of networks that it may log in from; `None`: all networks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cidr_groups: Option<BTreeSet<String>>,
+    /// No set is empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "list_of_grants")]
+    pub grants: BTreeMap<Resource, PermissionSet>,
+}
+
+/// Without the hash: it has no place in logs.
+impl fmt::Debug for Role {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Role")
+            .field("is_superuser", &self.is_superuser)
+            .field("can_login", &self.can_login)
+            .field("has_password", &self.salted_hash.is_some())
+            .field("member_of", &self.member_of)
+            .field("datacenters", &self.datacenters)
+            .field("cidr_groups", &self.cidr_groups)
+            .field("grants", &self.grants)
+            .finish()
+    }
+}
+
+impl Role {
+    /// What was granted to the role itself on this resource itself.
+    pub fn granted(&self, resource: &Resource) -> PermissionSet {
+        self.grants.get(resource).copied().unwrap_or(PermissionSet::EMPTY)
+    }
+}
+
+/// A map whose keys are no texts, as a list of pairs.
+mod list_of_grants {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::permission::PermissionSet;
+    use crate::resource::Resource;
+
+    pub fn serialize<S: Serializer>(
+        grants: &BTreeMap<Resource, PermissionSet>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(grants)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<Resource, PermissionSet>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
+    }
+}

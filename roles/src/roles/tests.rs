@@ -1,0 +1,210 @@
+use super::*;
+use crate::document::RolesDocument;
+use cql_lite::syntax::ast::Permission;
+use proptest::prelude::*;
+
+fn create(role: &str) -> RoleChange {
+    RoleChange::Create {
+        role: role.to_owned(),
+        properties: Alteration::default(),
+        if_not_exists: false,
+        creator: None,
+    }
+}
+
+fn grant_role(role: &str, grantee: &str) -> RoleChange {
+    RoleChange::GrantRole { role: role.to_owned(), grantee: grantee.to_owned() }
+}
+
+fn granted(permission: Permission, resource: Resource, grantee: &str) -> RoleChange {
+    let permissions = PermissionSet::of(&[permission]);
+    RoleChange::Grant { permissions, resource, grantee: grantee.to_owned() }
+}
+
+/// The roles after these changes, each of which has an effect.
+fn after(changes: &[RoleChange]) -> Roles {
+    let apply = |roles: Roles, (index, change): (usize, &RoleChange)| {
+        roles.changed(index as u64 + 1, change).unwrap().unwrap_or_else(|| panic!("{change} has no effect"))
+    };
+    changes.iter().enumerate().fold(Roles::default(), apply)
+}
+
+#[test]
+fn what_is_granted_on_a_resource_holds_below_it_and_for_members() {
+    let roles = after(&[
+        create("reader"),
+        create("staff"),
+        create("ann"),
+        grant_role("reader", "staff"),
+        grant_role("staff", "ann"),
+        granted(Permission::Select, Resource::Keyspace("shop".to_owned()), "reader"),
+    ]);
+    let orders = Resource::table("shop", "orders");
+    assert!(roles.allows("ann", Permission::Select, &orders));
+    assert!(roles.allows("ann", Permission::Select, &Resource::AllTables("shop".to_owned())));
+    assert!(!roles.allows("ann", Permission::Modify, &orders));
+    assert!(!roles.allows("ann", Permission::Select, &Resource::table("other", "orders")));
+    assert!(!roles.allows("nobody", Permission::Select, &orders));
+    let revoked = RoleChange::RevokeRole { role: "reader".to_owned(), grantee: "staff".to_owned() };
+    let roles = roles.changed(9, &revoked).unwrap().unwrap();
+    assert!(!roles.allows("ann", Permission::Select, &orders));
+}
+
+#[test]
+fn a_member_of_a_superuser_is_one() {
+    let root =
+        RoleChange::SetSuperuser { role: "root".to_owned(), salted_hash: "hash".to_owned(), resets: false };
+    let roles = after(&[root.clone(), create("ann"), grant_role("root", "ann")]);
+    assert!(roles.is_superuser("ann") && roles.can_login("ann"));
+    assert!(roles.allows("ann", Permission::Drop, &Resource::AllRoles));
+    assert_eq!(roles.changed(4, &root), Err(RoleError::SuperuserExists { role: "root".to_owned() }));
+}
+
+#[test]
+fn no_role_is_a_member_of_itself() {
+    let roles = after(&[create("a"), create("b"), create("c"), grant_role("a", "b"), grant_role("b", "c")]);
+    for (role, grantee) in [("c", "a"), ("a", "a"), ("b", "a"), ("a", "c")] {
+        let refused = roles.changed(9, &grant_role(role, grantee));
+        assert!(matches!(refused, Err(RoleError::AlreadyMember { .. })), "{role} to {grantee}");
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_dropped_role() {
+    let on_role = Resource::Role("b".to_owned());
+    let identity = RoleChange::AddIdentity {
+        identity: "spiffe://b".to_owned(),
+        role: "b".to_owned(),
+        if_not_exists: false,
+    };
+    let roles = after(&[
+        create("a"),
+        create("b"),
+        grant_role("b", "a"),
+        granted(Permission::Alter, on_role.clone(), "a"),
+        identity,
+    ]);
+    let drop = RoleChange::Drop { role: "b".to_owned(), if_exists: false };
+    let roles = roles.changed(6, &drop).unwrap().unwrap();
+    assert_eq!(roles.role("a"), Some(&Role::default()));
+    assert_eq!(roles.role_of_identity("spiffe://b"), None);
+    let again = roles.changed(7, &create("b")).unwrap().unwrap();
+    assert!(!again.allows("a", Permission::Alter, &on_role));
+    assert_eq!(roles.changed(7, &drop), Err(RoleError::Unknown { role: "b".to_owned() }));
+}
+
+#[test]
+fn a_creator_may_do_everything_with_the_role() {
+    let created = RoleChange::Create {
+        role: "b".to_owned(),
+        properties: Alteration::default(),
+        if_not_exists: false,
+        creator: Some("a".to_owned()),
+    };
+    let roles = after(&[create("a"), created]);
+    let resource = Resource::Role("b".to_owned());
+    assert_eq!(roles.granted_on("a", &resource), resource.applicable());
+}
+
+#[test]
+fn a_group_of_networks_that_a_role_names_stays() {
+    let group = RoleChange::SetCidrGroup {
+        group: "office".to_owned(),
+        networks: BTreeSet::from(["10.0.0.0/8".parse().unwrap()]),
+    };
+    let from = |group: &str| RoleChange::Alter {
+        role: "a".to_owned(),
+        properties: Alteration {
+            cidr_groups: Some(Some(BTreeSet::from([group.to_owned()]))),
+            ..Alteration::default()
+        },
+        if_exists: false,
+    };
+    let roles = after(&[create("a"), group, from("office")]);
+    assert_eq!(roles.groups_of("10.1.2.3".parse().unwrap()).collect::<Vec<_>>(), ["office"]);
+    let dropped = roles.changed(4, &RoleChange::DropCidrGroup { group: "office".to_owned() });
+    assert!(matches!(dropped, Err(RoleError::CidrGroupInUse { .. })));
+    assert!(matches!(roles.changed(4, &from("home")), Err(RoleError::UnknownCidrGroup { .. })));
+}
+
+fn any_change() -> impl Strategy<Value = RoleChange> {
+    let name = || prop::sample::select(vec!["a", "b", "c", "d"]).prop_map(str::to_owned);
+    let resource = || {
+        prop_oneof![
+            Just(Resource::AllKeyspaces),
+            Just(Resource::table("k", "t")),
+            name().prop_map(Resource::Role),
+        ]
+    };
+    let permissions = || {
+        prop_oneof![
+            Just(PermissionSet::of(&[Permission::Alter])),
+            Just(PermissionSet::of(&[Permission::Alter, Permission::Drop])),
+        ]
+    };
+    prop_oneof![
+        (name(), any::<bool>()).prop_map(|(role, if_not_exists)| RoleChange::Create {
+            role,
+            properties: Alteration { is_superuser: Some(if_not_exists), ..Alteration::default() },
+            if_not_exists,
+            creator: Some("a".to_owned()),
+        }),
+        (name(), any::<bool>()).prop_map(|(role, if_exists)| RoleChange::Drop { role, if_exists }),
+        (name(), name()).prop_map(|(role, grantee)| RoleChange::GrantRole { role, grantee }),
+        (name(), name()).prop_map(|(role, grantee)| RoleChange::RevokeRole { role, grantee }),
+        (permissions(), resource(), name()).prop_map(|(permissions, resource, grantee)| RoleChange::Grant {
+            permissions,
+            resource,
+            grantee,
+        }),
+        (permissions(), resource(), name()).prop_map(|(permissions, resource, grantee)| RoleChange::Revoke {
+            permissions,
+            resource,
+            grantee,
+        }),
+        name().prop_map(|role| RoleChange::AddIdentity {
+            identity: format!("spiffe://{role}"),
+            role,
+            if_not_exists: true,
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_invariants_hold_after_any_changes_and_documents_lead_to_the_same(
+        changes in prop::collection::vec(any_change(), 1..40),
+        base_at in 0_usize..40,
+    ) {
+        let mut roles = Roles::default();
+        let mut base = roles.clone();
+        for (index, change) in changes.iter().enumerate() {
+            if index == base_at {
+                base = roles.clone();
+            }
+            if let Ok(Some(changed)) = roles.changed(index as u64 + 1, change) {
+                let is_same = changed.roles == roles.roles && changed.identities == roles.identities;
+                prop_assert!(!is_same, "{} has no effect", change);
+                roles = changed;
+            }
+        }
+        for (name, role) in roles.iter() {
+            for granted in &role.member_of {
+                prop_assert!(roles.role(granted).is_some());
+                prop_assert!(!roles.closure(granted).contains(name));
+            }
+            for (resource, permissions) in &role.grants {
+                prop_assert!(!permissions.is_empty());
+                if let Resource::Role(on) = resource {
+                    prop_assert!(roles.role(on).is_some());
+                }
+            }
+        }
+        prop_assert!(roles.identities().all(|(_, role)| roles.role(role).is_some()));
+        for (document, base) in [(RolesDocument::of(&roles), Roles::default()), (RolesDocument::since(&base, &roles), base)] {
+            let text = serde_json::to_string(&document).unwrap();
+            let read: RolesDocument = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(&read.over(&base), &roles);
+        }
+    }
+}
