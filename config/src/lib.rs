@@ -9,6 +9,7 @@ mod guardrails;
 mod limits;
 mod period;
 mod sample;
+mod security;
 mod setting;
 mod settings;
 
@@ -25,6 +26,9 @@ pub use self::error::ConfigError;
 pub use self::limits::ENVELOPE_BYTES;
 pub use self::period::Period;
 pub use self::sample::sample;
+pub use self::security::{
+    Authenticator, Authorizer, CidrAuthorizer, CidrAuthorizerMode, NetworkAuthorizer, RoleManager,
+};
 use self::setting::Alias;
 use self::settings::SETTINGS;
 pub use self::settings::{
@@ -72,6 +76,23 @@ impl Config {
         if is_renamed { table.try_into() } else { toml::from_str(text) }.map_err(parse_error)
     }
 
+    /// Refuses authorizers of roles where there are no logins.
+    fn check_authorizers(&self) -> Result<(), ConfigError> {
+        let (authorizer, network, cidr) = (self.authorizer, self.network_authorizer, self.cidr_authorizer);
+        let chosen = [
+            (authorizer == Authorizer::AllowAllAuthorizer, "authorizer", authorizer.name()),
+            (network == NetworkAuthorizer::AllowAllNetworkAuthorizer, "network_authorizer", network.name()),
+            (cidr == CidrAuthorizer::AllowAllCIDRAuthorizer, "cidr_authorizer", cidr.name()),
+        ];
+        for (allows_all, key, name) in chosen {
+            if !allows_all && !self.authenticator.requires_login() {
+                let message = format!("{} can't be used with {name}", self.authenticator.name());
+                return Err(ConfigError::Value { key, message });
+            }
+        }
+        Ok(())
+    }
+
     /// Checks what types cannot express: ranges, and relations between settings.
     pub fn validate(&self) -> Result<(), ConfigError> {
         fn check(valid: bool, key: &'static str, message: &str) -> Result<(), ConfigError> {
@@ -115,11 +136,7 @@ impl Config {
         check(!self.cluster_name.is_empty(), "cluster_name", "must not be empty")?;
         check(!self.data_center.is_empty(), "data_center", "must not be empty")?;
         check(!self.rack.is_empty(), "rack", "must not be empty")?;
-        check(
-            self.authenticator == "AllowAllAuthenticator",
-            "authenticator",
-            "only AllowAllAuthenticator is supported",
-        )?;
+        self.check_authorizers()?;
         check(self.commit_log_sync_period_ms > 0, "commit_log_sync_period_ms", "must be above 0")?;
         check(
             self.commit_log_total_bytes >= 4 * self.commit_log_segment_bytes,
@@ -223,6 +240,13 @@ fn rename_aliases(table: &mut toml::Table, path: &Path) -> Result<bool, ConfigEr
                 let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
                 bytes
                     .ok_or_else(|| refused(name, "a size with the unit B, KiB, MiB or GiB is expected"))?
+                    .into()
+            }
+            (Alias::Milliseconds(name), value) => {
+                let number = value.as_str().and_then(setting::milliseconds);
+                let number = number.and_then(|number| i64::try_from(number).ok());
+                number
+                    .ok_or_else(|| refused(name, "a number with the unit d, h, m, s or ms is expected"))?
                     .into()
             }
             (Alias::Scaled(name, _) | Alias::Port(name), _) => {

@@ -93,12 +93,18 @@ pub enum Alias {
     Port(&'static str),
     /// Whose value is a number of bytes with a unit: `10GiB`.
     Size(&'static str),
+    /// Whose value is a length of time with a unit: `2000ms`. The setting counts milliseconds.
+    Milliseconds(&'static str),
 }
 
 impl Alias {
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Same(name) | Self::Scaled(name, _) | Self::Port(name) | Self::Size(name) => name,
+            Self::Same(name)
+            | Self::Scaled(name, _)
+            | Self::Port(name)
+            | Self::Size(name)
+            | Self::Milliseconds(name) => name,
         }
     }
 }
@@ -108,6 +114,13 @@ pub fn size_bytes(text: &str) -> Option<u64> {
     let units = [("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("B", 1)];
     let (number, unit) =
         units.iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?.trim_end(), *bytes)))?;
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The milliseconds of a length of time as Cassandra's configuration writes it: a number with the unit d, h, m, s or ms.
+pub fn milliseconds(text: &str) -> Option<u64> {
+    let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let (number, unit) = units.iter().find_map(|(name, length)| Some((text.strip_suffix(name)?, *length)))?;
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
@@ -149,6 +162,9 @@ impl Setting {
             Some(Alias::Same(name)) => lines.push(format!("# Cassandra's name: {name}.")),
             Some(Alias::Size(name)) => {
                 lines.push(format!("# Cassandra's name: {name}, with a unit: \"10GiB\"."));
+            }
+            Some(Alias::Milliseconds(name)) => {
+                lines.push(format!("# Cassandra's name: {name}, with a unit: \"2000ms\"."));
             }
             Some(Alias::Port(name)) => lines.push(format!("# Cassandra's name of the port alone: {name}.")),
             Some(Alias::Scaled(name, scale)) => {

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_size::DataSize;
 use crate::period::Period;
+use crate::security::{
+    Authenticator, Authorizer, CidrAuthorizer, CidrAuthorizerMode, NetworkAuthorizer, RoleManager,
+};
 use crate::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
 /// The most bytes of one chunk of a stream.
@@ -446,8 +449,44 @@ settings! {
     /// Name of the rack of the node. Not empty.
     rack: String = "rack1".to_owned(),
         flags "--rack, HELENUS_RACK";
-    /// How clients log in. There is no login yet: only this value is accepted.
-    authenticator: String = "AllowAllAuthenticator".to_owned();
+
+    section "Roles and logins" "Names of classes are Cassandra's, with or without their package.";
+    /// How clients log in.
+    /// * `"AllowAllAuthenticator"`: not at all; everybody is in.
+    /// * `"PasswordAuthenticator"`: with the name of a role and its password.
+    /// * `"MutualTlsAuthenticator"`: with a certificate whose identity belongs to a role (`ADD IDENTITY`).
+    /// * `"MutualTlsWithPasswordFallbackAuthenticator"`: with such a certificate, or without one with a password.
+    authenticator: Authenticator = Authenticator::AllowAllAuthenticator;
+    /// Whether statements need permissions: `"AllowAllAuthorizer"` (none) or `"CassandraAuthorizer"` (those that were granted to the
+    /// role of the client; needs an authenticator that asks for a login).
+    authorizer: Authorizer = Authorizer::AllowAllAuthorizer;
+    /// Where roles are kept. They are a part of the cluster's metadata, so that every node has them; there is no other choice.
+    role_manager: RoleManager = RoleManager::CassandraRoleManager;
+    /// Whether roles are bound to data centers: `"AllowAllNetworkAuthorizer"` (no) or `"CassandraNetworkAuthorizer"` (to those of
+    /// `ACCESS TO DATACENTERS`; needs an authenticator that asks for a login).
+    network_authorizer: NetworkAuthorizer = NetworkAuthorizer::AllowAllNetworkAuthorizer;
+    /// Whether roles are bound to addresses of clients: `"AllowAllCIDRAuthorizer"` (no) or `"CassandraCIDRAuthorizer"` (to those of
+    /// the groups of `ACCESS FROM CIDRS`; needs an authenticator that asks for a login).
+    cidr_authorizer: CidrAuthorizer = CidrAuthorizer::AllowAllCIDRAuthorizer;
+    /// What becomes of a login from an address that the role may not come from: `"MONITOR"` (it is logged) or `"ENFORCE"` (it is refused).
+    cidr_authorizer_mode: CidrAuthorizerMode = CidrAuthorizerMode::Monitor;
+    /// Whether superusers are bound to addresses as well.
+    cidr_checks_for_superusers: bool = true;
+    /// How long a verified password is remembered, as a keyed digest, so that further connections of the same client cost no hash. A
+    /// change of the password is seen at once in any case. 0: never.
+    credentials_validity_ms: u64 = 2_000,
+        unit Milliseconds,
+        range Range::from_to(1, 3_600_000).that_is("an hour").or_zero(),
+        cassandra Alias::Milliseconds("credentials_validity");
+    /// How long a client may take to log in; then its connection is closed. Only with an authenticator that asks for a login.
+    login_timeout_ms: u64 = 15_000,
+        unit Milliseconds,
+        range Range::from_to(100, 3_600_000).that_is("an hour");
+    /// Most connections that have not logged in yet. For one more, the oldest one of the address that has the most of them is closed.
+    /// Default: a quarter of `max_connections`. Only with an authenticator that asks for a login.
+    max_connections_before_login: Option<usize> = None,
+        range Range::at_least(1),
+        example Some(1_000);
 
     section "Limits for clients" "Over a limit the client gets an error; the node goes on.";
     /// Largest request frame. Above it: an error; the frame is skipped as it arrives.
