@@ -44,8 +44,6 @@ use helenus_observe::http::{self, HttpServer};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::functions::user::{NoUserFunctions, UserFunctionRuntime};
-use helenus_query::schema::catalog::CatalogView;
-use helenus_ring::view::ClusterView;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -57,7 +55,9 @@ use crate::admin::NodeAdmin;
 use crate::node::error::StartError;
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
-use helenus_execution::shard::context::{self, Departure, Message, NodeShared, ShardContext, ShardParts};
+use helenus_execution::shard::context::{
+    self, Departure, FirstState, Message, NodeShared, ShardContext, ShardParts,
+};
 use helenus_execution::shard::status_table::ServingState;
 
 /// Threads that read blocks from the disk for a shard: as many reads are on their way to the device at once.
@@ -327,19 +327,19 @@ fn start_shards(
     assembled: Assembled,
     local: &Arc<Local>,
 ) -> Result<Vec<JoinHandle<Result<(), String>>>, StartError> {
-    let Assembled { shared, queues, catalog, cluster } = assembled;
+    let Assembled { shared, queues, state } = assembled;
     let mut threads = Vec::with_capacity(queues.len());
     let mut ready = Vec::with_capacity(queues.len());
     // Deadlines go from shard to shard, so all have the same monotonic time.
     let clock = RealClock::new();
     for (index, queue) in queues.into_iter().enumerate() {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let (shared, catalog, cluster) = (shared.clone(), catalog.clone(), cluster.clone());
+        let (shared, state) = (shared.clone(), state.clone());
         let (local, clock) = (local.clone(), clock.clone());
         let parts = move |shared: &NodeShared| real_parts(index, shared, local, clock);
         let thread = std::thread::Builder::new()
             .name(format!("shard-{index}"))
-            .spawn(move || run_shard(index, shared, queue, catalog, cluster, parts, &sender))
+            .spawn(move || run_shard(index, shared, queue, state, parts, &sender))
             .map_err(StartError::Thread)?;
         threads.push(thread);
         ready.push(receiver);
@@ -359,8 +359,7 @@ fn run_shard(
     index: usize,
     shared: Arc<NodeShared>,
     queue: mpsc::Receiver<Message>,
-    catalog: CatalogView,
-    cluster: Arc<ClusterView>,
+    state: FirstState,
     parts: impl FnOnce(&NodeShared) -> io::Result<ShardParts>,
     ready: &std::sync::mpsc::Sender<Result<(), StartError>>,
 ) -> Result<(), String> {
@@ -373,7 +372,7 @@ fn run_shard(
     let tasks = tokio::task::LocalSet::new();
     let outcome = tasks.block_on(&runtime, async {
         let opened = match parts(&shared) {
-            Ok(parts) => assembly::open_shard(index, shared, parts, catalog, cluster).await,
+            Ok(parts) => assembly::open_shard(index, shared, parts, state).await,
             Err(error) => Err(StartError::Thread(error)),
         };
         let context = match opened {

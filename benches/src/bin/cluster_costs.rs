@@ -329,6 +329,7 @@ impl Log {
             changed: CatalogDocument::difference(old, &change.catalog),
             dropped: Vec::new(),
             event: change.effect.ok_or("the statement changes nothing")?,
+            creator: None,
         }))
     }
 }

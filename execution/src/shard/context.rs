@@ -31,6 +31,7 @@ use helenus_query::schema::catalog::{Catalog, CatalogView};
 use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::{Registry, StatementCache};
 use helenus_ring::view::ClusterView;
+use helenus_roles::Roles;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
@@ -182,6 +183,7 @@ pub struct ShardContext {
     planted_bug: Option<PlantedBug>,
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
+    roles: RefCell<Arc<Roles>>,
     last_timestamp: Cell<i64>,
     last_append: Cell<Option<LogPosition>>,
 }
@@ -197,6 +199,14 @@ pub struct ShardParts {
     pub user_functions: &'static dyn UserFunctionRuntime,
     /// `None` except in simulations.
     pub planted_bug: Option<PlantedBug>,
+}
+
+/// What the members had agreed on when the node was started, as far as this node knows.
+#[derive(Clone)]
+pub struct FirstState {
+    pub catalog: CatalogView,
+    pub cluster: Arc<ClusterView>,
+    pub roles: Arc<Roles>,
 }
 
 /// The state and the hook that upper layers give to a shard.
@@ -239,10 +249,10 @@ impl ShardContext {
         node: Arc<NodeShared>,
         shard: Rc<Shard>,
         parts: ShardParts,
-        catalog: CatalogView,
-        cluster: Arc<ClusterView>,
+        state: FirstState,
         layers: Layers,
     ) -> Self {
+        let FirstState { catalog, cluster, roles } = state;
         let metrics = node.metrics[index].clone();
         parts.transport.view_changed(&cluster);
         Self {
@@ -261,6 +271,7 @@ impl ShardContext {
             planted_bug: parts.planted_bug,
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
+            roles: RefCell::new(roles),
             last_timestamp: Cell::new(0),
             last_append: Cell::new(None),
         }
@@ -293,6 +304,21 @@ impl ShardContext {
         self.transport.view_changed(&view);
         (self.view_changes)(self, &view);
         *self.cluster.borrow_mut() = view;
+    }
+
+    /// The roles as of the last entry of the metadata log that this node has applied.
+    pub fn roles(&self) -> Arc<Roles> {
+        self.roles.borrow().clone()
+    }
+
+    /// The same, borrowed: spares a reference count.
+    pub fn roles_view(&self) -> std::cell::Ref<'_, Arc<Roles>> {
+        self.roles.borrow()
+    }
+
+    /// Installs changed roles.
+    pub fn install_roles(&self, roles: Arc<Roles>) {
+        *self.roles.borrow_mut() = roles;
     }
 
     /// Installs a new catalog.

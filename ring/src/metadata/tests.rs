@@ -143,6 +143,7 @@ fn schema_change(state: &ClusterState, version: u128, statements: &[&str]) -> Co
         changed: CatalogDocument::difference(&state.catalog, &new),
         dropped: Vec::new(),
         event: event("t"),
+        creator: None,
     })
 }
 
@@ -470,6 +471,7 @@ fn a_dropped_keyspace_is_gone() {
         changed: CatalogDocument::difference(&log.state.catalog, &without),
         dropped: vec!["ks".to_owned()],
         event: event(""),
+        creator: None,
     }));
     assert!(log.state.catalog.keyspace("ks").is_none());
 }
@@ -525,6 +527,7 @@ fn a_change_of_tables_is_a_command_that_older_programs_do_not_know() {
         changed: CatalogDocument::delta(&log.state.catalog, &new),
         dropped: Vec::new(),
         event: event("t"),
+        creator: None,
     };
     let command = Command::ChangeTables(change);
     let text = serde_json::to_string(&command).unwrap();

@@ -278,6 +278,7 @@ async fn agree(
             changed: changes(&catalog, &change.catalog),
             dropped: dropped_keyspaces(&catalog, &change.catalog),
             event: effect.clone(),
+            creator: None,
         });
         match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
             metadata::CommandOutcome::Applied { version } => {

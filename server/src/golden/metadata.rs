@@ -46,6 +46,7 @@ fn change_schema() -> Command {
         changed: CatalogDocument::difference(&before, &after),
         dropped: vec!["gone".to_owned()],
         event: event(ChangeType::Updated, ChangeTarget::Table, "t"),
+        creator: None,
     })
 }
 

@@ -51,7 +51,7 @@ use helenus_execution::coordinator::replica::{self, hints};
 use helenus_execution::coordinator::{batch_log, paxos};
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::shard::context::{
-    Departure, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts,
+    Departure, FirstState, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts,
 };
 use helenus_execution::shard::disk_status::DiskTable;
 use helenus_execution::shard::engine_options::engine_tables;
@@ -94,8 +94,7 @@ pub struct Assembled {
     pub shared: Arc<NodeShared>,
     /// By shard: what [`super::serve::serve`] takes.
     pub queues: Vec<mpsc::Receiver<Message>>,
-    pub catalog: CatalogView,
-    pub cluster: Arc<ClusterView>,
+    pub state: FirstState,
 }
 
 /// Reads the stored state and combines it with the parts.
@@ -120,10 +119,10 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     };
     let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
     let information = information(&config, &identity, &addresses, started_seconds);
-    let (catalog, cluster) = match contents {
+    let (catalog, cluster, roles) = match contents {
         Contents::Catalog(catalog) => {
             let cluster = alone(&information, &addresses, &identity, &catalog);
-            (Arc::new(catalog), cluster)
+            (Arc::new(catalog), cluster, Arc::default())
         }
         Contents::State(Stored { state, .. }, _) => {
             if state.topology.removed.contains(&identity.host_id) {
@@ -138,7 +137,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             check_place(&state.topology, &config, &addresses, identity.host_id)?;
             let alive = Arc::new(BTreeSet::from([identity.host_id]));
             let cluster = ClusterView::new(state.topology, alive, &state.catalog);
-            (state.catalog, cluster)
+            (state.catalog, cluster, state.roles)
         }
     };
     // Directories of their own may lie on other disks, and need not be there yet.
@@ -173,8 +172,8 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         settings: RuntimeSettings::new(&config),
         config,
     });
-    let catalog = CatalogView::new(1, catalog);
-    Ok(Assembled { shared, queues, catalog, cluster: Arc::new(cluster) })
+    let state = FirstState { catalog: CatalogView::new(1, catalog), cluster: Arc::new(cluster), roles };
+    Ok(Assembled { shared, queues, state })
 }
 
 /// Checks data center and rack: they decide which ranges the node owns, so other settings would not move its data.
@@ -229,16 +228,15 @@ pub async fn open_shard(
     index: usize,
     shared: Arc<NodeShared>,
     parts: ShardParts,
-    view: CatalogView,
-    cluster: Arc<ClusterView>,
+    state: FirstState,
 ) -> Result<Rc<ShardContext>, StartError> {
     let failed =
         |error: &dyn std::fmt::Display| StartError::Shard { shard: index, message: error.to_string() };
     let options = shard_options(&shared, index);
     let opened = Shard::open_existing(parts.environment.clone(), options).await;
     let shard = opened.map_err(|error| failed(&error))?;
-    let mut tables =
-        engine_tables(&view.catalog, shared.config.incremental_backups).map_err(|error| failed(&error))?;
+    let mut tables = engine_tables(&state.catalog.catalog, shared.config.incremental_backups)
+        .map_err(|error| failed(&error))?;
     tables.extend(private_tables());
     if index == 0 {
         tables.push((log_store::TABLE.0, log_store::table_options()));
@@ -247,7 +245,7 @@ pub async fn open_shard(
         check_no_rows(&shard, index, &tables, &shared.files)?;
     }
     shard.create_tables(&tables).await.map_err(|error| failed(&error))?;
-    Ok(Rc::new(ShardContext::new(index, shared, shard, parts, view, cluster, layers::of_shard())))
+    Ok(Rc::new(ShardContext::new(index, shared, shard, parts, state, layers::of_shard())))
 }
 
 /// Checks that a node without a catalog has rows in no table but those that every node has. Tables of users exist before the first

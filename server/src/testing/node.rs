@@ -70,7 +70,7 @@ impl NodeParts<'_> {
 
     /// Opens all shards and serves their queues in the present set of tasks.
     pub async fn open(self) -> Result<Vec<Rc<ShardContext>>, StartError> {
-        let Assembled { shared, queues, catalog, cluster } = self.assemble().await?;
+        let Assembled { shared, queues, state } = self.assemble().await?;
         let mut shards = Vec::with_capacity(queues.len());
         for (index, queue) in queues.into_iter().enumerate() {
             let random_seed = self.random.borrow_mut().next_u64();
@@ -87,8 +87,7 @@ impl NodeParts<'_> {
                 user_functions: user_functions(&self.config),
                 planted_bug: self.planted_bug,
             };
-            let shard =
-                assembly::open_shard(index, shared.clone(), parts, catalog.clone(), cluster.clone()).await?;
+            let shard = assembly::open_shard(index, shared.clone(), parts, state.clone()).await?;
             tokio::task::spawn_local(serve(shard.clone(), queue));
             shards.push(shard);
         }

@@ -42,6 +42,7 @@ fn large_entry(term: u64, index: u64) -> Entry {
         changed: helenus_query::schema::document::CatalogDocument::difference(&catalog, &catalog),
         dropped: Vec::new(),
         event,
+        creator: None,
     });
     Entry { log_id: log_id(term, index), payload: EntryPayload::Normal(command) }
 }
