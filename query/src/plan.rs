@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::CqlType;
+use helenus_roles::FunctionSignature;
 
 use self::modify::{ModifyPlan, plan_delete, plan_insert, plan_update};
 use self::names::{CalledFunctions, NameScope, table_of};
@@ -40,6 +41,8 @@ pub enum Plan {
     Truncate(Arc<Table>),
     /// CREATE, ALTER, DROP: executed on the newest catalog.
     Schema(Statement),
+    /// Of roles and permissions: executed on the newest roles.
+    Roles(Statement),
     Describe(ast::Describe),
 }
 
@@ -51,7 +54,7 @@ impl Plan {
             Self::Modify(modify) => Some(&modify.table),
             Self::Batch(batch) => batch.statements.first().map(|first| &first.table),
             Self::Truncate(table) => Some(table),
-            Self::Use(_) | Self::Schema(_) | Self::Describe(_) => None,
+            Self::Use(_) | Self::Schema(_) | Self::Roles(_) | Self::Describe(_) => None,
         }
     }
 }
@@ -72,6 +75,8 @@ pub struct Planned {
     pub markers: Vec<MarkerSpec>,
     /// The functions of users that it may call.
     pub called_functions: Vec<CalledFunctions>,
+    /// The functions of users that it calls, in the order in which it names them.
+    pub executed_functions: Vec<FunctionSignature>,
     /// For each partition key column, the index of the marker bound to it. Empty unless each column has its own
     /// marker.
     pub partition_key_markers: Vec<u16>,
@@ -117,34 +122,33 @@ pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> 
             Plan::Truncate(table.clone())
         }
         Statement::Describe(describe) => Plan::Describe(describe),
-        other => {
-            if let Some(feature) = unsupported(&other) {
-                return Err(RequestError::invalid(format!("{feature} are not supported by Helenus yet")));
-            }
-            Plan::Schema(other)
-        }
+        other if is_of_roles(&other) => Plan::Roles(other),
+        other => Plan::Schema(other),
     };
-    let called_functions = markers.take_called();
+    let (called_functions, executed_functions) = (markers.take_called(), markers.take_executed());
     let markers = markers.finish()?;
     let partition_key_markers = partition_key_markers(&plan);
-    Ok(Planned { plan, markers, called_functions, partition_key_markers })
+    Ok(Planned { plan, markers, called_functions, executed_functions, partition_key_markers })
 }
 
-/// The feature of a statement about things that are not supported.
-fn unsupported(statement: &Statement) -> Option<&'static str> {
-    match statement {
+/// Whether a statement is about roles, permissions or identities.
+fn is_of_roles(statement: &Statement) -> bool {
+    matches!(
+        statement,
         Statement::CreateRole(_)
-        | Statement::AlterRole(_)
-        | Statement::DropRole(_)
-        | Statement::GrantRole(_)
-        | Statement::RevokeRole(_)
-        | Statement::ListRoles(_)
-        | Statement::ListUsers
-        | Statement::ListSuperusers => Some("Roles"),
-        Statement::Grant(_) | Statement::Revoke(_) | Statement::ListPermissions(_) => Some("Permissions"),
-        Statement::AddIdentity(_) | Statement::DropIdentity(_) => Some("Identities"),
-        _ => None,
-    }
+            | Statement::AlterRole(_)
+            | Statement::DropRole(_)
+            | Statement::GrantRole(_)
+            | Statement::RevokeRole(_)
+            | Statement::ListRoles(_)
+            | Statement::ListUsers
+            | Statement::ListSuperusers
+            | Statement::Grant(_)
+            | Statement::Revoke(_)
+            | Statement::ListPermissions(_)
+            | Statement::AddIdentity(_)
+            | Statement::DropIdentity(_)
+    )
 }
 
 /// Refuses a modification of a table that is computed, unless it changes the node itself. `plan`: the modification.

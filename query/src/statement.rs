@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::BytesMut;
 use cql_lite::frame::{ColumnSpec, ColumnsMetadata, ProtocolVersion, type_codes};
 use cql_lite::syntax::{self, ast};
+use helenus_roles::FunctionSignature;
 use md5::{Digest, Md5};
 
 pub use self::cache::{PreparedText, Registry, StatementCache};
@@ -40,6 +41,8 @@ pub enum Statement {
     Use(Arc<Prepared<String>>),
     /// CREATE, ALTER, DROP: executed on the newest catalog.
     Schema(Arc<Prepared<ast::Statement>>),
+    /// Of roles and permissions: executed on the newest roles.
+    Roles(Arc<Prepared<ast::Statement>>),
     Describe(Arc<Prepared<ast::Describe>>),
 }
 
@@ -71,6 +74,8 @@ pub struct Description {
     table: Option<Arc<Table>>,
     /// The functions of users that it may call.
     called_functions: Vec<CalledFunctions>,
+    /// The functions of users that it calls, in the order in which it names them.
+    pub executed_functions: Vec<FunctionSignature>,
     encoded: [OnceLock<StatementMetadata>; 3],
 }
 
@@ -105,6 +110,7 @@ impl Statement {
             generation: catalog.generation,
             table: planned.plan.table().cloned(),
             called_functions: planned.called_functions,
+            executed_functions: planned.executed_functions,
             encoded: [OnceLock::new(), OnceLock::new(), OnceLock::new()],
         };
         Ok(match planned.plan {
@@ -114,6 +120,7 @@ impl Statement {
             Plan::Truncate(plan) => Self::Truncate(Arc::new(Prepared { description, plan })),
             Plan::Use(plan) => Self::Use(Arc::new(Prepared { description, plan })),
             Plan::Schema(plan) => Self::Schema(Arc::new(Prepared { description, plan })),
+            Plan::Roles(plan) => Self::Roles(Arc::new(Prepared { description, plan })),
             Plan::Describe(plan) => Self::Describe(Arc::new(Prepared { description, plan })),
         })
     }
@@ -150,7 +157,7 @@ impl Deref for Statement {
             Self::Batch(statement) => statement,
             Self::Truncate(statement) => statement,
             Self::Use(statement) => statement,
-            Self::Schema(statement) => statement,
+            Self::Schema(statement) | Self::Roles(statement) => statement,
             Self::Describe(statement) => statement,
         }
     }

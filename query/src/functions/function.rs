@@ -16,6 +16,7 @@ use super::temporal::{self, TemporalFunction};
 use super::user::{ResolvedAggregate, UserFunction};
 use super::vector;
 use crate::error::{RequestError, Result};
+use helenus_roles::FunctionSignature;
 use helenus_vectors::Similarity;
 
 /// The computation of a function.
@@ -98,6 +99,19 @@ impl ResolvedFunction {
     /// Whether it is a function of users.
     pub fn is_user_defined(&self) -> bool {
         matches!(self.implementation, Implementation::User(_) | Implementation::Aggregate(_))
+    }
+
+    /// The functions of users that a call needs: none for a native one, for an aggregate it and its functions.
+    pub fn user_signatures(&self) -> Vec<FunctionSignature> {
+        match &self.implementation {
+            Implementation::User(function) => vec![function.signature()],
+            Implementation::Aggregate(aggregate) => {
+                let functions = [Some(&aggregate.state_function), aggregate.final_function.as_ref()];
+                let functions = functions.into_iter().flatten().map(|function| function.signature());
+                [aggregate.definition.signature()].into_iter().chain(functions).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The name without the keyspace.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use cql_lite::types::CqlType;
 
 use crate::error::{RequestError, Result};
+use helenus_roles::FunctionSignature;
 
 /// The error of a node whose setting does not allow user-defined functions. The text is Cassandra's.
 pub const DISABLED: &str = "User-defined functions are disabled in cassandra.yaml - set user_defined_functions_enabled=true to enable";
@@ -95,6 +96,11 @@ impl UserFunction {
         format!("{}.{}", self.keyspace, self.name)
     }
 
+    /// What permissions are granted on.
+    pub fn signature(&self) -> FunctionSignature {
+        signature(&self.keyspace, &self.name, &self.argument_types)
+    }
+
     /// Calls the function with the wire bytes of its arguments, if it is to be called with nulls.
     pub(super) fn call(
         self: &Arc<Self>,
@@ -137,6 +143,11 @@ impl UserAggregate {
         format!("{}.{}", self.keyspace, self.name)
     }
 
+    /// What permissions are granted on.
+    pub fn signature(&self) -> FunctionSignature {
+        signature(&self.keyspace, &self.name, &self.argument_types)
+    }
+
     /// The types of the arguments of its state function.
     pub fn state_arguments(&self) -> Vec<CqlType> {
         std::iter::once(&self.state_type).chain(&self.argument_types).cloned().collect()
@@ -160,6 +171,14 @@ pub fn are_same_arguments(one: &[CqlType], other: &[CqlType]) -> bool {
 /// The types of arguments as the schema tables name them.
 pub fn type_names(types: &[CqlType]) -> Vec<String> {
     types.iter().map(ToString::to_string).collect()
+}
+
+fn signature(keyspace: &str, name: &str, argument_types: &[CqlType]) -> FunctionSignature {
+    FunctionSignature {
+        keyspace: keyspace.to_owned(),
+        name: name.to_owned(),
+        argument_types: type_names(argument_types),
+    }
 }
 
 /// An aggregate with its functions.

@@ -21,6 +21,7 @@ pub use self::resolve::{Resolver, Row, Typed, resolve};
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, ResolvedFunction};
 use crate::plan::names::CalledFunctions;
+use helenus_roles::FunctionSignature;
 
 /// The target of a value: a column, an argument, `[ttl]`, … The name appears in bind metadata and messages.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +60,7 @@ pub struct MarkerSpec {
 pub struct Markers {
     specs: Vec<Option<MarkerSpec>>,
     called: Vec<CalledFunctions>,
+    executed: Vec<FunctionSignature>,
 }
 
 impl Markers {
@@ -81,6 +83,20 @@ impl Markers {
     /// The functions of users that the statement may call.
     pub fn take_called(&mut self) -> Vec<CalledFunctions> {
         std::mem::take(&mut self.called)
+    }
+
+    /// Notes a function that the statement calls. An aggregate calls its functions.
+    fn note_execution(&mut self, function: &ResolvedFunction) {
+        for signature in function.user_signatures() {
+            if !self.executed.contains(&signature) {
+                self.executed.push(signature);
+            }
+        }
+    }
+
+    /// The functions of users that the statement calls, in the order in which it names them.
+    pub fn take_executed(&mut self) -> Vec<FunctionSignature> {
+        std::mem::take(&mut self.executed)
     }
 
     /// The specifications of all markers. A marker whose type is not determined is an error.

@@ -84,9 +84,11 @@ fn tables(statement: &Statement) -> Vec<Arc<Table>> {
         Statement::Select(select) => vec![select.plan.table.clone()],
         Statement::Modify(modify) => vec![modify.plan.table.clone()],
         Statement::Batch(batch) => batch.plan.statements.iter().map(|plan| plan.table.clone()).collect(),
-        Statement::Truncate(_) | Statement::Use(_) | Statement::Schema(_) | Statement::Describe(_) => {
-            Vec::new()
-        }
+        Statement::Truncate(_)
+        | Statement::Use(_)
+        | Statement::Schema(_)
+        | Statement::Roles(_)
+        | Statement::Describe(_) => Vec::new(),
     }
 }
 

@@ -100,6 +100,9 @@ impl<R: Row> Resolver<'_, R> {
             resolved.push(own);
         }
         let function = self.choose(name, others, &known, arguments, hint)?;
+        if function.is_user_defined() {
+            self.markers.note_execution(&function);
+        }
         let mut inputs = Vec::with_capacity(arguments.len());
         for (index, (argument, resolved)) in arguments.iter().zip(resolved).enumerate() {
             inputs.push(if let Some((resolved, _)) = resolved {
