@@ -268,6 +268,49 @@ impl Operation {
     }
 }
 
+/// What came of an attempt to log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginResult {
+    Success,
+    /// There is no such role, or it has another password.
+    WrongCredentials,
+    /// The role may not log in.
+    NotPermitted,
+    /// What the client sent is no name and password.
+    Malformed,
+    /// The client has no certificate that belongs to a role.
+    Certificate,
+    /// Too many attempts wait; the client may try again.
+    Overloaded,
+    /// The client took too long, or its place was needed for others.
+    Abandoned,
+}
+
+impl LoginResult {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Success,
+        Self::WrongCredentials,
+        Self::NotPermitted,
+        Self::Malformed,
+        Self::Certificate,
+        Self::Overloaded,
+        Self::Abandoned,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::WrongCredentials => "wrong_credentials",
+            Self::NotPermitted => "not_permitted",
+            Self::Malformed => "malformed",
+            Self::Certificate => "certificate",
+            Self::Overloaded => "overloaded",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
 /// The counts of one shard.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines: processors fetch them in pairs.
@@ -326,6 +369,10 @@ pub struct ShardMetrics {
     pub texts_executed: Counter,
     /// The partitions of each batch, by the kind of the batch: logged, unlogged, of counters.
     pub batch_partitions: [CountHistogram; 3],
+    /// Attempts of clients to log in, in the order of [`LoginResult::ALL`].
+    pub logins: [Counter; LoginResult::ALL.len()],
+    /// Hashes of passwords that were computed for them.
+    pub password_hashes: Counter,
     pub internode: Arc<InternodeMetrics>,
 }
 

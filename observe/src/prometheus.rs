@@ -10,7 +10,7 @@ use helenus_admin::reports::{RepairedTable, TableLatencies, TableReport};
 use helenus_engine::shard::{CompactionStatistics, WriteWaits};
 use helenus_internode::metrics::Counter;
 
-use crate::metrics::{Histogram, Operation, ShardMetrics};
+use crate::metrics::{Histogram, LoginResult, Operation, ShardMetrics};
 
 /// The `Content-Type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -90,7 +90,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 19] = [
+const COUNTERS: [CounterFamily; 20] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -141,6 +141,9 @@ const COUNTERS: [CounterFamily; 19] = [
     }),
     ("helenus_guardrail_failures_total", "Requests that a guardrail refused.", |shard| {
         &shard.guardrail_failures
+    }),
+    ("helenus_password_hashes_total", "Hashes of passwords that were computed for logins.", |shard| {
+        &shard.password_hashes
     }),
     (
         "helenus_auto_snapshots_total",
@@ -240,6 +243,7 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         text.histogram("helenus_request_duration_seconds", &[("shard", &index)], &shard.request_duration);
     }
     text.operations(shards);
+    text.logins(shards);
     for (name, help, counter) in INTERNODE_COUNTERS {
         text.family(name, "counter", help);
         text.sample(name, &[], shards.iter().map(|shard| counter(shard).get()).sum::<u64>());
@@ -401,6 +405,15 @@ impl Exposition {
                 let labels: [(&str, &dyn Display); 2] = [("shard", &index), ("operation", &operation.name())];
                 self.histogram(name, &labels, &shard.operations[operation as usize]);
             }
+        }
+    }
+
+    fn logins(&mut self, shards: &[Arc<ShardMetrics>]) {
+        let name = "helenus_logins_total";
+        self.family(name, "counter", "Attempts of clients to log in, by what came of them.");
+        for result in LoginResult::ALL {
+            let attempts = shards.iter().map(|shard| shard.logins[result as usize].get()).sum::<u64>();
+            self.sample(name, &[("result", &result.name())], attempts);
         }
     }
 

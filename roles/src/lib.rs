@@ -8,6 +8,7 @@ mod decision;
 mod document;
 mod error;
 mod network;
+pub mod password;
 mod permission;
 mod resource;
 mod role;

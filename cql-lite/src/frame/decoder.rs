@@ -68,6 +68,8 @@ enum Payload {
 pub struct Decoder {
     role: Role,
     body_bytes_max: usize,
+    /// `None`: as many as a segment can have.
+    segment_bytes_max: Option<usize>,
     /// Fixed by the first envelope.
     version: Option<ProtocolVersion>,
     compression: Option<Compression>,
@@ -93,6 +95,7 @@ impl Decoder {
         Self {
             role,
             body_bytes_max,
+            segment_bytes_max: None,
             version: None,
             compression: None,
             segments: None,
@@ -104,6 +107,13 @@ impl Decoder {
             assembled_done: false,
             inflated: Vec::new(),
         }
+    }
+
+    /// Rejects bodies longer than `body_bytes_max` from now on; and segments with more than one envelope of that length,
+    /// if `bounds_segments`.
+    pub fn set_limit(&mut self, body_bytes_max: usize, bounds_segments: bool) {
+        self.body_bytes_max = body_bytes_max;
+        self.segment_bytes_max = bounds_segments.then_some(body_bytes_max.saturating_add(HEADER_BYTES));
     }
 
     /// The version of the connection, once the first envelope has arrived.
@@ -294,6 +304,10 @@ impl Decoder {
         let Some(segment) = SegmentHeader::parse(format, input)? else { return Ok(Segment::Incomplete) };
         if segment.payload_bytes == 0 {
             return Err(FrameError::EmptySegment);
+        }
+        let payload_bytes = segment.uncompressed_bytes.unwrap_or(0).max(segment.payload_bytes);
+        if let Some(limit) = self.segment_bytes_max.filter(|limit| payload_bytes > *limit) {
+            return Err(FrameError::SegmentTooLarge { length: payload_bytes, limit });
         }
         let header_bytes = format.header_bytes();
         let Some((payload, rest)) =

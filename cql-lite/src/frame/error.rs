@@ -46,6 +46,8 @@ pub enum FrameError {
     SplitEnvelopeOverrun,
     #[error("Empty segment")]
     EmptySegment,
+    #[error("Segment of {length} bytes exceeds the maximum allowed length {limit}")]
+    SegmentTooLarge { length: usize, limit: usize },
 }
 
 fn supported_versions() -> String {
@@ -71,7 +73,8 @@ impl FrameError {
             | Self::EnvelopeCut
             | Self::SegmentInterleaved
             | Self::SplitEnvelopeOverrun
-            | Self::EmptySegment => None,
+            | Self::EmptySegment
+            | Self::SegmentTooLarge { .. } => None,
         }
     }
 

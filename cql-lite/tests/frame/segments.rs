@@ -191,6 +191,25 @@ fn an_envelope_over_the_limit_is_skipped_and_the_next_one_is_read() {
 }
 
 #[test]
+fn segments_are_bounded_as_long_as_they_are_to_be() {
+    for format in [SegmentFormat::Plain, SegmentFormat::Lz4] {
+        let fits = segments(format, &envelope(5, 1, 1_000, 0));
+        let many = segments(format, &[envelope(5, 1, 900, 0), envelope(5, 2, 900, 0)].concat());
+        let mut decoder = Decoder::new(Role::Server, 1 << 20);
+        decoder.start_segments(format);
+        decoder.set_limit(1_000, true);
+        assert_eq!(decode_all(&mut decoder, &fits, fits.len()).unwrap().len(), 1);
+        let refused = decode_all(&mut decoder, &many, many.len()).unwrap_err();
+        assert_eq!(refused, FrameError::SegmentTooLarge { length: 1_818, limit: 1_009 });
+        assert!(refused.is_fatal());
+        let mut decoder = Decoder::new(Role::Server, 1 << 20);
+        decoder.start_segments(format);
+        decoder.set_limit(1_000, false);
+        assert_eq!(decode_all(&mut decoder, &many, many.len()).unwrap().len(), 2);
+    }
+}
+
+#[test]
 fn an_empty_segment_is_refused() {
     let mut bytes = raw_segment(&[], true);
     assert_eq!(decoder(SegmentFormat::Plain).next(&mut bytes), Err(FrameError::EmptySegment));

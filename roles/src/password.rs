@@ -1,0 +1,175 @@
+//! Hashes of passwords.
+//!
+//! New hashes are bcrypt's, in the form `$2a$10$…` that Cassandra writes, so that roles can be taken from a Cassandra and to one. As in
+//! Cassandra, bytes of a password after the 72nd have no effect.
+//!
+//! A hash takes some 50 ms of a processor and more with each cost: never compute one on the thread of a shard.
+
+use std::str::FromStr;
+
+use bcrypt::{HashParts, Version};
+
+/// Twice the work with each one more. As in Cassandra.
+const COST: u32 = 10;
+/// The least work that bcrypt has.
+const COST_MIN: u32 = 4;
+/// More would let a role take the threads of all logins for minutes.
+const COST_MAX: u32 = 16;
+const PREFIX: &str = "$2a$";
+/// Characters of a hash.
+const HASH_CHARACTERS: usize = 60;
+
+/// A hash of the usual cost that no known password has: what is computed for names that no role has.
+pub const NOBODYS_HASH: &str = "$2a$10$qTgJmgsGZ9qN.xLa1lJr/.XAV/amfiGviLBqdVcK4dcIV2ktd/kxW";
+
+/// Why a password cannot be hashed, or a hash is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PasswordError {
+    #[error("Invalid hashed password value. Please use jBcrypt.")]
+    InvalidHash,
+    #[error("Invalid hashed password value: its cost must be from {COST_MIN} to {COST_MAX}.")]
+    Cost,
+    /// The system has no randomness, for example.
+    #[error("The password cannot be hashed: {0}")]
+    Failed(String),
+}
+
+/// The hash of a password with a new salt.
+pub fn hash(password: &str) -> Result<String, PasswordError> {
+    hash_with_cost(password, COST)
+}
+
+fn hash_with_cost(password: &str, cost: u32) -> Result<String, PasswordError> {
+    let parts = bcrypt::hash_with_result(password, cost);
+    let parts = parts.map_err(|error| PasswordError::Failed(error.to_string()))?;
+    Ok(parts.format_for_version(Version::TwoA))
+}
+
+/// Whether a password has this hash. A hash that cannot be read is nobody's.
+pub fn verify(password: &[u8], hash: &str) -> bool {
+    check_hash(hash).is_ok() && bcrypt::verify(password, hash).unwrap_or(false)
+}
+
+/// Checks the form of a hash: what `HASHED PASSWORD` takes.
+pub fn check_hash(hash: &str) -> Result<(), PasswordError> {
+    let has_form = hash.len() == HASH_CHARACTERS && hash.starts_with(PREFIX);
+    let parts = if has_form { HashParts::from_str(hash).ok() } else { None };
+    let cost = parts.ok_or(PasswordError::InvalidHash)?.get_cost();
+    if (COST_MIN..=COST_MAX).contains(&cost) { Ok(()) } else { Err(PasswordError::Cost) }
+}
+
+/// The characters of generated passwords by kind, without those that are mistaken for others.
+const KINDS: [&[u8]; 4] =
+    [b"ABCDEFGHJKLMNPQRSTUVWXYZ", b"abcdefghijkmnopqrstuvwxyz", b"23456789", b"!#%*+-.:=?@^_~"];
+/// More than 120 bits of chance.
+const GENERATED_CHARACTERS: usize = 20;
+
+/// A password by chance, of at least `length_min` characters and with at least `of_each_kind` upper-case letters, lower-case letters,
+/// digits and other characters: what `GENERATED PASSWORD` sets.
+pub fn generate(length_min: usize, of_each_kind: usize) -> Result<String, PasswordError> {
+    let length = length_min.max(of_each_kind * KINDS.len()).max(GENERATED_CHARACTERS);
+    let all = KINDS.concat();
+    loop {
+        let password = (0..length).map(|_| choose(&all)).collect::<Result<String, _>>()?;
+        let has = |kind: &&[u8]| {
+            password.bytes().filter(|character| kind.contains(character)).count() >= of_each_kind
+        };
+        // Retried as a whole, so that every such password is equally likely.
+        if KINDS.iter().all(has) {
+            return Ok(password);
+        }
+    }
+}
+
+/// One of the characters by chance.
+fn choose(characters: &[u8]) -> Result<char, PasswordError> {
+    let count = u8::try_from(characters.len()).map_err(|error| PasswordError::Failed(error.to_string()))?;
+    // Numbers above the last multiple would make the first characters more likely.
+    let bound = u8::MAX - u8::MAX % count;
+    loop {
+        let mut byte = [0];
+        getrandom::fill(&mut byte).map_err(|error| PasswordError::Failed(error.to_string()))?;
+        let [byte] = byte;
+        if byte < bound
+            && let Some(character) = characters.get(usize::from(byte % count))
+        {
+            return Ok(char::from(*character));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_has_its_hash_alone() {
+        let hash = hash_with_cost("secret", 4).unwrap();
+        assert!(hash.starts_with("$2a$04$"), "{hash}");
+        check_hash(&hash).unwrap();
+        assert!(verify(b"secret", &hash));
+        for other in ["", "Secret", "secret ", "secret\0", "secre"] {
+            assert!(!verify(other.as_bytes(), &hash), "{other:?}");
+        }
+        assert_ne!(hash, hash_with_cost("secret", 4).unwrap());
+    }
+
+    /// Written by jBCrypt, which Cassandra uses.
+    #[test]
+    fn hashes_of_cassandra_are_verified() {
+        for (password, hash) in [
+            ("", "$2a$04$EsT5nl1o5hpGgApWo24t7OwpqruLvcfDNnTgEOg2JV.s3gWbi7Fbe"),
+            ("abc", "$2a$04$fewv9.SWsHXtTfSvGqUxV.q9MJTVXoe6pmdaDz//45DpcfvGMKWKq"),
+            ("p\u{e4}ssw\u{f6}rd \u{1f511}", "$2a$04$NgwiDOY0FgAeO8xg2gcMd.aZlAf93iJofbilZs7gjIqqq9BeE3gHS"),
+            (&"x".repeat(80), "$2a$04$LXjfT9RcbPDGnHrNOCLCDOLoob84FsDg7Nbb2huJnLCUaLwnrPBzG"),
+        ] {
+            assert!(verify(password.as_bytes(), hash), "{password}");
+            assert!(!verify(b"other", hash), "{password}");
+        }
+    }
+
+    #[test]
+    fn bytes_after_the_72nd_have_no_effect() {
+        let hash = hash_with_cost(&"x".repeat(72), 4).unwrap();
+        assert!(verify("x".repeat(1_000).as_bytes(), &hash));
+        assert!(!verify("x".repeat(71).as_bytes(), &hash));
+    }
+
+    #[test]
+    fn other_texts_are_no_hashes() {
+        let rest = "fewv9.SWsHXtTfSvGqUxV.q9MJTVXoe6pmdaDz//45DpcfvGMKWKq";
+        let refused = [
+            (String::new(), PasswordError::InvalidHash),
+            ("secret".to_owned(), PasswordError::InvalidHash),
+            (format!("$2b$10${rest}"), PasswordError::InvalidHash),
+            (format!("$2a$1x${rest}"), PasswordError::InvalidHash),
+            (format!("$2a$10${rest}."), PasswordError::InvalidHash),
+            (format!("$2a$10$é{}", &rest[2..]), PasswordError::InvalidHash),
+            (format!("$2a$03${rest}"), PasswordError::Cost),
+            (format!("$2a$30${rest}"), PasswordError::Cost),
+        ];
+        for (text, error) in refused {
+            assert_eq!(check_hash(&text), Err(error), "{text}");
+            assert!(!verify(b"secret", &text));
+        }
+        check_hash(NOBODYS_HASH).unwrap();
+        assert_eq!(
+            PasswordError::InvalidHash.to_string(),
+            "Invalid hashed password value. Please use jBcrypt."
+        );
+    }
+
+    #[test]
+    fn generated_passwords_have_every_kind_and_differ() {
+        let generated: Vec<String> = (0..50).map(|_| generate(0, 2).unwrap()).collect();
+        for password in &generated {
+            assert_eq!(password.len(), GENERATED_CHARACTERS);
+            for kind in KINDS {
+                assert!(password.bytes().filter(|byte| kind.contains(byte)).count() >= 2, "{password}");
+            }
+        }
+        assert_ne!(generated[0], generated[1]);
+        assert_eq!(generate(40, 0).unwrap().len(), 40);
+        assert!(!generated.concat().contains('\''), "it can be written in a statement");
+    }
+}
