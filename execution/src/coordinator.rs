@@ -56,6 +56,8 @@ use crate::shard::context::ShardContext;
 #[derive(Debug)]
 pub enum Outcome {
     Void,
+    /// Done, with warnings for the client.
+    Warned(Vec<String>),
     SetKeyspace(String),
     SchemaChange {
         change: SchemaChange,

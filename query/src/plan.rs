@@ -24,6 +24,7 @@ use self::modify::{ModifyPlan, plan_delete, plan_insert, plan_update};
 use self::names::{CalledFunctions, NameScope, table_of};
 use self::restrictions::{PartitionRestriction, Values};
 use self::select::{SelectPlan, plan_select};
+use self::selection::MaskedColumns;
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Table, TableKind};
@@ -84,12 +85,22 @@ pub struct Planned {
 
 /// Plans a statement. `keyspace`: the default keyspace of the session or request.
 pub fn plan(statement: Statement, catalog: &Catalog, keyspace: Option<&str>) -> Result<Planned> {
+    plan_for(statement, catalog, keyspace, MaskedColumns::Clear)
+}
+
+/// Plans a statement. `masked`: how a SELECT reads masked columns.
+pub fn plan_for(
+    statement: Statement,
+    catalog: &Catalog,
+    keyspace: Option<&str>,
+    masked: MaskedColumns,
+) -> Result<Planned> {
     let mut markers = Markers::default();
     let plan = match statement {
         Statement::Select(select) => {
             let (_, table) = table_of(catalog, &select.from, keyspace)?;
             let scope = NameScope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
-            Plan::Select(plan_select(&select, table, &scope, &mut markers)?)
+            Plan::Select(plan_select(&select, table, &scope, &mut markers, masked)?)
         }
         Statement::Insert(insert) => Plan::Modify(plan_modification(
             &ast::Modification::Insert(insert),

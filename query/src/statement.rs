@@ -19,9 +19,9 @@ use crate::error::{RequestError, Result};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::names::CalledFunctions;
 use crate::plan::select::SelectPlan;
-use crate::plan::selection::ResultColumn;
+use crate::plan::selection::{MaskedColumns, ResultColumn};
 use crate::plan::term::MarkerSpec;
-use crate::plan::{BatchPlan, Plan, plan};
+use crate::plan::{BatchPlan, Plan, plan, plan_for};
 use crate::schema::catalog::{CatalogView, Table};
 use crate::schema::ddl::bounds;
 
@@ -77,6 +77,8 @@ pub struct Description {
     /// The functions of users that it calls, in the order in which it names them.
     pub executed_functions: Vec<FunctionSignature>,
     encoded: [OnceLock<StatementMetadata>; 3],
+    /// The same SELECT for who may not see the values of masked columns, once it was needed.
+    masked: OnceLock<Arc<Prepared<SelectPlan>>>,
 }
 
 /// A statement's metadata in the encoding of a protocol version.
@@ -112,6 +114,7 @@ impl Statement {
             called_functions: planned.called_functions,
             executed_functions: planned.executed_functions,
             encoded: [OnceLock::new(), OnceLock::new(), OnceLock::new()],
+            masked: OnceLock::new(),
         };
         Ok(match planned.plan {
             Plan::Select(plan) => Self::Select(Arc::new(Prepared { description, plan })),
@@ -123,6 +126,22 @@ impl Statement {
             Plan::Roles(plan) => Self::Roles(Arc::new(Prepared { description, plan })),
             Plan::Describe(plan) => Self::Describe(Arc::new(Prepared { description, plan })),
         })
+    }
+}
+
+impl Prepared<SelectPlan> {
+    /// The same SELECT for who may not see the values of masked columns.
+    pub fn masked(&self, catalog: &CatalogView) -> Result<Arc<Self>> {
+        if let Some(known) = self.description.masked.get() {
+            return Ok(known.clone());
+        }
+        let parsed = syntax::parse(&self.text).map_err(|error| RequestError::Syntax(error.to_string()))?;
+        let planned = plan_for(parsed, &catalog.catalog, self.keyspace.as_deref(), MaskedColumns::Masked)?;
+        let Plan::Select(plan) = planned.plan else {
+            unreachable!("the text of a SELECT is that of a SELECT");
+        };
+        let masked = Arc::new(self.with_plan(plan));
+        Ok(self.description.masked.get_or_init(|| masked).clone())
     }
 }
 

@@ -12,7 +12,7 @@ use super::restrictions::{
     PartitionRestriction, REQUIRES_ALLOW_FILTERING, Restrictions, check_clustering, check_tuple_slices,
     resolve_relations,
 };
-use super::selection::{Fetched, ResultColumn, Selection, SelectionResolver, Selector};
+use super::selection::{Fetched, MaskedColumns, ResultColumn, Selection, SelectionResolver, Selector};
 use super::term::{Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::plan::direct_rows::DirectRows;
@@ -56,6 +56,8 @@ pub struct SelectPlan {
     pub nearest: Option<NearestPlan>,
     /// A partition that has static content but no rows returns a row.
     pub returns_static_only: bool,
+    /// The names of masked columns in WHERE, in the order of the table's columns.
+    pub restricted_masked_columns: Vec<String>,
 }
 
 impl SelectPlan {
@@ -85,10 +87,11 @@ pub fn plan_select(
     table: &Arc<Table>,
     scope: &NameScope<'_>,
     markers: &mut Markers,
+    masked: MaskedColumns,
 ) -> Result<SelectPlan> {
     let mut fetched = Fetched::default();
     let selection =
-        SelectionResolver::new(*scope, table, markers, &mut fetched).resolve(&statement.clause)?;
+        SelectionResolver::new(*scope, table, markers, &mut fetched, masked).resolve(&statement.clause)?;
     let mut restrictions = resolve_relations(&statement.relations, scope, table, markers)?;
     check_only_static(statement, table, &fetched, &restrictions)?;
     let nearest_order = resolve_nearest(statement, table, scope, markers)?;
@@ -184,7 +187,19 @@ pub fn plan_select(
         returns_static_only,
         index,
         nearest,
+        restricted_masked_columns: restricted_masked_columns(statement, table),
     })
+}
+
+fn restricted_masked_columns(statement: &ast::Select, table: &Table) -> Vec<String> {
+    if table.masks.is_empty() {
+        return Vec::new();
+    }
+    let restricted: Vec<&ast::Identifier> =
+        statement.relations.iter().flat_map(ast::Relation::columns).collect();
+    let is_named = |name: &str| restricted.iter().any(|column| column.as_str() == name);
+    let masked = table.columns.iter().filter(|column| table.masks.contains_key(&column.id));
+    masked.filter(|column| is_named(&column.name)).map(|column| column.name.clone()).collect()
 }
 
 /// A statement that reads nothing of rows, only static columns, cannot say which rows.
@@ -332,7 +347,7 @@ fn resolve_group_by(
             ));
         }
         next += 1;
-        let resolver = &mut SelectionResolver::new(*scope, table, markers, fetched);
+        let resolver = &mut SelectionResolver::new(*scope, table, markers, fetched, MaskedColumns::Clear);
         let selector = resolver.selector(item)?.0;
         if let Selector::Function { function, .. } = &selector
             && function.is_user_defined()

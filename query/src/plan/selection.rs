@@ -124,6 +124,15 @@ impl Selection {
     }
 }
 
+/// How the values of masked columns are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaskedColumns {
+    /// As they are: for who may see them.
+    Clear,
+    /// Through their masks.
+    Masked,
+}
+
 /// Resolves the selected expressions of one statement.
 pub struct SelectionResolver<'a> {
     resolver: Resolver<'a, SelectedRow<'a>>,
@@ -135,6 +144,23 @@ struct SelectedRow<'a> {
     fetched: &'a mut Fetched,
     aggregates: Vec<Aggregate>,
     inside_aggregate: bool,
+    masked: MaskedColumns,
+}
+
+impl SelectedRow<'_> {
+    /// Reads a column.
+    fn column(&mut self, index: usize) -> Result<Selector> {
+        let read = Selector::Row(RowRead::Column(self.fetched.slot(index)));
+        let column = &self.table.columns[index];
+        match self.table.masks.get(&column.id) {
+            Some(mask) if self.masked == MaskedColumns::Masked => {
+                let (function, others) = mask.function(column)?;
+                let others = others.into_iter().map(Selector::Constant);
+                Ok(Selector::Function { function, arguments: std::iter::once(read).chain(others).collect() })
+            }
+            _ => Ok(read),
+        }
+    }
 }
 
 impl<'a> SelectionResolver<'a> {
@@ -143,8 +169,9 @@ impl<'a> SelectionResolver<'a> {
         table: &'a Table,
         markers: &'a mut Markers,
         fetched: &'a mut Fetched,
+        masked: MaskedColumns,
     ) -> Self {
-        let row = SelectedRow { table, fetched, aggregates: Vec::new(), inside_aggregate: false };
+        let row = SelectedRow { table, fetched, aggregates: Vec::new(), inside_aggregate: false, masked };
         Self { resolver: Resolver::new(scope, markers, row) }
     }
 
@@ -155,7 +182,7 @@ impl<'a> SelectionResolver<'a> {
             ast::SelectClause::All => {
                 let row = &mut self.resolver.row;
                 for (index, column) in row.table.columns.iter().enumerate() {
-                    selectors.push(Selector::Row(RowRead::Column(row.fetched.slot(index))));
+                    selectors.push(row.column(index)?);
                     columns.push(ResultColumn {
                         name: column.name.clone(),
                         column_type: column.column_type.clone(),
@@ -207,7 +234,7 @@ impl Row for SelectedRow<'_> {
             ast::Expression::Column(name) => {
                 let row = &mut resolver.row;
                 let index = column_of(row.table, name)?;
-                (RowRead::Column(row.fetched.slot(index)), row.table.columns[index].column_type.clone())
+                return Ok((row.column(index)?, row.table.columns[index].column_type.clone()));
             }
             ast::Expression::CountRows => {
                 resolver.row.refuse_nested_aggregate()?;

@@ -1,12 +1,11 @@
-//! Masks of columns (`MASKED WITH …`): what users without the permission UNMASK would see of a column.
-//!
-//! There are no roles yet, so every user sees all values: a mask is checked, kept and shown.
+//! Masks of columns (`MASKED WITH …`): what roles without the permission UNMASK see of a column.
 
 use cql_lite::syntax::ast::{self, Expression, Literal};
 use cql_lite::types::{CqlType, literal};
 
 use crate::error::{RequestError, Result};
-use crate::functions;
+use crate::functions::{self, ResolvedFunction};
+use crate::schema::catalog::Column;
 
 const DEFAULT: &str = "mask_default";
 
@@ -104,6 +103,24 @@ impl ColumnMask {
             arguments.push(argument.ok()?);
         }
         Some(Self { function: function.to_owned(), arguments })
+    }
+
+    /// The function that hides the values of a column, and its arguments behind the value.
+    pub fn function(&self, column: &Column) -> Result<(ResolvedFunction, Vec<Option<Vec<u8>>>)> {
+        let arguments = self.arguments.iter().map(|argument| argument.of.clone());
+        let known: Vec<Option<CqlType>> =
+            std::iter::once(column.column_type.clone()).chain(arguments).map(Some).collect();
+        let natural = vec![None; known.len()];
+        let texts = vec![column.name.clone(); known.len()];
+        // A mask of another version of the program, which this one does not know, lets nothing be read.
+        let function = functions::resolve_described(
+            &self.function,
+            &known,
+            &natural,
+            &texts,
+            Some(&column.column_type),
+        )?;
+        Ok((function, self.arguments.iter().map(|argument| argument.value.clone()).collect()))
     }
 
     /// The mask as CQL: `MASKED WITH …`.

@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! * A table's id is Cassandra's: the MD5 of the names of keyspace and table, as a UUID of version 3.
-//! * Tables of `system_traces` and `system_auth` are stored; all others are computed at each read
-//!   (see `virtual_tables`).
+//! * Tables of `system_traces` are stored; all others are computed at each read (see `virtual_tables`): those of `system_auth` from
+//!   the roles that all members agree on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub fn definitions() -> BTreeMap<String, Arc<Keyspace>> {
     let (local, stored, computed) = (Replication::Local, TableKind::Stored, TableKind::Virtual);
     let keyspaces = [
         keyspace(SYSTEM, local.clone(), computed, include_str!("system_tables/system.cql")),
-        keyspace(SYSTEM_AUTH, simple(1), stored, include_str!("system_tables/system_auth.cql")),
+        keyspace(SYSTEM_AUTH, simple(1), computed, include_str!("system_tables/system_auth.cql")),
         keyspace(
             SYSTEM_DISTRIBUTED,
             simple(3),

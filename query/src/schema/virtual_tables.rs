@@ -1,4 +1,4 @@
-//! The rows of tables that the node computes at each read: `system`, `system_distributed`, `system_schema`, `system_views`,
+//! The rows of tables that the node computes at each read: `system`, `system_auth`, `system_distributed`, `system_schema`, `system_views`,
 //! `system_virtual_schema`. Here are those that follow from the schema, the cluster and the clients; reports of a node about
 //! itself ([`is_report`]) are written by an upper layer, with the same [`RowWriter`].
 //!
@@ -21,7 +21,7 @@ pub use self::state::{
 };
 use super::catalog::{Catalog, Table};
 use super::system_keyspaces::{
-    SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA,
+    SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA,
 };
 
 /// The rows of a virtual table. Empty for a table that the node does not compute.
@@ -63,6 +63,7 @@ pub fn is_report(table: &Table) -> bool {
         SYSTEM_VIEWS => table.name != "clients" && !table.name.starts_with("sai_"),
         SYSTEM => ["compaction_history", "prepared_statements"].contains(&table.name.as_str()),
         SYSTEM_DISTRIBUTED => table.name == "parent_repair_history",
+        SYSTEM_AUTH => true,
         _ => false,
     }
 }

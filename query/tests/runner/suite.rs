@@ -241,7 +241,7 @@ impl Suite {
             let outcome = self.once(shard, statement, values, names, &options, &mut warnings);
             let answer = match outcome {
                 Err(error) => Answer::Said(show::error(&error)),
-                Ok(Outcome::Void) => Answer::Void,
+                Ok(Outcome::Void | Outcome::Warned(_)) => Answer::Void,
                 Ok(Outcome::SetKeyspace(keyspace)) => {
                     let said = format!("keyspace {keyspace}");
                     self.keyspace = Some(keyspace);

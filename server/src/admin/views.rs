@@ -12,11 +12,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
+use helenus_access::auth_tables;
 use helenus_execution::coordinator::virtual_state::NodeReports;
 use helenus_execution::shard::context::{ShardContext, on_every_shard};
 use helenus_observe::AdminError;
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::Table;
+use helenus_query::schema::system_keyspaces::SYSTEM_AUTH;
 use helenus_query::schema::virtual_tables::{Row, RowWriter};
 
 use self::source::{Views, refused};
@@ -32,6 +34,9 @@ pub fn reports() -> NodeReports {
 fn rows(context: Rc<ShardContext>, table: Arc<Table>) -> LocalBoxFuture<'static, Result<Vec<Row>>> {
     Box::pin(async move {
         let catalog = context.catalog();
+        if table.keyspace == SYSTEM_AUTH {
+            return Ok(auth_tables::rows(&table, &context.roles(), &catalog));
+        }
         let views = Views { admin: NodeAdmin::new(context.node.clone()), context, catalog };
         let mut writer = RowWriter::new(&table);
         write(&views, &table.name, &mut writer).await.map_err(refused)?;

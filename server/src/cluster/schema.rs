@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::codec;
+use helenus_access::created_resources;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
@@ -25,8 +26,8 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, Command, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES,
-    SCHEMA_DELTAS, SchemaChangeCommand, dropped_keyspaces,
+    self, CASSANDRA_5_SCHEMAS, Command, Creator, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES,
+    SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -79,12 +80,21 @@ fn ddl_context(context: &ShardContext) -> DdlContext {
     }
 }
 
-/// Executes CREATE, ALTER and DROP.
-pub async fn change(context: Rc<ShardContext>, statement: Arc<Prepared<Statement>>) -> Result<Outcome> {
-    context.run_on(0, move |context| Box::pin(change_here(context, statement))).await?
+/// Executes CREATE, ALTER and DROP. `user`: the role of the client.
+pub async fn change(
+    context: Rc<ShardContext>,
+    statement: Arc<Prepared<Statement>>,
+    user: Option<Rc<str>>,
+) -> Result<Outcome> {
+    let user = user.map(|user| user.to_string());
+    context.run_on(0, move |context| Box::pin(change_here(context, statement, user))).await?
 }
 
-async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statement>>) -> Result<Outcome> {
+async fn change_here(
+    context: Rc<ShardContext>,
+    statement: Arc<Prepared<Statement>>,
+    user: Option<String>,
+) -> Result<Outcome> {
     let guardrails = &context.node.guardrails;
     let mut warnings = Vec::new();
     let allowed = context
@@ -101,7 +111,7 @@ async fn change_here(context: Rc<ShardContext>, statement: Arc<Prepared<Statemen
             .guard(&mut warnings, |warnings| guardrails.check_schema_change(&allowed, change, warnings))
             .map(|()| warnings)
     };
-    Ok(match agree(&context, plan, check).await? {
+    Ok(match agree(&context, user, plan, check).await? {
         None => Outcome::Void,
         Some(agreed) => Outcome::SchemaChange {
             change: protocol_change(agreed.effect),
@@ -120,14 +130,14 @@ async fn set_extensions_here(context: Rc<ShardContext>, update: TableExtensions)
     let plan = |catalog: &Catalog| {
         ddl::set_extensions(catalog, keyspace, table, extensions, &ddl_context(&context)).map(Some)
     };
-    agree(&context, plan, |_| Ok(Vec::new())).await.map(|_| Outcome::Void)
+    agree(&context, None, plan, |_| Ok(Vec::new())).await.map(|_| Outcome::Void)
 }
 
 /// Makes the table of this name that takes the rows of a snapshot, with all that it needs, or checks that the present one does. Call on
 /// the first shard.
 pub async fn make_place(context: &Rc<ShardContext>, schema: &SnapshotSchema, name: &str) -> Result<()> {
     let plan = |catalog: &Catalog| schema.next_change(catalog, name, &ddl_context(context));
-    while agree(context, plan, |_| Ok(Vec::new())).await?.is_some() {}
+    while agree(context, None, plan, |_| Ok(Vec::new())).await?.is_some() {}
     Ok(())
 }
 
@@ -230,10 +240,11 @@ fn check_understood(before: &Catalog, after: &Catalog, level: u16) -> Result<()>
     Ok(())
 }
 
-/// Puts a change into the metadata log. `plan` makes it from a catalog, and is called again when another change came first. `check`
+/// Puts a change into the metadata log. `creator`: the role that gets all permissions on what it makes. `plan` makes it from a catalog, and is called again when another change came first. `check`
 /// refuses it, or returns warnings. `None`: there is nothing to change.
 async fn agree(
     context: &Rc<ShardContext>,
+    creator: Option<String>,
     plan: impl Fn(&Catalog) -> Result<Option<Change>>,
     check: impl Fn(&Change) -> Result<Vec<String>>,
 ) -> Result<Option<Agreed>> {
@@ -278,7 +289,7 @@ async fn agree(
             changed: changes(&catalog, &change.catalog),
             dropped: dropped_keyspaces(&catalog, &change.catalog),
             event: effect.clone(),
-            creator: None,
+            creator: created_by(creator.as_deref(), &effect, level),
         });
         match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
             metadata::CommandOutcome::Applied { version } => {
@@ -308,6 +319,13 @@ async fn agree(
     Err(RequestError::Server(format!(
         "the schema was changed by others {PLANS_MAX} times while this change was under way"
     )))
+}
+
+/// Who gets all permissions on what a change has made. Members that do not know roles could not apply it.
+fn created_by(creator: Option<&str>, effect: &SchemaChangeEvent, level: u16) -> Option<Creator> {
+    let created = created_resources(effect);
+    let role = creator.filter(|_| level >= SECURITY && !created.is_empty())?;
+    Some(Creator { role: role.to_owned(), created })
 }
 
 /// Where changes of replication are no transitions yet: waits a while for members that would gain ranges by a change, and still have old data of ranges: where there is little data it is soon

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::Result;
+use helenus_query::schema::system_keyspaces::SYSTEM_AUTH;
 
 use super::drops::table_ids;
 use super::propose::catch_up_with_leader;
@@ -44,7 +45,13 @@ pub async fn find(context: &Rc<ShardContext>) -> Result<BTreeMap<TableId, Unknow
     for shard in 0..context.node.shard_count() {
         let tables = context.run_on(shard, |context| {
             Box::pin(async move {
-                let known = table_ids(&context.catalog());
+                let catalog = context.catalog();
+                let mut known = table_ids(&catalog);
+                // Earlier versions stored tables of the system that are computed now.
+                let system = [SYSTEM_AUTH].into_iter().filter_map(|name| catalog.keyspace(name));
+                known.extend(
+                    system.flat_map(|keyspace| keyspace.tables.values()).map(|table| table.engine_id()),
+                );
                 let is_unknown =
                     |id: &TableId| !known.contains(id) && !context.node.private_tables.contains(id);
                 let unknown = context.shard.table_ids().into_iter().filter(is_unknown);

@@ -3,6 +3,7 @@
 use crate::admin::views;
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
+use crate::cluster::roles::HashLock;
 use crate::cluster::schema::SchemaLock;
 use crate::session::connection::{self, Connections};
 use crate::session::latencies::Latencies;
@@ -41,6 +42,7 @@ pub fn of_shard() -> Layers {
         .with(LivenessMonitor::default())
         .with(OpenMetadataLog::default())
         .with(SchemaLock::default())
+        .with(HashLock::default())
         .with(SlowRequests::default())
         .with(ClientSource(connection::clients))
         .with(views::reports());

@@ -28,6 +28,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::handshake::{self, Startup};
 use super::request;
+use crate::session::authorization::Decisions;
 use crate::session::connection_state::{Connection, WaitingRequest};
 use helenus_execution::shard::context::ShardContext;
 
@@ -119,6 +120,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
         user: RefCell::new(None),
+        decisions: Decisions::default(),
         registered: Cell::new([false; 3]),
         out: RefCell::new(BytesMut::new()),
         answered: Notify::new(),

@@ -13,6 +13,7 @@ use cql_lite::frame::{Compression, ProtocolVersion};
 use helenus_query::statement::Description;
 use tokio::sync::Notify;
 
+use crate::session::authorization::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
 use crate::session::slow_requests;
@@ -35,6 +36,8 @@ pub struct Connection {
     pub startup: RefCell<Option<Startup>>,
     /// The role that the client logged in as; `None`: it is anonymous.
     pub user: RefCell<Option<Rc<str>>>,
+    /// What that role may do, as far as it was decided.
+    pub decisions: Decisions,
     pub(super) registered: Cell<[bool; 3]>,
     /// Finished envelopes, not compressed or packed yet.
     pub(super) out: RefCell<BytesMut>,

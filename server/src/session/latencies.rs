@@ -37,7 +37,11 @@ impl Measured {
                     batch.plan.statements.iter().any(|plan| plan.conditions.is_some()),
                 ));
             }
-            Statement::Truncate(_) | Statement::Use(_) | Statement::Schema(_) | Statement::Describe(_) => {
+            Statement::Truncate(_)
+            | Statement::Use(_)
+            | Statement::Schema(_)
+            | Statement::Roles(_)
+            | Statement::Describe(_) => {
                 return None;
             }
         };

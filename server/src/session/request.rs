@@ -18,9 +18,9 @@ use helenus_query::run::timeout::timeout_value;
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::{Description, Statement};
 
-use super::guardrails;
 use super::respond::Responder;
-use crate::cluster::schema;
+use super::{authorization, guardrails};
+use crate::cluster::{roles, schema};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
 use crate::session::trace::{self, Trace};
@@ -252,15 +252,20 @@ fn run(
     let values: BorrowedValues<'_> =
         bind(&statement.markers, &parameters.values, &parameters.names, &rewritten)?;
     let options = options(context, parameters);
-    execute(context, statement, &values, &options, &mut responder.warnings)
+    let masked = authorization::authorize(connection, statement)?;
+    let statement = masked.as_ref().unwrap_or(statement);
+    let user = connection.user.borrow().clone();
+    execute(context, statement, &values, &options, user, &mut responder.warnings)
 }
 
-/// Executes a statement with values in the order of its markers. Warnings for the client are added to `warnings`.
+/// Executes a statement with values in the order of its markers. Warnings for the client are added to `warnings`. `user`: the role of
+/// the client, which may execute it.
 pub fn execute(
     context: &Rc<ShardContext>,
     statement: &Statement,
     values: &BorrowedValues<'_>,
     options: &RequestOptions,
+    user: Option<Rc<str>>,
     warnings: &mut Vec<String>,
 ) -> Result<Execution> {
     let call = context.call_context();
@@ -279,7 +284,7 @@ pub fn execute(
         && let Some(plan) = modify::expand(&insert.plan, &Bindings { values, call: &call })?
     {
         let expanded = Statement::Modify(Arc::new(insert.with_plan(plan)));
-        return execute(context, &expanded, values, options, warnings);
+        return execute(context, &expanded, values, options, user, warnings);
     }
     guardrails::check(context, statement, values, &call, options, warnings)?;
     let limited = match timeout(statement, &Bindings { values, call: &call })? {
@@ -332,7 +337,10 @@ pub fn execute(
             Execution::Pending(Box::pin(schema::truncate(context.clone(), statement.plan.clone())))
         }
         Statement::Schema(statement) => {
-            Execution::Pending(Box::pin(schema::change(context.clone(), statement.clone())))
+            Execution::Pending(Box::pin(schema::change(context.clone(), statement.clone(), user)))
+        }
+        Statement::Roles(statement) => {
+            Execution::Pending(Box::pin(roles::execute(context.clone(), statement.clone(), user)))
         }
         Statement::Describe(statement) => {
             let keyspace = statement.keyspace.as_deref();
@@ -347,7 +355,11 @@ fn timeout(statement: &Statement, bindings: &Bindings<'_>) -> Result<Option<Dura
         Statement::Select(statement) => &statement.plan.timeout,
         Statement::Modify(statement) => &statement.plan.timeout,
         Statement::Batch(statement) => &statement.plan.timeout,
-        Statement::Truncate(_) | Statement::Use(_) | Statement::Schema(_) | Statement::Describe(_) => &None,
+        Statement::Truncate(_)
+        | Statement::Use(_)
+        | Statement::Schema(_)
+        | Statement::Roles(_)
+        | Statement::Describe(_) => &None,
     };
     term.as_ref().map(|term| timeout_value(term, bindings)).transpose()
 }
@@ -376,7 +388,11 @@ fn check_consistency(context: &ShardContext, statement: &Statement, level: Consi
         }
         Statement::Modify(statement) => check_modifications(context, [&statement.plan], level),
         Statement::Batch(statement) => check_modifications(context, &statement.plan.statements, level),
-        Statement::Truncate(_) | Statement::Use(_) | Statement::Schema(_) | Statement::Describe(_) => Ok(()),
+        Statement::Truncate(_)
+        | Statement::Use(_)
+        | Statement::Schema(_)
+        | Statement::Roles(_)
+        | Statement::Describe(_) => Ok(()),
     }
 }
 
@@ -423,6 +439,7 @@ fn run_batch(
                 Statement::new(text, keyspace.as_deref(), &view)?
             }
         };
+        authorization::authorize(connection, &statement)?;
         let rewritten = Rewritten::default();
         let values = OwnedBindings::new(&bind(&statement.markers, values, &[], &rewritten)?);
         statements.push(BoundStatement::new(Modification::of(statement)?, values, call)?);

@@ -45,6 +45,10 @@ impl Responder {
         match outcome {
             Err(error) => encode_error(out, version, stream, &to_response(error), &self.prefix()),
             Ok(Outcome::Void) => encode_void(out, version, stream, &self.prefix()),
+            Ok(Outcome::Warned(warnings)) => {
+                let warnings = [self.warnings.as_slice(), warnings.as_slice()].concat();
+                encode_void(out, version, stream, &Prefix { warnings: &warnings, ..self.prefix() });
+            }
             Ok(Outcome::SetKeyspace(keyspace)) => {
                 encode_set_keyspace(out, version, stream, keyspace, &self.prefix());
             }

@@ -61,7 +61,7 @@ pub async fn execute(
     options: &RequestOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Outcome> {
-    match request::execute(context, statement, values, options, warnings)? {
+    match request::execute(context, statement, values, options, None, warnings)? {
         Execution::Ready(outcome) => outcome,
         Execution::Pending(outcome) => outcome.await,
     }
@@ -86,7 +86,7 @@ pub async fn ask(
             columns: columns.into_iter().map(|column| column.name).collect(),
             next_page: None,
         },
-        Outcome::Void | Outcome::SetKeyspace(_) | Outcome::SchemaChange { .. } => {
+        Outcome::Void | Outcome::Warned(_) | Outcome::SetKeyspace(_) | Outcome::SchemaChange { .. } => {
             StatementResponse::default()
         }
     })

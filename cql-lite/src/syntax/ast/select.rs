@@ -170,6 +170,31 @@ pub enum Relation {
     },
 }
 
+impl Subject {
+    /// The columns that it names.
+    pub fn columns(&self) -> &[Identifier] {
+        match self {
+            Subject::Column(column) | Subject::Element { column, .. } => std::slice::from_ref(column),
+            Subject::Columns(columns) | Subject::Token(columns) => columns,
+        }
+    }
+}
+
+impl Relation {
+    /// The columns that it restricts.
+    pub fn columns(&self) -> &[Identifier] {
+        match self {
+            Relation::Compare { subject, .. }
+            | Relation::Between { subject, .. }
+            | Relation::In { subject, .. } => subject.columns(),
+            Relation::Contains { column, .. }
+            | Relation::Like { column, .. }
+            | Relation::IsNotNull { column } => std::slice::from_ref(column),
+            Relation::CustomIndex { .. } => &[],
+        }
+    }
+}
+
 /// The direction of sorting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {

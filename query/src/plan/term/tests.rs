@@ -37,7 +37,13 @@ fn select(text: &str) -> Result<(Selection, Vec<MarkerSpec>), String> {
     };
     with_table(|catalog, table| {
         let (mut markers, mut fetched) = (Markers::default(), Fetched::default());
-        let resolver = SelectionResolver::new(scope(catalog, table), table, &mut markers, &mut fetched);
+        let resolver = SelectionResolver::new(
+            scope(catalog, table),
+            table,
+            &mut markers,
+            &mut fetched,
+            MaskedColumns::Clear,
+        );
         let selection = resolver.resolve(&select.clause).map_err(|error| error.to_string())?;
         Ok((selection, markers.finish().map_err(|error| error.to_string())?))
     })

@@ -1,0 +1,90 @@
+//! What a statement demands of the role that executes it, in the order in which it is checked: the first that is missing is the refusal.
+//!
+//! A statement demands the same each time as long as the catalog is the same, so its demands are found once.
+
+use helenus_query::plan::BatchPlan;
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::statement::{Description, Statement};
+use helenus_roles::{Permission, Resource};
+
+use crate::schema_demands::schema_demands;
+
+/// One thing that a statement needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Demand {
+    Permission {
+        permission: Permission,
+        resource: Resource,
+    },
+    /// To restrict masked columns shows what they hide.
+    MaskedColumns {
+        keyspace: String,
+        table: String,
+        columns: Vec<String>,
+    },
+    /// `refusal`: what others are told.
+    Superuser {
+        refusal: &'static str,
+    },
+}
+
+impl Demand {
+    pub(crate) fn new(permission: Permission, resource: Resource) -> Self {
+        Self::Permission { permission, resource }
+    }
+
+    fn on(permission: Permission, table: &Table) -> Self {
+        Self::new(permission, Resource::table(&table.keyspace, &table.name))
+    }
+}
+
+/// The demands of a statement. Statements about roles have rules of their own ([`crate::authorize`]).
+pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
+    let mut demands = Vec::new();
+    match statement {
+        Statement::Select(select) => of_select(&select.plan, select, &mut demands),
+        Statement::Modify(modify) => {
+            of_modification(&modify.plan, &mut demands);
+            of_functions(modify, &mut demands);
+        }
+        Statement::Batch(batch) => {
+            let BatchPlan { statements, .. } = &batch.plan;
+            statements.iter().for_each(|plan| of_modification(plan, &mut demands));
+            of_functions(batch, &mut demands);
+        }
+        Statement::Truncate(truncate) => demands.push(Demand::on(Permission::Modify, &truncate.plan)),
+        Statement::Schema(schema) => {
+            demands.extend(schema_demands(&schema.plan, schema.keyspace.as_deref(), catalog));
+        }
+        Statement::Roles(_) | Statement::Use(_) | Statement::Describe(_) => {}
+    }
+    demands
+}
+
+fn of_select(plan: &SelectPlan, statement: &Description, demands: &mut Vec<Demand>) {
+    let table = &plan.table;
+    demands.push(Demand::on(Permission::Select, table));
+    of_functions(statement, demands);
+    let columns = plan.restricted_masked_columns.clone();
+    if !columns.is_empty() {
+        demands.push(Demand::MaskedColumns {
+            keyspace: table.keyspace.clone(),
+            table: table.name.clone(),
+            columns,
+        });
+    }
+}
+
+fn of_modification(plan: &ModifyPlan, demands: &mut Vec<Demand>) {
+    demands.push(Demand::on(Permission::Modify, &plan.table));
+    if plan.conditions.is_some() {
+        demands.push(Demand::on(Permission::Select, &plan.table));
+    }
+}
+
+fn of_functions(statement: &Description, demands: &mut Vec<Demand>) {
+    let functions = statement.executed_functions.iter().cloned();
+    demands.extend(functions.map(|function| Demand::new(Permission::Execute, Resource::Function(function))));
+}

@@ -1,0 +1,18 @@
+//! Authorisation: what each statement demands, whether a role has it, and the statements that change or list roles.
+//!
+//! Pure and synchronous: everything is decided on a [`helenus_roles::Roles`] and a catalog. Order and texts of refusals are Cassandra 5.0's.
+
+pub mod auth_tables;
+mod demands;
+mod listing;
+mod resources;
+mod role_statements;
+mod schema_demands;
+mod subject;
+
+pub use self::demands::{Demand, demands};
+pub use self::listing::{Listed, list};
+pub use self::resources::stored_name;
+pub use self::role_statements::{PlannedChange, RolesContext, authorize, plan_change};
+pub use self::schema_demands::created_resources;
+pub use self::subject::Subject;

@@ -1,0 +1,100 @@
+//! Resources as statements name them, and their names in Cassandra's tables.
+
+use cql_lite::syntax::ast;
+use cql_lite::types::CqlType;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Catalog;
+use helenus_roles::Resource;
+
+use crate::schema_demands::signature;
+
+/// The resource that a statement names. `default`: the keyspace of tables without one.
+pub(crate) fn resolve(named: &ast::Resource, default: Option<&str>, catalog: &Catalog) -> Result<Resource> {
+    let text = |name: &ast::Identifier| name.as_str().to_owned();
+    Ok(match named {
+        ast::Resource::AllKeyspaces => Resource::AllKeyspaces,
+        ast::Resource::Keyspace(keyspace) => Resource::Keyspace(text(keyspace)),
+        ast::Resource::AllTables(keyspace) => Resource::AllTables(text(keyspace)),
+        ast::Resource::Table(name) => {
+            let keyspace = name.keyspace.as_ref().map(ast::Identifier::as_str).or(default);
+            let keyspace = keyspace.ok_or_else(|| {
+                RequestError::invalid(
+                    "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+                )
+            })?;
+            Resource::table(keyspace, name.name.as_str())
+        }
+        ast::Resource::AllRoles => Resource::AllRoles,
+        ast::Resource::Role(role) => Resource::Role(text(role)),
+        ast::Resource::AllFunctions => Resource::AllFunctions,
+        ast::Resource::AllFunctionsIn(keyspace) => Resource::FunctionsOf(text(keyspace)),
+        ast::Resource::Function { name, argument_types } => function(name, argument_types, catalog)?,
+        ast::Resource::AllMbeans => Resource::AllMbeans,
+        ast::Resource::Mbean(name) | ast::Resource::Mbeans(name) => Resource::Mbean(name.clone()),
+    })
+}
+
+fn function(
+    name: &ast::FunctionName,
+    argument_types: &[ast::CqlTypeName],
+    catalog: &Catalog,
+) -> Result<Resource> {
+    let Some(keyspace) = &name.keyspace else {
+        return Err(RequestError::invalid(
+            "In this context function name must be explictly qualified by a keyspace",
+        ));
+    };
+    if *keyspace == "system" {
+        return Err(RequestError::invalid("Altering permissions on builtin functions is not supported"));
+    }
+    let known = catalog.keyspace(keyspace.as_str());
+    let known = known
+        .ok_or_else(|| RequestError::invalid(format!("Keyspace '{}' doesn't exist", keyspace.as_str())))?;
+    // Says which type does not exist.
+    for argument in argument_types {
+        helenus_query::schema::ddl::resolve_type(argument, known)?;
+    }
+    let found = signature(known, name.name.as_str(), argument_types);
+    let found = found.filter(|function| known.user_functions.has(&function.name, &function.argument_types));
+    found.map(Resource::Function).ok_or_else(|| {
+        let arguments: Vec<String> = argument_types.iter().map(ToString::to_string).collect();
+        RequestError::Syntax(format!(
+            "Function {}.{}({}) doesn't exist",
+            keyspace.as_str(),
+            name.name.as_str(),
+            arguments.join(", ")
+        ))
+    })
+}
+
+/// Whether a resource exists. Of roles the statement itself knows.
+pub(crate) fn exists(resource: &Resource, roles: &helenus_roles::Roles, catalog: &Catalog) -> bool {
+    let keyspace = |name: &str| catalog.keyspace(name);
+    match resource {
+        Resource::AllKeyspaces
+        | Resource::AllFunctions
+        | Resource::AllRoles
+        | Resource::AllMbeans
+        | Resource::Mbean(_) => true,
+        Resource::Role(role) => roles.role(role).is_some(),
+        Resource::Keyspace(name) | Resource::AllTables(name) | Resource::FunctionsOf(name) => {
+            keyspace(name).is_some()
+        }
+        Resource::Table { keyspace: name, table } => {
+            keyspace(name).is_some_and(|keyspace| keyspace.tables.contains_key(table))
+        }
+        Resource::Function(function) => keyspace(&function.keyspace)
+            .is_some_and(|keyspace| keyspace.user_functions.has(&function.name, &function.argument_types)),
+    }
+}
+
+/// The name of a resource in the tables of `system_auth`.
+pub fn stored_name(resource: &Resource, catalog: &Catalog) -> String {
+    let keyspace = resource.keyspace().and_then(|keyspace| catalog.keyspace(keyspace));
+    resource.name(|name| {
+        let user_type =
+            |user_type: &str| keyspace.and_then(|keyspace| keyspace.types.get(user_type)).cloned();
+        // A type that is gone since keeps the name that it had.
+        CqlType::parse(name, &user_type).map_or_else(|_| name.to_owned(), |found| found.class_name())
+    })
+}

@@ -1,0 +1,371 @@
+//! Statements that change roles and permissions: who may execute them, and which change they ask for.
+
+use std::collections::BTreeSet;
+
+use cql_lite::syntax::ast::{self, RoleOption, Statement};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Catalog;
+use helenus_query::schema::system_keyspaces::{
+    SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES,
+};
+use helenus_roles::{Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError, password};
+
+use crate::demands::Demand;
+use crate::listing;
+use crate::resources::{exists, resolve};
+use crate::subject::{Subject, refuse};
+
+const EMPTY_NAME: &str = "Role name can't be an empty string";
+/// Keyspaces of the system on which next to nothing can be granted.
+const GUARDED_KEYSPACES: [&str; 5] = [SYSTEM, SYSTEM_SCHEMA, SYSTEM_AUTH, SYSTEM_TRACES, SYSTEM_DISTRIBUTED];
+const GRANTABLE_ON_SYSTEM: PermissionSet =
+    PermissionSet::of(&[Permission::Select, Permission::Describe, Permission::Alter]);
+
+/// What statements about roles are decided on.
+#[derive(Debug, Clone, Copy)]
+pub struct RolesContext<'a> {
+    pub subject: Subject<'a>,
+    pub catalog: &'a Catalog,
+    /// The keyspace of tables without one.
+    pub keyspace: Option<&'a str>,
+    pub data_centers: &'a BTreeSet<String>,
+    /// Clients log in with passwords or certificates.
+    pub has_logins: bool,
+    /// `ACCESS TO DATACENTERS` is obeyed.
+    pub restricts_data_centers: bool,
+    /// `ACCESS FROM CIDRS` is obeyed.
+    pub restricts_networks: bool,
+}
+
+/// A change that a statement asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedChange {
+    pub change: RoleChange,
+    /// The hash of this password is to be set: hashing takes long, and is left to the caller.
+    pub password: Option<String>,
+    /// For the client.
+    pub warnings: Vec<String>,
+}
+
+/// Refuses a statement about roles to who may not execute it.
+pub fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()> {
+    let user = context.subject.logged_in()?;
+    let subject = &context.subject;
+    match statement {
+        Statement::CreateRole(create) => {
+            check_privilege(context, user, Permission::Create, &Resource::AllRoles)?;
+            if has_superuser(&create.options, true) && !subject.has_role_of_superuser() {
+                return Err(refuse("Only superusers can create a role with superuser status"));
+            }
+            Ok(())
+        }
+        Statement::AlterRole(alter) => authorize_alteration(alter, context, user),
+        Statement::DropRole(drop) => {
+            let role = drop.role.as_str();
+            check_privilege(context, user, Permission::Drop, &Resource::Role(role.to_owned()))?;
+            if subject.roles.is_superuser(role) && !subject.has_role_of_superuser() {
+                return Err(refuse("Only superusers can drop a role with superuser status"));
+            }
+            Ok(())
+        }
+        Statement::GrantRole(ast::GrantRole { role, .. })
+        | Statement::RevokeRole(ast::RevokeRole { role, .. }) => {
+            check_privilege(context, user, Permission::Authorize, &Resource::Role(role.as_str().to_owned()))
+        }
+        Statement::AddIdentity(_) => {
+            check_privilege(context, user, Permission::Create, &Resource::Role(user.to_owned()))
+        }
+        Statement::DropIdentity(_) => {
+            check_privilege(context, user, Permission::Drop, &Resource::Role(user.to_owned()))
+        }
+        Statement::Grant(ast::Grant { permissions, resource, .. })
+        | Statement::Revoke(ast::Revoke { permissions, resource, .. }) => {
+            let resource = resolve(resource, context.keyspace, context.catalog)?;
+            let permissions = applicable(permissions, &resource)?;
+            subject.ensure(&Demand::new(Permission::Authorize, resource.clone()))?;
+            let each = permissions.iter().map(|permission| Demand::new(permission, resource.clone()));
+            each.into_iter().try_for_each(|demand| subject.ensure(&demand))
+        }
+        _ => listing::authorize(statement, context),
+    }
+}
+
+/// Refuses with Cassandra's text for roles.
+fn check_privilege(
+    context: &RolesContext<'_>,
+    user: &str,
+    permission: Permission,
+    resource: &Resource,
+) -> Result<()> {
+    if context.subject.has(permission, resource) {
+        return Ok(());
+    }
+    Err(refuse(format!("User {user} does not have sufficient privileges to perform the requested operation")))
+}
+
+fn authorize_alteration(alter: &ast::AlterRole, context: &RolesContext<'_>, user: &str) -> Result<()> {
+    let subject = &context.subject;
+    let (role, is_superuser) = (alter.role.as_str(), subject.has_role_of_superuser());
+    let sets = |is: fn(&RoleOption) -> bool| alter.options.iter().any(is);
+    if sets(|option| matches!(option, RoleOption::Superuser(_))) {
+        if subject.roles.closure(user).contains(role) {
+            return Err(refuse(
+                "You aren't allowed to alter your own superuser status or that of a role granted to you",
+            ));
+        }
+        if !is_superuser {
+            return Err(refuse("Only superusers are allowed to alter superuser status"));
+        }
+    }
+    if sets(|option| matches!(option, RoleOption::Datacenters(_))) && !is_superuser {
+        return Err(refuse("Only superusers are allowed to alter access to datacenters."));
+    }
+    if sets(|option| matches!(option, RoleOption::Cidrs(_))) && !is_superuser {
+        return Err(refuse("Only superusers are allowed to alter access from CIDR groups."));
+    }
+    if is_superuser {
+        return Ok(());
+    }
+    if role != user {
+        return check_privilege(context, user, Permission::Alter, &Resource::Role(role.to_owned()));
+    }
+    let is_own =
+        |option: &&RoleOption| !matches!(option, RoleOption::Password(_) | RoleOption::HashedPassword(_));
+    match alter.options.iter().find(is_own) {
+        Some(other) => Err(refuse(format!("You aren't allowed to alter {}", other.name().to_uppercase()))),
+        None => Ok(()),
+    }
+}
+
+/// The change that a statement asks for, after [`authorize`]. `None`: there is nothing to do.
+pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<Option<PlannedChange>> {
+    let user = context.subject.logged_in()?;
+    let roles = context.subject.roles;
+    let text = |name: &ast::Identifier| name.as_str().to_owned();
+    let change = match statement {
+        Statement::CreateRole(create) => {
+            check_options(&create.options, context)?;
+            if create.role.as_str().is_empty() {
+                return Err(RequestError::invalid(EMPTY_NAME));
+            }
+            let (mut properties, password) = properties(&create.options, context)?;
+            if create.spelling == ast::RoleSpelling::User && properties.can_login.is_none() {
+                properties.can_login = Some(true);
+            }
+            let change = RoleChange::Create {
+                role: text(&create.role),
+                properties,
+                if_not_exists: create.if_not_exists,
+                creator: Some(user.to_owned()),
+            };
+            return Ok(Some(PlannedChange { change, password, warnings: Vec::new() }));
+        }
+        Statement::AlterRole(alter) => {
+            check_options(&alter.options, context)?;
+            if alter.options.is_empty() {
+                return Err(RequestError::invalid("ALTER [ROLE|USER] can't be empty"));
+            }
+            let (properties, password) = properties(&alter.options, context)?;
+            let change =
+                RoleChange::Alter { role: text(&alter.role), properties, if_exists: alter.if_exists };
+            return Ok(Some(PlannedChange { change, password, warnings: Vec::new() }));
+        }
+        Statement::DropRole(drop) => {
+            if drop.role.as_str() == user {
+                return Err(RequestError::invalid("Cannot DROP primary role for current login"));
+            }
+            RoleChange::Drop { role: text(&drop.role), if_exists: drop.if_exists }
+        }
+        Statement::GrantRole(grant) => {
+            RoleChange::GrantRole { role: text(&grant.role), grantee: text(&grant.grantee) }
+        }
+        Statement::RevokeRole(revoke) => {
+            RoleChange::RevokeRole { role: text(&revoke.role), grantee: text(&revoke.grantee) }
+        }
+        Statement::Grant(ast::Grant { permissions, resource, grantee }) => {
+            let resource = named_for(context, "GRANT", resource, grantee)?;
+            let permissions = applicable(permissions, &resource)?;
+            check_grantable(permissions, &resource)?;
+            let granted = roles.role(grantee.as_str()).map(|role| role.granted(&resource));
+            let present = granted.unwrap_or_default().intersection(permissions);
+            let warnings = warning("already granted", present, &resource, grantee);
+            let change = RoleChange::Grant { permissions, resource, grantee: text(grantee) };
+            return Ok(Some(PlannedChange { change, password: None, warnings }));
+        }
+        Statement::Revoke(ast::Revoke { permissions, resource, grantee }) => {
+            let resource = named_for(context, "REVOKE", resource, grantee)?;
+            let permissions = applicable(permissions, &resource)?;
+            let granted = roles.role(grantee.as_str()).map(|role| role.granted(&resource));
+            let absent = permissions.without(granted.unwrap_or_default());
+            let warnings = warning("not granted", absent, &resource, grantee);
+            let change = RoleChange::Revoke { permissions, resource, grantee: text(grantee) };
+            return Ok(Some(PlannedChange { change, password: None, warnings }));
+        }
+        Statement::AddIdentity(add) => RoleChange::AddIdentity {
+            identity: add.identity.clone(),
+            role: add.role.clone(),
+            if_not_exists: add.if_not_exists,
+        },
+        Statement::DropIdentity(drop) => {
+            RoleChange::DropIdentity { identity: drop.identity.clone(), if_exists: drop.if_exists }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(PlannedChange { change, password: None, warnings: Vec::new() }))
+}
+
+/// The resource of a GRANT or REVOKE, after what both check.
+fn named_for(
+    context: &RolesContext<'_>,
+    operation: &str,
+    resource: &ast::Resource,
+    grantee: &ast::Identifier,
+) -> Result<Resource> {
+    if !context.subject.is_enforced {
+        return Err(RequestError::invalid(format!(
+            "{operation} operation is not supported by AllowAllAuthorizer"
+        )));
+    }
+    let (roles, role) = (context.subject.roles, grantee.as_str().to_owned());
+    if roles.role(&role).is_none() {
+        return Err(RequestError::invalid(RoleError::UnknownToChange { role }.to_string()));
+    }
+    let resource = resolve(resource, context.keyspace, context.catalog)?;
+    if !exists(&resource, roles, context.catalog) {
+        return Err(RequestError::invalid(RoleError::UnknownResource { resource }.to_string()));
+    }
+    Ok(resource)
+}
+
+/// The permissions of a statement that can be granted on a resource.
+pub(crate) fn applicable(named: &ast::PermissionSet, resource: &Resource) -> Result<PermissionSet> {
+    let wanted = match named {
+        ast::PermissionSet::All => return Ok(resource.applicable()),
+        ast::PermissionSet::Some(permissions) => permissions.iter().copied().collect::<PermissionSet>(),
+    };
+    let applicable = wanted.intersection(resource.applicable());
+    if !applicable.is_empty() {
+        return Ok(applicable);
+    }
+    let kind = match resource {
+        Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) | Resource::Table { .. } => {
+            "Data"
+        }
+        Resource::AllFunctions | Resource::FunctionsOf(_) | Resource::Function(_) => "Function",
+        Resource::AllRoles | Resource::Role(_) => "Role",
+        Resource::AllMbeans | Resource::Mbean(_) => "JMX",
+    };
+    Err(RequestError::Syntax(format!(
+        "Resource type {kind}Resource does not support any of the requested permissions"
+    )))
+}
+
+fn check_grantable(permissions: PermissionSet, resource: &Resource) -> Result<()> {
+    let is_data = matches!(resource, Resource::Keyspace(_) | Resource::AllTables(_) | Resource::Table { .. });
+    let is_guarded = is_data && resource.keyspace().is_some_and(|name| GUARDED_KEYSPACES.contains(&name));
+    if is_guarded && !permissions.without(GRANTABLE_ON_SYSTEM).is_empty() {
+        return Err(refuse(
+            "Granting permissions on system keyspaces is strictly limited, this operation is not permitted",
+        ));
+    }
+    Ok(())
+}
+
+fn warning(
+    state: &str,
+    permissions: PermissionSet,
+    resource: &Resource,
+    grantee: &ast::Identifier,
+) -> Vec<String> {
+    if permissions.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("Role '{}' was {state} {} on {resource}", grantee.as_str(), permissions.names())]
+}
+
+fn has_superuser(options: &[RoleOption], value: bool) -> bool {
+    options.iter().any(|option| *option == RoleOption::Superuser(value))
+}
+
+fn check_options(options: &[RoleOption], context: &RolesContext<'_>) -> Result<()> {
+    let unsupported = |option: &&RoleOption| match option {
+        RoleOption::Options(_) => true,
+        RoleOption::Password(_) | RoleOption::HashedPassword(_) => !context.has_logins,
+        _ => false,
+    };
+    if let Some(option) = options.iter().find(unsupported) {
+        return Err(RequestError::invalid(format!(
+            "org.apache.cassandra.auth.CassandraRoleManager doesn't support {}",
+            option.name().to_uppercase().replace(' ', "_")
+        )));
+    }
+    for option in options {
+        if let RoleOption::HashedPassword(hash) = option {
+            password::check_hash(hash).map_err(|error| RequestError::invalid(error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The properties that options set, and the password that is to be hashed.
+fn properties(options: &[RoleOption], context: &RolesContext<'_>) -> Result<(Alteration, Option<String>)> {
+    let (mut properties, mut password) = (Alteration::default(), None);
+    for option in options {
+        match option {
+            RoleOption::Password(text) => password = Some(text.clone()),
+            RoleOption::HashedPassword(hash) => properties.salted_hash = Some(hash.clone()),
+            RoleOption::Superuser(is_superuser) => properties.is_superuser = Some(*is_superuser),
+            RoleOption::Login(can_login) => properties.can_login = Some(*can_login),
+            RoleOption::Datacenters(names) => {
+                properties.datacenters = Some(data_centers(names.as_deref(), context)?);
+            }
+            RoleOption::Cidrs(groups) => {
+                properties.cidr_groups = Some(cidr_groups(groups.as_deref(), context)?);
+            }
+            RoleOption::Options(_) => {}
+        }
+    }
+    Ok((properties, password))
+}
+
+fn data_centers(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<Option<BTreeSet<String>>> {
+    let Some(named) = named.map(|named| named.iter().cloned().collect::<BTreeSet<_>>()) else {
+        return Ok(None);
+    };
+    if !named.is_subset(context.data_centers) {
+        return Err(RequestError::invalid(format!(
+            "Invalid value(s) for DATACENTERS '[{}]',All values must be valid datacenters",
+            named.into_iter().collect::<Vec<_>>().join(", ")
+        )));
+    }
+    if !context.restricts_data_centers {
+        return not_obeyed("ACCESS TO DATACENTERS", "AllowAllNetworkAuthorizer");
+    }
+    Ok(Some(named))
+}
+
+fn cidr_groups(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<Option<BTreeSet<String>>> {
+    let Some(named) = named.map(|named| named.iter().cloned().collect::<BTreeSet<_>>()) else {
+        return Ok(None);
+    };
+    let known: BTreeSet<String> =
+        context.subject.roles.cidr_groups().map(|(group, _)| group.to_owned()).collect();
+    let listed = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let unknown: BTreeSet<String> = named.difference(&known).cloned().collect();
+    if !unknown.is_empty() {
+        return Err(RequestError::invalid(format!(
+            "Invalid CIDR group(s): [{}]. Available CIDR Groups are: [{}]",
+            listed(&unknown),
+            listed(&known)
+        )));
+    }
+    if !context.restricts_networks {
+        return not_obeyed("ACCESS FROM CIDRS", "AllowAllCIDRAuthorizer");
+    }
+    Ok(Some(named))
+}
+
+/// A restriction that no authorizer obeys is refused: to accept it would promise what does not hold.
+fn not_obeyed(option: &str, authorizer: &str) -> Result<Option<BTreeSet<String>>> {
+    Err(RequestError::invalid(format!("{option} operations not supported by {authorizer}")))
+}

@@ -1,0 +1,159 @@
+//! Who executes a statement, and whether it may.
+
+use std::borrow::Cow;
+
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::system_keyspaces::{
+    SYSTEM, SYSTEM_SCHEMA, SYSTEM_VIRTUAL_SCHEMA, is_replicated, is_system,
+};
+use helenus_roles::{Permission, Resource, Roles};
+
+use crate::demands::Demand;
+
+/// The tables of keyspace `system` that every client reads to find the nodes.
+const TABLES_FOR_ALL: [&str; 3] = ["local", "peers", "peers_v2"];
+
+/// The client of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub roles: &'a Roles,
+    /// The role that it logged in as; `None`: it is anonymous.
+    pub user: Option<&'a str>,
+    /// Whether permissions are needed at all.
+    pub is_enforced: bool,
+}
+
+impl<'a> Subject<'a> {
+    /// Whether everything is allowed: permissions are not enforced, or it is a superuser.
+    pub fn is_superuser(&self) -> bool {
+        !self.is_enforced || self.user.is_some_and(|user| self.roles.is_superuser(user))
+    }
+
+    /// Whether its role is a superuser, whether or not permissions are enforced.
+    pub fn has_role_of_superuser(&self) -> bool {
+        self.user.is_some_and(|user| self.roles.is_superuser(user))
+    }
+
+    /// The role, or the refusal of who is anonymous.
+    pub fn logged_in(&self) -> Result<&'a str> {
+        self.user.ok_or_else(|| refuse("You have to be logged in and not anonymous to perform this request"))
+    }
+
+    /// Refuses what it has no permission for.
+    pub fn ensure_all(&self, demands: &[Demand]) -> Result<()> {
+        demands.iter().try_for_each(|demand| self.ensure(demand))
+    }
+
+    /// Refuses what it has no permission for.
+    pub fn ensure(&self, demand: &Demand) -> Result<()> {
+        if !self.is_enforced {
+            return Ok(());
+        }
+        match demand {
+            Demand::Permission { permission, resource } => self.ensure_permission(*permission, resource),
+            Demand::MaskedColumns { keyspace, table, columns } => {
+                let table_resource = Resource::table(keyspace, table);
+                let may = |permission| self.has(permission, &table_resource);
+                if may(Permission::Unmask) || may(Permission::SelectMasked) {
+                    return Ok(());
+                }
+                Err(refuse(format!(
+                    "User {} has no UNMASK nor SELECT_MASKED permission on table {keyspace}.{table}, cannot query masked \
+                     columns [{}]",
+                    self.user.unwrap_or("anonymous"),
+                    columns.join(", ")
+                )))
+            }
+            Demand::Superuser { refusal } => {
+                if self.is_superuser() {
+                    Ok(())
+                } else {
+                    Err(refuse(*refusal))
+                }
+            }
+        }
+    }
+
+    fn ensure_permission(&self, permission: Permission, resource: &Resource) -> Result<()> {
+        let Some(user) = self.user else { return Err(refuse("You have not logged in")) };
+        if let Resource::Keyspace(keyspace)
+        | Resource::AllTables(keyspace)
+        | Resource::Table { keyspace, .. } = resource
+        {
+            refuse_changes_of_system(permission, keyspace, resource)?;
+            if permission == Permission::Select && is_readable_by_all(resource) {
+                return Ok(());
+            }
+        }
+        if self.has(permission, resource) {
+            return Ok(());
+        }
+        Err(refuse(format!(
+            "User {user} has no {} permission on {resource} or any of its parents",
+            permission.name()
+        )))
+    }
+
+    /// Whether it has a permission on a resource or on one that contains it. What is granted on all keyspaces does not reach those of the
+    /// system.
+    pub fn has(&self, permission: Permission, resource: &Resource) -> bool {
+        if self.is_superuser() {
+            return true;
+        }
+        let Some(user) = self.user else { return false };
+        let is_of_system = is_data(resource) && resource.keyspace().is_some_and(is_system);
+        if !is_of_system {
+            return self.roles.allows(user, permission, resource);
+        }
+        let mut present = Some(Cow::Borrowed(resource));
+        while let Some(resource) = present.filter(|resource| **resource != Resource::AllKeyspaces) {
+            if self.roles.granted_on(user, &resource).contains(permission) {
+                return true;
+            }
+            present = resource.parent().map(Cow::Owned);
+        }
+        false
+    }
+
+    /// Whether it sees the values of masked columns as they are.
+    pub fn sees_masked_values(&self, keyspace: &str, table: &str) -> bool {
+        self.has(Permission::Unmask, &Resource::table(keyspace, table))
+    }
+}
+
+fn is_data(resource: &Resource) -> bool {
+    matches!(
+        resource,
+        Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) | Resource::Table { .. }
+    )
+}
+
+/// Nobody changes the tables of the system.
+fn refuse_changes_of_system(permission: Permission, keyspace: &str, resource: &Resource) -> Result<()> {
+    if ![Permission::Create, Permission::Alter, Permission::Drop].contains(&permission)
+        || !is_system(keyspace)
+    {
+        return Ok(());
+    }
+    if !is_replicated(keyspace) {
+        return Err(refuse(format!("{keyspace} keyspace is not user-modifiable.")));
+    }
+    let is_own_setting = permission == Permission::Alter && matches!(resource, Resource::Keyspace(_));
+    if is_own_setting {
+        return Ok(());
+    }
+    Err(refuse(format!("Cannot {} {resource}", permission.name())))
+}
+
+fn is_readable_by_all(resource: &Resource) -> bool {
+    let Resource::Table { keyspace, table } = resource else { return false };
+    match keyspace.as_str() {
+        SYSTEM => TABLES_FOR_ALL.contains(&table.as_str()),
+        SYSTEM_SCHEMA | SYSTEM_VIRTUAL_SCHEMA => true,
+        _ => false,
+    }
+}
+
+pub(crate) fn refuse(message: impl Into<String>) -> RequestError {
+    RequestError::Unauthorized(message.into())
+}

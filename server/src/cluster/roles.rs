@@ -1,0 +1,193 @@
+//! Statements about roles: decided on the newest roles that this node knows, put into the metadata log, and acknowledged when every live
+//! member has applied the change. So what is revoked is revoked on all of them, but for those that are cut off.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::syntax::ast;
+use cql_lite::types::codec;
+use helenus_access::{Listed, PlannedChange, RolesContext, Subject, authorize, list, plan_change};
+use helenus_config::{Authorizer, CidrAuthorizer, NetworkAuthorizer};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::run::select::ResultPage;
+use helenus_query::schema::system_keyspaces::SYSTEM_AUTH;
+use helenus_query::statement::Prepared;
+use helenus_ring::metadata::{Command, CommandOutcome, Refusal};
+use helenus_roles::{RoleChange, password};
+
+use crate::cluster;
+use helenus_execution::coordinator::Outcome;
+use helenus_execution::shard::context::ShardContext;
+
+/// Time limit for a change to get into the metadata log: less than the ten seconds that drivers wait for an answer.
+const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);
+/// Time to wait for live members that have not applied a change.
+const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
+/// Time to wait for the newest roles before a statement is refused or found to have no effect.
+const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
+/// Attempts to get a change into the log beside those of other members.
+const ATTEMPTS: usize = 50;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The lock of the hash that is being computed for a statement; used on the first shard.
+#[derive(Default)]
+pub struct HashLock(tokio::sync::Mutex<()>);
+
+/// Executes a statement about roles for the role of a client; `None`: it is anonymous.
+pub async fn execute(
+    context: Rc<ShardContext>,
+    statement: Arc<Prepared<ast::Statement>>,
+    user: Option<Rc<str>>,
+) -> Result<Outcome> {
+    let user = user.map(|user| user.to_string());
+    context.run_on(0, move |context| Box::pin(execute_here(context, statement, user))).await?
+}
+
+async fn execute_here(
+    context: Rc<ShardContext>,
+    statement: Arc<Prepared<ast::Statement>>,
+    user: Option<String>,
+) -> Result<Outcome> {
+    let decided = decide(&context, &statement, user.as_deref());
+    let decided = match decided {
+        Ok(decided) if decided.has_effect() => Ok(decided),
+        // Nothing would be proposed, so the log cannot confirm that these are the newest roles. Without a leader they are as new as any.
+        _ => {
+            let _ = cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await;
+            decide(&context, &statement, user.as_deref())
+        }
+    };
+    match decided? {
+        Decided::Rows(rows) => Ok(rows),
+        Decided::Nothing => Ok(Outcome::Void),
+        Decided::Change(PlannedChange { change, password, warnings }) => {
+            let change = with_password(&context, change, password).await?;
+            apply(&context, change).await?;
+            Ok(if warnings.is_empty() { Outcome::Void } else { Outcome::Warned(warnings) })
+        }
+    }
+}
+
+/// What a statement comes to.
+enum Decided {
+    Rows(Outcome),
+    Nothing,
+    Change(PlannedChange),
+}
+
+impl Decided {
+    fn has_effect(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+}
+
+fn decide(
+    context: &ShardContext,
+    statement: &Prepared<ast::Statement>,
+    user: Option<&str>,
+) -> Result<Decided> {
+    let (roles, catalog) = (context.roles(), context.catalog());
+    let config = &context.node.config;
+    let data_centers: BTreeSet<String> = context.cluster_view().topology.data_centers().into_keys().collect();
+    let roles_context = RolesContext {
+        subject: Subject {
+            roles: &roles,
+            user,
+            is_enforced: config.authorizer == Authorizer::CassandraAuthorizer,
+        },
+        catalog: &catalog,
+        keyspace: statement.keyspace.as_deref(),
+        data_centers: &data_centers,
+        has_logins: config.authenticator.requires_login(),
+        restricts_data_centers: config.network_authorizer == NetworkAuthorizer::CassandraNetworkAuthorizer,
+        restricts_networks: config.cidr_authorizer == CidrAuthorizer::CassandraCIDRAuthorizer,
+    };
+    authorize(&statement.plan, &roles_context)?;
+    if let Some(planned) = plan_change(&statement.plan, &roles_context)? {
+        // The log decides in the end. What it would refuse now is told at once, before a password is hashed.
+        let changed = roles.changed(roles.version(), &planned.change);
+        let changed = changed.map_err(|error| RequestError::invalid(error.to_string()))?;
+        return Ok(match changed {
+            Some(_) => Decided::Change(planned),
+            // With a password the hash is another one each time.
+            None if planned.password.is_some() && is_alteration(&planned.change) => Decided::Change(planned),
+            None if planned.warnings.is_empty() => Decided::Nothing,
+            None => Decided::Rows(Outcome::Warned(planned.warnings)),
+        });
+    }
+    Ok(match list(&statement.plan, &roles_context)? {
+        Some(listed) => Decided::Rows(rows(listed)),
+        None => Decided::Nothing,
+    })
+}
+
+fn is_alteration(change: &RoleChange) -> bool {
+    matches!(change, RoleChange::Alter { .. })
+}
+
+fn rows(listed: Listed) -> Outcome {
+    let mut page = ResultPage { row_count: listed.rows.len(), ..ResultPage::default() };
+    for value in listed.rows.iter().flatten() {
+        codec::write_field(value.as_deref(), &mut page.rows);
+    }
+    let (keyspace, table) = (SYSTEM_AUTH.to_owned(), listed.table.to_owned());
+    Outcome::OwnRows { keyspace, table, columns: listed.columns, page }
+}
+
+/// The change with the hash of the password. One hash at a time: they are computed for a few statements only, and take a processor.
+async fn with_password(
+    context: &ShardContext,
+    mut change: RoleChange,
+    password: Option<String>,
+) -> Result<RoleChange> {
+    let (RoleChange::Create { properties, .. } | RoleChange::Alter { properties, .. }, Some(password)) =
+        (&mut change, password)
+    else {
+        return Ok(change);
+    };
+    properties.salted_hash = Some(hash(context, password).await?);
+    Ok(change)
+}
+
+async fn hash(context: &ShardContext, password: String) -> Result<String> {
+    let _turn = context.layers.get::<HashLock>().0.lock().await;
+    let hashed = tokio::task::spawn_blocking(move || password::hash(&password)).await;
+    let hashed = hashed.map_err(|error| RequestError::Server(error.to_string()))?;
+    hashed.map_err(|error| RequestError::Server(error.to_string()))
+}
+
+/// Makes a role a superuser that can log in with a password. Unless `resets`, there must be no other one. Call on the first shard.
+pub async fn make_superuser(
+    context: &Rc<ShardContext>,
+    role: String,
+    password: String,
+    resets: bool,
+) -> Result<()> {
+    let salted_hash = hash(context, password).await?;
+    apply(context, RoleChange::SetSuperuser { role, salted_hash, resets }).await
+}
+
+/// Puts a change into the metadata log and waits until the live members have applied it.
+pub async fn apply(context: &Rc<ShardContext>, change: RoleChange) -> Result<()> {
+    let id = context.random_uuid();
+    for _ in 0..ATTEMPTS {
+        let command = Command::ChangeRoles { id, change: change.clone() };
+        match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
+            CommandOutcome::Applied { version } => {
+                cluster::wait_applied_everywhere(context, version, AGREEMENT_PATIENCE).await;
+                return Ok(());
+            }
+            CommandOutcome::Conflict { .. } | CommandOutcome::Busy { .. } => context.clock.sleep(PAUSE).await,
+            CommandOutcome::Refused(Refusal::Roles(error)) => {
+                return Err(RequestError::invalid(error.to_string()));
+            }
+            CommandOutcome::Refused(refusal @ Refusal::RolesTooEarly { .. }) => {
+                return Err(RequestError::invalid(refusal.to_string()));
+            }
+            CommandOutcome::Refused(refusal) => return Err(RequestError::Server(refusal.to_string())),
+        }
+    }
+    Err(RequestError::Server("the roles could not be changed beside changes of other members".to_owned()))
+}
