@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use helenus_internode::endpoint::Endpoint;
+use helenus_internode::endpoint::{Endpoint, Host};
 use helenus_internode::link_context::LinkOptions;
 use helenus_ring::HostId;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
@@ -163,12 +163,17 @@ settings! {
     commit_log_dir: Option<PathBuf> = None,
         cassandra Alias::Same("commitlog_directory"),
         example Some(PathBuf::from("helenus-commit-log"));
-    /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers find nodes by the address in
-    /// `system.local`, which is this one: for clients on other machines write the address that they reach this one by; of
-    /// 0.0.0.0, `system.local` says that of `internode`, else 127.0.0.1.
+    /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers are told this address unless
+    /// `broadcast_rpc_address` is set. 0.0.0.0 or [::] (all addresses of the machine) need `broadcast_rpc_address`, or an address in
+    /// `internode` or `broadcast_address` that clients reach too.
     listen: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042),
         cassandra Alias::Port("native_transport_port"),
         flags "--listen, HELENUS_LISTEN";
+    /// Address, or host name, by which clients reach this node, where it is not that of `listen`. Drivers get it in `system.local`,
+    /// `system.peers` and events, with the port of `listen`. A name is looked up at the start.
+    broadcast_rpc_address: Option<Host> = None,
+        flags "--broadcast-rpc-address, HELENUS_BROADCAST_RPC_ADDRESS",
+        example Some(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
     /// Port, on the same address, on which the source port of a client chooses the shard that serves it (shard-aware drivers
     /// learn it from the node). 0 picks a free one. Default: the port of `listen` plus 10000; a free one if that is not a port
     /// or `listen` has port 0.
@@ -372,12 +377,17 @@ settings! {
         cassandra Alias::Scaled("hinted_handoff_throttle_in_kb", KIB);
 
     section "Neighbours";
-    /// Host name or address, and port, for other nodes. They get the address (that of a name is looked up at the start),
-    /// so it must be one by which they reach this node (not 0.0.0.0). Port 0 picks a free one (logged at start). Default: none, and
-    /// the node has no neighbours.
+    /// Host name or address, and port, for other nodes. They get the address (that of a name is looked up at the start) unless
+    /// `broadcast_address` is set, so it must be one by which they reach this node, not 0.0.0.0 or [::]. Port 0 picks a free one (logged
+    /// at start). Default: none, and the node has no neighbours.
     internode: Option<Endpoint> = None,
         flags "--internode, HELENUS_INTERNODE",
         example Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000).into());
+    /// Address, or host name, by which other nodes reach this one, where it is not that of `internode`. They connect to it with the port
+    /// of `internode`, which may then be a wildcard address. A name is looked up at the start.
+    broadcast_address: Option<Host> = None,
+        flags "--broadcast-address, HELENUS_BROADCAST_ADDRESS",
+        example Some(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
     /// Internode addresses (HOST:PORT) of nodes by which the cluster is found; names are looked up before each attempt.
     /// None, or only this node's own: it starts a cluster, or goes on with the one that it belongs to. On the command line separated
     /// by commas.

@@ -12,7 +12,7 @@ use helenus::node::error::StartError;
 use helenus::node::offline;
 use helenus_admin::{AdminArguments, NodetoolArguments};
 use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
-use helenus_internode::endpoint::Endpoint;
+use helenus_internode::endpoint::{Endpoint, Host};
 use helenus_ring::HostId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -66,6 +66,8 @@ struct NodeArguments {
     data_dir: Option<PathBuf>,
     #[arg(long, help = summary("listen"), env = "HELENUS_LISTEN")]
     listen: Option<SocketAddr>,
+    #[arg(long, help = summary("broadcast_rpc_address"), env = "HELENUS_BROADCAST_RPC_ADDRESS", value_name = "HOST")]
+    broadcast_rpc_address: Option<Host>,
     #[arg(long, help = summary("shard_aware_port"), env = "HELENUS_SHARD_AWARE_PORT")]
     shard_aware_port: Option<u16>,
     #[arg(long, help = summary("shards"), env = "HELENUS_SHARDS")]
@@ -84,6 +86,8 @@ struct NodeArguments {
     rack: Option<String>,
     #[arg(long, help = summary("internode"), env = "HELENUS_INTERNODE")]
     internode: Option<Endpoint>,
+    #[arg(long, help = summary("broadcast_address"), env = "HELENUS_BROADCAST_ADDRESS", value_name = "HOST")]
+    broadcast_address: Option<Host>,
     #[arg(long, help = summary("seeds"), env = "HELENUS_SEEDS", value_delimiter = ',')]
     seeds: Option<Vec<Endpoint>>,
     #[arg(long, help = summary("replace"), env = "HELENUS_REPLACE", value_name = "HOST_ID")]
@@ -129,6 +133,8 @@ impl NodeArguments {
         );
         config.shards = self.shards.or(config.shards);
         config.internode = self.internode.or(config.internode);
+        config.broadcast_address = self.broadcast_address.or(config.broadcast_address);
+        config.broadcast_rpc_address = self.broadcast_rpc_address.or(config.broadcast_rpc_address);
         config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
         config.replace = self.replace.or(config.replace);
         config.replace_accept_loss |= self.accept_loss;

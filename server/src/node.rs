@@ -8,6 +8,7 @@
     reason = "the start of a node: the real parts are made here that all others are handed"
 )]
 
+pub mod addresses;
 pub mod assembly;
 mod checks;
 pub mod dispatch;
@@ -47,7 +48,8 @@ use helenus_query::functions::user::{NoUserFunctions, UserFunctionRuntime};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use self::assembly::{Addresses, Assembled, NodeParts};
+use self::addresses::Addresses;
+use self::assembly::{Assembled, NodeParts};
 use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
@@ -118,18 +120,14 @@ impl Node {
         } else {
             None
         };
-        let internode = config.internode.as_ref().map(listeners::resolve_own).transpose()?;
+        let internode = addresses::resolve_internode(&config)?;
         let internode_listener = internode.map(listen).transpose()?;
         let internode_address = match (&internode_listener, internode) {
             (Some(listener), Some(asked)) => Some(local_address(listener, asked)?),
             _ => None,
         };
         config.internode = internode_address.map(Endpoint::from);
-        let addresses = Addresses {
-            native: address,
-            shard_aware_port: shard_aware_address.port(),
-            internode: internode_address,
-        };
+        let addresses = Addresses::of_bound(&config, address, shard_aware_address.port(), internode_address)?;
         let assembled = futures::executor::block_on(assembly::assemble(NodeParts {
             config,
             identity,

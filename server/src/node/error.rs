@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use helenus_config::ConfigError;
 use helenus_engine::io::DiskError;
-use helenus_internode::endpoint::Endpoint;
 use uuid::Uuid;
 
 use crate::cluster::stored::StoredError;
@@ -56,8 +55,8 @@ pub enum StartError {
     ShardCount { stored: usize, asked: usize },
     #[error("shard {shard}: {message}")]
     Shard { shard: usize, message: String },
-    #[error("'{name}' (setting 'internode') cannot be used: {message}")]
-    Internode { name: Endpoint, message: String },
+    #[error("'{name}' (setting '{setting}') cannot be used: {message}")]
+    Address { setting: &'static str, name: String, message: String },
     #[error(
         "the cluster uses features of version {level}; this program ({}) knows them up to version {known}: run a newer one",
         env!("CARGO_PKG_VERSION")
