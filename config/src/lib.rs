@@ -33,8 +33,8 @@ pub use self::security::{
 use self::setting::Alias;
 use self::settings::SETTINGS;
 pub use self::settings::{
-    CommitFailurePolicy, CommitLogMode, Config, DEFAULT_LOG_FILTER, DiskFailurePolicy, LogFormat,
-    STREAM_CHUNK_BYTES_MAX,
+    CommitFailurePolicy, CommitLogMode, Config, DEFAULT_HTTP_PORT, DEFAULT_LOG_FILTER, DiskFailurePolicy,
+    LogFormat, STREAM_CHUNK_BYTES_MAX,
 };
 
 impl Config {

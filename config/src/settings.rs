@@ -20,6 +20,9 @@ use crate::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 /// The most bytes of one chunk of a stream.
 pub const STREAM_CHUNK_BYTES_MAX: u32 = 512 << 10;
 
+/// The port of administration over HTTP, unless configured.
+pub const DEFAULT_HTTP_PORT: u16 = 9180;
+
 /// What is logged, unless configured. Messages of the Raft library at `info` are for its developers; at `warn` it logs leaders
 /// and votes, and every message that a dead member does not answer.
 pub const DEFAULT_LOG_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,\
@@ -186,12 +189,24 @@ settings! {
         range Range::from_to(1, 256),
         flags "--shards, HELENUS_SHARDS",
         example Some(2);
-    /// Metrics, health and administration over HTTP, on 127.0.0.1 only. Port 0 picks a free one (logged at start).
-    http_port: u16 = 9180,
-        flags "--http-port, HELENUS_HTTP_PORT";
-    /// Whether HTTP is served at all.
+    /// Port for metrics, health and administration over HTTP, on 127.0.0.1 only. Port 0 picks a free one (logged at start). Default: 9180,
+    /// on the address of `listen` where that is a loopback address; if it is taken, the node starts without it and says so.
+    http_port: Option<u16> = None,
+        flags "--http-port, HELENUS_HTTP_PORT",
+        example Some(DEFAULT_HTTP_PORT);
+    /// Whether that port is served.
     http_enabled: bool = true,
         flags "--no-http, HELENUS_NO_HTTP=true";
+    /// The Unix socket for administration, which only the user of the node may use. Default: `helenus.sock` in `data_dir`, where
+    /// `helenus admin` finds it; if it cannot be made there, the node starts without it and says so. Empty: none.
+    admin_socket: Option<PathBuf> = None,
+        flags "--admin-socket, HELENUS_ADMIN_SOCKET",
+        example Some(PathBuf::from("/run/helenus/helenus.sock"));
+    /// Address and port for a Prometheus on another machine: metrics and health over HTTP, and nothing else. Everybody who reaches it may
+    /// read them. Default: none.
+    metrics_listen: Option<SocketAddr> = None,
+        flags "--metrics-listen, HELENUS_METRICS_LISTEN",
+        example Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9181));
 
     section "Durability";
     /// When a write is acknowledged.

@@ -96,9 +96,13 @@ struct NodeArguments {
     accept_loss: bool,
     #[arg(long, help = summary("http_port"), env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
-    /// Serve no HTTP at all.
+    /// Serve no HTTP port on the loopback address; the Unix socket stays.
     #[arg(long, env = "HELENUS_NO_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
     no_http: bool,
+    #[arg(long, help = summary("admin_socket"), env = "HELENUS_ADMIN_SOCKET", value_name = "PATH")]
+    admin_socket: Option<PathBuf>,
+    #[arg(long, help = summary("metrics_listen"), env = "HELENUS_METRICS_LISTEN", value_name = "ADDRESS")]
+    metrics_listen: Option<SocketAddr>,
     #[arg(long, help = summary("log_format"), env = "HELENUS_LOG_FORMAT")]
     log_format: Option<LogFormat>,
     #[arg(long, help = summary("log_filter"), env = "HELENUS_LOG")]
@@ -127,7 +131,6 @@ impl NodeArguments {
             data_center,
             rack,
             seeds,
-            http_port,
             log_format,
             log_filter
         );
@@ -136,6 +139,9 @@ impl NodeArguments {
         config.broadcast_address = self.broadcast_address.or(config.broadcast_address);
         config.broadcast_rpc_address = self.broadcast_rpc_address.or(config.broadcast_rpc_address);
         config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
+        config.http_port = self.http_port.or(config.http_port);
+        config.admin_socket = self.admin_socket.or(config.admin_socket);
+        config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
         config.replace = self.replace.or(config.replace);
         config.replace_accept_loss |= self.accept_loss;
         config.http_enabled &= !self.no_http;
@@ -312,7 +318,7 @@ fn warn_of_unknown_variables() {
     let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
     let known: Vec<&str> = arguments
         .filter_map(|argument| argument.get_env()?.to_str())
-        .chain([helenus_shell::HISTORY_VARIABLE])
+        .chain([helenus_shell::HISTORY_VARIABLE, helenus_admin::URL_VARIABLE])
         .filter_map(|name| name.strip_prefix(PREFIX))
         .collect();
     for (name, _) in std::env::vars_os() {

@@ -47,6 +47,8 @@ pub enum StartError {
     Damaged { path: PathBuf, message: String },
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on the Unix socket {path}: {source}")]
+    AdminSocket { path: PathBuf, source: io::Error },
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     #[error(
