@@ -24,8 +24,6 @@ use crate::node::error::StartError;
 
 /// Connections to the socket that wait to be accepted.
 const SOCKET_BACKLOG: i32 = 128;
-/// The authenticator of a node whose clients need not log in.
-const ALLOW_ALL: &str = "AllowAllAuthenticator";
 
 /// Bound ports, at which nothing is served yet.
 pub struct AdminPorts {
@@ -95,7 +93,7 @@ impl AdminServers {
 
 /// What the loopback port serves: every account of the machine reaches it.
 fn port_access(config: &Config) -> Access {
-    if config.authenticator == ALLOW_ALL { Access::Port } else { Access::Reports }
+    if config.authenticator.requires_login() { Access::Reports } else { Access::Port }
 }
 
 /// The address of the loopback port. Nodes at several loopback addresses of a machine have one each, unless a port is configured.
@@ -209,6 +207,8 @@ impl Drop for SocketFile {
 
 #[cfg(test)]
 mod tests {
+    use helenus_config::Authenticator;
+
     use super::*;
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_port_of_a_node_whose_clients_log_in_changes_nothing() {
         assert_eq!(port_access(&Config::default()), Access::Port);
-        let authenticator = "PasswordAuthenticator".to_owned();
+        let authenticator = Authenticator::PasswordAuthenticator;
         assert_eq!(port_access(&Config { authenticator, ..Config::default() }), Access::Reports);
     }
 
