@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::command::AdminCommand;
-use crate::http::{self, CallError};
+use crate::http::{self, Call, CallError};
+use crate::password::Password;
+use crate::place::Place;
 use crate::request::Absence;
 
 /// Who carries out commands.
@@ -26,19 +28,20 @@ pub(crate) enum AskError {
 }
 
 /// A running node.
-pub(crate) struct Node<'a> {
-    /// Of its HTTP port.
-    pub url: &'a str,
+pub(crate) struct Node {
+    pub place: Place,
+    /// For the command that needs one.
+    pub password: Option<Password>,
     /// `None`: as long as the command may take.
     pub timeout: Option<Duration>,
 }
 
-impl Ask for Node<'_> {
+impl Ask for Node {
     fn ask(&self, command: &AdminCommand) -> Result<Value, AskError> {
-        let call = command.call()?;
+        let call = Call { password: self.password.clone(), ..command.call()? };
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AskError::Runtime)?;
-        let answer = runtime.block_on(http::call(self.url, &call, self.timeout));
+        let answer = runtime.block_on(http::call(&self.place, &call, self.timeout));
         // A look-up of a name that is still in progress is not waited for.
         runtime.shutdown_background();
         Ok(answer?)

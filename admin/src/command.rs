@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use uuid::Uuid;
 
+use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
 
 /// The arguments of `helenus admin`.
 #[derive(Debug, clap::Args)]
 pub struct AdminArguments {
-    /// Where the node's HTTP port is.
-    #[arg(long, env = "HELENUS_ADMIN_URL", default_value = "http://127.0.0.1:9180", global = true)]
-    pub(crate) url: String,
+    /// Where the node's HTTP port is. Also HELENUS_ADMIN_URL. Default: the node is asked over the Unix socket in its data directory
+    /// (HELENUS_DATA_DIR, else helenus-data), or at http://127.0.0.1:9180 if nobody listens there.
+    #[arg(long, global = true, conflicts_with_all = ["http_port", "socket", "data_dir"])]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
     /// Print JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -192,6 +196,15 @@ pub(crate) enum AdminCommand {
     /// Lets the metadata log go on when the majority of its voters is lost for good. Run it on a member that is left; those that are lost must
     /// never be started again with their data.
     RecoverMetadata,
+    /// Makes the first role that may log in and do everything, with a password that is read from standard input. Only over the node's Unix
+    /// socket, and only while there is no such role.
+    CreateSuperuser {
+        /// The name of the role.
+        name: String,
+        /// Also if there is one: a role of that name becomes one and gets the password.
+        #[arg(long)]
+        reset: bool,
+    },
     /// Removes the data of ranges that the node does not own any more.
     Cleanup {
         /// Of this keyspace only.

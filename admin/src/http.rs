@@ -1,17 +1,25 @@
-//! One request to a node's HTTP port and its answer, which is JSON.
+//! One request to a node, over its HTTP port or its Unix socket, and its answer, which is JSON.
 
 use std::error::Error;
 use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::password::Password;
+use crate::place::Place;
+use crate::socket::SocketAddress;
 
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -28,6 +36,8 @@ pub struct Call {
     pub method: Method,
     pub path: &'static str,
     pub parameters: Vec<(&'static str, String)>,
+    /// The body.
+    pub password: Option<Password>,
 }
 
 impl Call {
@@ -81,30 +91,96 @@ pub enum CallError {
     Nonsense { authority: String },
 }
 
+/// A connection to a node.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// An open connection, the place where it ends as errors name it, and the value of the header `Host`.
+struct Connected {
+    stream: Box<dyn Stream>,
+    place: String,
+    host: String,
+}
+
+/// Waits for a connection, but not for ever.
+#[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
+async fn in_time<S: Stream + 'static>(
+    place: &str,
+    host: &str,
+    connecting: impl Future<Output = io::Result<S>>,
+) -> Result<Connected, CallError> {
+    let authority = || place.to_owned();
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+        .await
+        .map_err(|_| CallError::NoConnection { authority: authority(), timeout: CONNECT_TIMEOUT })?
+        .map_err(|source| CallError::Unreachable { authority: authority(), source })?;
+    Ok(Connected { stream: Box::new(stream), place: authority(), host: host.to_owned() })
+}
+
+async fn connect_url(url: &str) -> Result<Connected, CallError> {
+    let authority = authority(url)?;
+    #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
+    let connecting = TcpStream::connect(authority);
+    in_time(authority, authority, connecting).await
+}
+
+async fn connect_socket(path: &Path) -> Result<Connected, CallError> {
+    let place = path.display().to_string();
+    let address = SocketAddress::of(path)
+        .map_err(|source| CallError::Unreachable { authority: place.clone(), source })?;
+    in_time(&place, "localhost", UnixStream::connect(address.path())).await
+}
+
+async fn connect(place: &Place) -> Result<Connected, CallError> {
+    let (path, url) = match place {
+        Place::Url(url) => return connect_url(url).await,
+        Place::Socket(path) => return connect_socket(path).await,
+        Place::Either(path, url) => (path, url),
+    };
+    let no_socket = match connect_socket(path).await {
+        Ok(connected) => return Ok(connected),
+        Err(error) => error,
+    };
+    let socket = match &no_socket {
+        CallError::Unreachable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            format!("{} ({source})", path.display())
+        }
+        _ => path.display().to_string(),
+    };
+    // Errors name both places.
+    connect_url(url).await.map_err(|error| match error {
+        CallError::Unreachable { authority, source } => {
+            CallError::Unreachable { authority: format!("{socket} or {authority}"), source }
+        }
+        CallError::NoConnection { authority, timeout } => {
+            CallError::NoConnection { authority: format!("{socket} or {authority}"), timeout }
+        }
+        other => other,
+    })
+}
+
 /// Sends a request and waits for its answer. `timeout` replaces the default of the call.
 #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
-pub async fn call(url: &str, call: &Call, timeout: Option<Duration>) -> Result<Value, CallError> {
-    let authority = authority(url)?;
-    let unreachable = |source| CallError::Unreachable { authority: authority.to_owned(), source };
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
-    let stream = connected
-        .map_err(|_| CallError::NoConnection { authority: authority.to_owned(), timeout: CONNECT_TIMEOUT })?
-        .map_err(unreachable)?;
+pub async fn call(place: &Place, call: &Call, timeout: Option<Duration>) -> Result<Value, CallError> {
+    let Connected { stream, place: authority, host } = connect(place).await?;
+    let unreachable = |source| CallError::Unreachable { authority: authority.clone(), source };
+    let body = call.password.as_ref().map_or_else(Bytes::new, |it| Bytes::copy_from_slice(it.as_bytes()));
     let request = Request::builder()
         .method(call.method.clone())
         .uri(call.target())
-        .header(header::HOST, authority)
+        .header(header::HOST, host)
         .header(header::CONNECTION, "close")
-        .body(Empty::new())
-        .map_err(|_| CallError::Url(url.to_owned()))?;
+        .body(Full::new(body))
+        .map_err(|_| CallError::Url(authority.clone()))?;
     let exchanged = exchange(stream, request);
     let exchanged = match timeout.or_else(|| call.answer_timeout()) {
         None => exchanged.await,
         Some(timeout) => tokio::time::timeout(timeout, exchanged)
             .await
-            .map_err(|_| CallError::NoAnswer { authority: authority.to_owned(), timeout })?,
+            .map_err(|_| CallError::NoAnswer { authority: authority.clone(), timeout })?,
     };
-    let nonsense = || CallError::Nonsense { authority: authority.to_owned() };
+    let nonsense = || CallError::Nonsense { authority: authority.clone() };
     match exchanged {
         Ok((status, body)) => read(status, &body).unwrap_or_else(|| Err(nonsense())),
         Err(error) => Err(io_error(&*error).map_or_else(nonsense, unreachable)),
@@ -113,8 +189,8 @@ pub async fn call(url: &str, call: &Call, timeout: Option<Duration>) -> Result<V
 
 /// Sends the request and reads what comes back, to its end.
 async fn exchange(
-    stream: TcpStream,
-    request: Request<Empty<Bytes>>,
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), Box<dyn Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // An error of the connection shows in the answer.
@@ -197,8 +273,8 @@ mod tests {
             String::from_utf8(request).unwrap()
         };
         let parameters = vec![("keyspace", "a b".to_owned())];
-        let question = Call { method: Method::POST, path: "/admin/flush", parameters };
-        let (answer, request) = futures::join!(call(&url, &question, None), answering);
+        let question = Call { method: Method::POST, path: "/admin/flush", parameters, password: None };
+        let (answer, request) = futures::join!(call(&Place::Url(url), &question, None), answering);
         assert!(request.starts_with("POST /admin/flush?keyspace=a%20b HTTP/1.1\r\n"), "{request}");
         answer
     }
@@ -248,16 +324,18 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_never_answers_causes_a_timeout() {
         let (_listener, url) = silent().await;
-        let question = Call { method: Method::GET, path: "/admin/status", parameters: Vec::new() };
+        let question =
+            Call { method: Method::GET, path: "/admin/status", parameters: Vec::new(), password: None };
         let timeout = Duration::from_millis(200);
-        let error = call(&url, &question, Some(timeout)).await.unwrap_err().to_string();
+        let error = call(&Place::Url(url.clone()), &question, Some(timeout)).await.unwrap_err().to_string();
         let authority = authority(&url).unwrap();
         assert_eq!(error, format!("the node at {authority} has not answered within 0.2 seconds"));
     }
 
     #[test]
     fn only_queries_have_a_timeout_by_default() {
-        let limit = |method| Call { method, path: "/", parameters: Vec::new() }.answer_timeout();
+        let limit =
+            |method| Call { method, path: "/", parameters: Vec::new(), password: None }.answer_timeout();
         assert_eq!(limit(Method::GET), Some(ANSWER_TIMEOUT));
         assert_eq!(limit(Method::POST), None);
     }

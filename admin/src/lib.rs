@@ -1,4 +1,4 @@
-//! `helenus admin`: an operator's commands, executed by a running node over its HTTP port.
+//! `helenus admin`: an operator's commands, executed by a running node over its Unix socket or its HTTP port.
 //!
 //! Prints tables for people, or with `--json` the node's answer. The exit status is 0 on success. A node that does
 //! not answer in time is an error: see `http::call`. `helenus nodetool` makes the same requests, and takes and prints what
@@ -11,10 +11,13 @@ mod http;
 mod long_options;
 mod members;
 mod nodetool;
+mod password;
+mod place;
 mod repair;
 pub mod reports;
 mod request;
 mod settings;
+pub mod socket;
 mod tables;
 mod text;
 
@@ -24,9 +27,13 @@ use std::time::Duration;
 
 use self::ask::{Ask, AskError, Node};
 pub use self::command::AdminArguments;
+use self::command::AdminCommand;
 use self::http::CallError;
 pub use self::long_options::with_long_options;
 pub use self::nodetool::{NodetoolArguments, nodetool_main};
+use self::password::{Password, PasswordError};
+use self::place::Place;
+pub use self::place::URL_VARIABLE;
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +44,10 @@ enum CommandError {
     Answer(#[from] serde_json::Error),
     #[error("cannot write: {0}")]
     Output(#[from] std::io::Error),
+    #[error(transparent)]
+    Password(#[from] PasswordError),
+    #[error("a superuser is made over the node's Unix socket only: name it with --socket or --data-dir")]
+    SocketOnly,
 }
 
 /// Executes a command and prints its result.
@@ -52,7 +63,14 @@ pub fn main_with_args(arguments: &AdminArguments) -> ExitCode {
 }
 
 fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
-    let node = Node { url: &arguments.url, timeout: arguments.timeout.map(Duration::from_secs) };
+    let named = arguments.url.clone().map(Place::Url).or_else(|| arguments.place.named());
+    let mut place = named.unwrap_or_else(|| Place::unnamed(|name| std::env::var_os(name)));
+    let mut password = None;
+    if let AdminCommand::CreateSuperuser { name, .. } = &arguments.command {
+        place = place.socket().ok_or(CommandError::SocketOnly)?;
+        password = Some(Password::of_standard_input(name)?);
+    }
+    let node = Node { place, password, timeout: arguments.timeout.map(Duration::from_secs) };
     let (answer, mut status) = match node.ask(&arguments.command) {
         // This is the requested answer, and the exit status shows which one it is.
         Err(AskError::Call(CallError::NotServing { answer, .. })) if arguments.json => {

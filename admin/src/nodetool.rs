@@ -17,6 +17,7 @@ mod tests;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -27,6 +28,7 @@ use self::error::NodetoolError;
 use self::show::Show;
 use crate::ask::{Ask, Node};
 use crate::long_options::lengthen;
+use crate::place::{DEFAULT_PORT, Place, PlaceArguments};
 
 /// The arguments of `helenus nodetool`. They are read by [`nodetool_main`]: nodetool has its own options, `-h` for a host among them.
 #[derive(Debug, clap::Args)]
@@ -42,14 +44,19 @@ pub struct NodetoolArguments {
 #[command(name = "helenus nodetool", bin_name = "helenus nodetool", disable_help_flag = true)]
 #[command(about = "Administers a node with the verbs of Cassandra's nodetool")]
 struct Line {
-    /// The node's host or address. Default: that of `HELENUS_ADMIN_URL`, otherwise 127.0.0.1.
+    /// The node's host or address. Default: that of `HELENUS_ADMIN_URL`; without it, and without a port, the node is asked over the Unix
+    /// socket in its data directory, or at 127.0.0.1 if nobody listens there.
     #[arg(short = 'h', long)]
     host: Option<String>,
     /// The node's HTTP port. Default: 9180.
     #[arg(short = 'p', long)]
     port: Option<u16>,
-    #[arg(long, env = "HELENUS_ADMIN_URL", hide = true)]
-    url: Option<String>,
+    /// The node's Unix socket.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port"])]
+    socket: Option<PathBuf>,
+    /// The node's data directory, in which its Unix socket is.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["host", "port", "socket"])]
+    data_dir: Option<PathBuf>,
     /// Shows addresses with their ports. Also -pp.
     #[arg(long)]
     print_port: bool,
@@ -97,8 +104,20 @@ const LONG_OPTIONS: [(&str, &str); 18] = [
 
 /// The place of the verb: behind the options that are before it, and their values.
 fn verb_index(words: &[OsString]) -> usize {
-    const WITH_VALUE: [&str; 10] =
-        ["-h", "--host", "-p", "--port", "-u", "--username", "-pw", "--password", "-pwf", "--password-file"];
+    const WITH_VALUE: [&str; 12] = [
+        "-h",
+        "--host",
+        "-p",
+        "--port",
+        "-u",
+        "--username",
+        "-pw",
+        "--password",
+        "-pwf",
+        "--password-file",
+        "--socket",
+        "--data-dir",
+    ];
     let mut index = 0;
     while let Some(word) = words.get(index).map(|word| word.to_string_lossy()) {
         if !word.starts_with('-') {
@@ -137,21 +156,25 @@ fn read(words: &[OsString]) -> Result<Line, NoLine> {
     let line = Line::from_arg_matches(&matches).map_err(NoLine::Words)?;
     if line.username.is_some() || line.password.is_some() || line.password_file.is_some() {
         return Err(NoLine::Refused(NodetoolError::usage(
-            "-u, -pw and -pwf cannot be obeyed: there is no authentication for administration yet",
+            "-u, -pw and -pwf cannot be obeyed: nodes are administered over their Unix socket, which needs no password",
         )));
     }
     Ok(line)
 }
 
 impl Line {
-    /// Where the node's HTTP port is.
-    fn url(&self) -> String {
-        if let (None, None, Some(url)) = (&self.host, self.port, &self.url) {
-            return url.clone();
+    /// Where the node is asked.
+    fn place(&self, variable: impl Fn(&str) -> Option<OsString>) -> Place {
+        let (socket, data_dir) = (self.socket.clone(), self.data_dir.clone());
+        if let Some(named) = (PlaceArguments { http_port: None, socket, data_dir }).named() {
+            return named;
+        }
+        if self.host.is_none() && self.port.is_none() {
+            return Place::unnamed(variable);
         }
         let host = self.host.as_deref().unwrap_or("127.0.0.1");
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        format!("http://{host}:{}", self.port.unwrap_or(9180))
+        Place::Url(format!("http://{host}:{}", self.port.unwrap_or(DEFAULT_PORT)))
     }
 
     /// Carries the verb out; returns what is printed.
@@ -170,7 +193,8 @@ impl Line {
 pub fn nodetool_main(arguments: &NodetoolArguments) -> ExitCode {
     let executed = match read(&arguments.words) {
         Ok(line) => {
-            let node = Node { url: &line.url(), timeout: None };
+            let place = line.place(|name| std::env::var_os(name));
+            let node = Node { place, password: None, timeout: None };
             line.execute(&node).and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?))
         }
         Err(NoLine::Words(error)) => {

@@ -164,6 +164,11 @@ impl AdminCommand {
             Self::Abortjoin { host_id } => {
                 (Method::POST, "/admin/abortjoin", vec![("host_id", host_id.to_string())])
             }
+            Self::CreateSuperuser { name, reset } => {
+                let mut parameters = vec![("name", name.clone())];
+                parameters.extend(reset.then(|| ("reset", "true".to_owned())));
+                (Method::POST, "/admin/create_superuser", parameters)
+            }
             Self::RecoverMetadata => (Method::POST, "/admin/recovermetadata", Vec::new()),
             Self::Getendpoints { keyspace, table, key } => {
                 let names = [("keyspace", keyspace), ("table", table), ("key", key)];
@@ -231,7 +236,7 @@ impl AdminCommand {
                 (Method::GET, "/admin/tablestats", keyspace_parameter(keyspace.as_ref()))
             }
         };
-        Ok(Call { method, path, parameters })
+        Ok(Call { method, path, parameters, password: None })
     }
 }
 
@@ -443,6 +448,11 @@ mod tests {
         assert_eq!(call(&["getcompactionthroughput"]), "GET /admin/compactionstats");
         assert_eq!(call(&["truncatehints"]), "POST /admin/truncatehints");
         assert_eq!(call(&["truncatehints", "10.0.0.2"]), "POST /admin/truncatehints?member=10%2E0%2E0%2E2");
+        assert_eq!(call(&["create-superuser", "anna"]), "POST /admin/create_superuser?name=anna");
+        assert_eq!(
+            call(&["create-superuser", "anna", "--reset", "--data-dir", "/data"]),
+            "POST /admin/create_superuser?name=anna&reset=true"
+        );
         assert_eq!(call(&["recover-metadata"]), "POST /admin/recovermetadata");
         assert_eq!(
             call(&["assassinate", "10.0.0.2:7000"]),

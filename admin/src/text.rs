@@ -56,6 +56,7 @@ impl AdminCommand {
                 tables::checks(&part::<Vec<CheckProgress>>(&answer, "shards")?)
             }
             Self::Compactionstats => tables::compactions(&read::<CompactionsReport>(answer)?),
+            Self::CreateSuperuser { name, .. } => format!("{name} is a superuser\n"),
             Self::Drain => "drained\n".to_owned(),
             Self::Archivelog => "archived\n".to_owned(),
             Self::Repair(arguments) if arguments.asks_for_status() => repair::status(&read(answer)?),

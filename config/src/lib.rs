@@ -3,6 +3,7 @@
 //! Invariants: an unknown key is an error (with the nearest known one as a suggestion), every value is validated
 //! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
+mod addresses;
 mod data_size;
 mod error;
 mod guardrails;
@@ -32,8 +33,8 @@ pub use self::security::{
 use self::setting::Alias;
 use self::settings::SETTINGS;
 pub use self::settings::{
-    CommitFailurePolicy, CommitLogMode, Config, DEFAULT_LOG_FILTER, DiskFailurePolicy, LogFormat,
-    STREAM_CHUNK_BYTES_MAX,
+    CommitFailurePolicy, CommitLogMode, Config, DEFAULT_HTTP_PORT, DEFAULT_LOG_FILTER, DiskFailurePolicy,
+    LogFormat, STREAM_CHUNK_BYTES_MAX,
 };
 
 impl Config {
@@ -47,7 +48,12 @@ impl Config {
             connect_timeout: Duration::from_millis(self.internode_connect_timeout_ms),
             keepalive: Duration::from_millis(self.internode_keepalive_ms),
             reconnect_max: Duration::from_millis(self.internode_reconnect_max_ms),
-            source_ip: self.internode.as_ref().and_then(Endpoint::literal).map(|address| address.ip()),
+            source_ip: self
+                .internode
+                .as_ref()
+                .and_then(Endpoint::literal)
+                .map(|address| address.ip())
+                .filter(|ip| !ip.is_unspecified()),
         }
     }
 
@@ -180,11 +186,7 @@ impl Config {
             "cluster_name",
             "must not be longer than 256 bytes",
         )?;
-        check(
-            self.internode.as_ref().is_none_or(|endpoint| !endpoint.is_unspecified()),
-            "internode",
-            "must be an address by which other nodes reach this one, not a wildcard address",
-        )?;
+        self.check_addresses()?;
         check(
             self.seeds.is_empty() || self.internode.is_some(),
             "seeds",

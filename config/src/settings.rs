@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use helenus_internode::endpoint::Endpoint;
+use helenus_internode::endpoint::{Endpoint, Host};
 use helenus_internode::link_context::LinkOptions;
 use helenus_ring::HostId;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
@@ -19,6 +19,9 @@ use crate::setting::{Alias, Amount, GIB, KIB, MIB, Range, Setting, Unit};
 
 /// The most bytes of one chunk of a stream.
 pub const STREAM_CHUNK_BYTES_MAX: u32 = 512 << 10;
+
+/// The port of administration over HTTP, unless configured.
+pub const DEFAULT_HTTP_PORT: u16 = 9180;
 
 /// What is logged, unless configured. Messages of the Raft library at `info` are for its developers; at `warn` it logs leaders
 /// and votes, and every message that a dead member does not answer.
@@ -163,12 +166,17 @@ settings! {
     commit_log_dir: Option<PathBuf> = None,
         cassandra Alias::Same("commitlog_directory"),
         example Some(PathBuf::from("helenus-commit-log"));
-    /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers find nodes by the address in
-    /// `system.local`, which is this one: for clients on other machines write the address that they reach this one by; of
-    /// 0.0.0.0, `system.local` says that of `internode`, else 127.0.0.1.
+    /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers are told this address unless
+    /// `broadcast_rpc_address` is set. 0.0.0.0 or [::] (all addresses of the machine) need `broadcast_rpc_address`, or an address in
+    /// `internode` or `broadcast_address` that clients reach too.
     listen: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042),
         cassandra Alias::Port("native_transport_port"),
         flags "--listen, HELENUS_LISTEN";
+    /// Address, or host name, by which clients reach this node, where it is not that of `listen`. Drivers get it in `system.local`,
+    /// `system.peers` and events, with the port of `listen`. A name is looked up at the start.
+    broadcast_rpc_address: Option<Host> = None,
+        flags "--broadcast-rpc-address, HELENUS_BROADCAST_RPC_ADDRESS",
+        example Some(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
     /// Port, on the same address, on which the source port of a client chooses the shard that serves it (shard-aware drivers
     /// learn it from the node). 0 picks a free one. Default: the port of `listen` plus 10000; a free one if that is not a port
     /// or `listen` has port 0.
@@ -181,12 +189,24 @@ settings! {
         range Range::from_to(1, 256),
         flags "--shards, HELENUS_SHARDS",
         example Some(2);
-    /// Metrics, health and administration over HTTP, on 127.0.0.1 only. Port 0 picks a free one (logged at start).
-    http_port: u16 = 9180,
-        flags "--http-port, HELENUS_HTTP_PORT";
-    /// Whether HTTP is served at all.
+    /// Port for metrics, health and administration over HTTP, on 127.0.0.1 only. Port 0 picks a free one (logged at start). Default: 9180,
+    /// on the address of `listen` where that is a loopback address; if it is taken, the node starts without it and says so.
+    http_port: Option<u16> = None,
+        flags "--http-port, HELENUS_HTTP_PORT",
+        example Some(DEFAULT_HTTP_PORT);
+    /// Whether that port is served.
     http_enabled: bool = true,
         flags "--no-http, HELENUS_NO_HTTP=true";
+    /// The Unix socket for administration, which only the user of the node may use. Default: `helenus.sock` in `data_dir`, where
+    /// `helenus admin` finds it; if it cannot be made there, the node starts without it and says so. Empty: none.
+    admin_socket: Option<PathBuf> = None,
+        flags "--admin-socket, HELENUS_ADMIN_SOCKET",
+        example Some(PathBuf::from("/run/helenus/helenus.sock"));
+    /// Address and port for a Prometheus on another machine: metrics and health over HTTP, and nothing else. Everybody who reaches it may
+    /// read them. Default: none.
+    metrics_listen: Option<SocketAddr> = None,
+        flags "--metrics-listen, HELENUS_METRICS_LISTEN",
+        example Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9181));
 
     section "Durability";
     /// When a write is acknowledged.
@@ -372,12 +392,17 @@ settings! {
         cassandra Alias::Scaled("hinted_handoff_throttle_in_kb", KIB);
 
     section "Neighbours";
-    /// Host name or address, and port, for other nodes. They get the address (that of a name is looked up at the start),
-    /// so it must be one by which they reach this node (not 0.0.0.0). Port 0 picks a free one (logged at start). Default: none, and
-    /// the node has no neighbours.
+    /// Host name or address, and port, for other nodes. They get the address (that of a name is looked up at the start) unless
+    /// `broadcast_address` is set, so it must be one by which they reach this node, not 0.0.0.0 or [::]. Port 0 picks a free one (logged
+    /// at start). Default: none, and the node has no neighbours.
     internode: Option<Endpoint> = None,
         flags "--internode, HELENUS_INTERNODE",
         example Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000).into());
+    /// Address, or host name, by which other nodes reach this one, where it is not that of `internode`. They connect to it with the port
+    /// of `internode`, which may then be a wildcard address. A name is looked up at the start.
+    broadcast_address: Option<Host> = None,
+        flags "--broadcast-address, HELENUS_BROADCAST_ADDRESS",
+        example Some(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
     /// Internode addresses (HOST:PORT) of nodes by which the cluster is found; names are looked up before each attempt.
     /// None, or only this node's own: it starts a cluster, or goes on with the one that it belongs to. On the command line separated
     /// by commas.

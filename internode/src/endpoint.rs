@@ -1,4 +1,4 @@
-//! The address of a node in the settings: a host name or an IP address, and a port.
+//! The address of a node in the settings: a host name or an IP address, with or without a port.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,12 +6,81 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// A host name or an IP address: `db-1.example`, `10.0.0.1`, `fd00::1`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Host(String);
+
+/// A text that is not a [`Host`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is neither a host name nor an address")]
+pub struct NoHost(String);
+
+impl Host {
+    /// In the form for [`std::net::ToSocketAddrs`].
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The address, if it is one and not a name.
+    pub fn literal(&self) -> Option<IpAddr> {
+        self.0.parse().ok()
+    }
+
+    /// Whether it is a wildcard address, which nobody can connect to.
+    pub fn is_unspecified(&self) -> bool {
+        self.literal().is_some_and(|address| address.is_unspecified())
+    }
+}
+
+impl From<IpAddr> for Host {
+    fn from(address: IpAddr) -> Self {
+        Self(address.to_string())
+    }
+}
+
+impl FromStr for Host {
+    type Err = NoHost;
+
+    fn from_str(text: &str) -> Result<Self, NoHost> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(address.into());
+        }
+        let is_name = !text.is_empty()
+            && text.len() <= 253
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+            // Otherwise a mistyped address would be looked up as a name.
+            && text.bytes().any(|byte| byte.is_ascii_alphabetic());
+        if is_name { Ok(Self(text.to_owned())) } else { Err(NoHost(text.to_owned())) }
+    }
+}
+
+impl TryFrom<String> for Host {
+    type Error = NoHost;
+
+    fn try_from(text: String) -> Result<Self, NoHost> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl From<Host> for String {
+    fn from(host: Host) -> Self {
+        host.0
+    }
+}
+
 /// A host name or an IP address with a port: `db-1.example:7000`, `10.0.0.1:7000`, `[fd00::1]:7000`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
     /// Without the brackets of an IPv6 address.
-    host: String,
+    host: Host,
     port: u16,
 }
 
@@ -23,7 +92,7 @@ pub struct NoEndpoint(String);
 impl Endpoint {
     /// The host in the form for [`std::net::ToSocketAddrs`], and the port.
     pub fn host_and_port(&self) -> (&str, u16) {
-        (&self.host, self.port)
+        (self.host.as_str(), self.port)
     }
 
     pub fn port(&self) -> u16 {
@@ -32,19 +101,18 @@ impl Endpoint {
 
     /// The address, if the host is an IP address and not a name.
     pub fn literal(&self) -> Option<SocketAddr> {
-        let ip: IpAddr = self.host.parse().ok()?;
-        Some(SocketAddr::new(ip, self.port))
+        Some(SocketAddr::new(self.host.literal()?, self.port))
     }
 
     /// Whether it is a wildcard address, which other nodes cannot connect to.
     pub fn is_unspecified(&self) -> bool {
-        self.literal().is_some_and(|address| address.ip().is_unspecified())
+        self.host.is_unspecified()
     }
 }
 
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Self {
-        Self { host: address.ip().to_string(), port: address.port() }
+        Self { host: address.ip().into(), port: address.port() }
     }
 }
 
@@ -57,15 +125,12 @@ impl FromStr for Endpoint {
         }
         let refuse = || NoEndpoint(text.to_owned());
         let (host, port) = text.rsplit_once(':').ok_or_else(refuse)?;
-        let is_name = !host.is_empty()
-            && host.len() <= 253
-            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-            // Otherwise a mistyped address would be looked up as a name.
-            && host.bytes().any(|byte| byte.is_ascii_alphabetic());
-        if !is_name {
+        let host: Host = host.parse().map_err(|_| refuse())?;
+        // With a port an address of IPv6 has brackets.
+        if host.literal().is_some_and(|address| address.is_ipv6()) {
             return Err(refuse());
         }
-        Ok(Self { host: host.to_owned(), port: port.parse().map_err(|_| refuse())? })
+        Ok(Self { host, port: port.parse().map_err(|_| refuse())? })
     }
 }
 
@@ -103,6 +168,20 @@ mod tests {
             assert_eq!(endpoint.to_string(), text);
             assert_eq!(endpoint.literal(), text.parse().ok());
         }
+    }
+
+    #[test]
+    fn hosts_are_names_or_addresses_without_a_port() {
+        for text in ["db-1.example", "10.0.0.1", "fd00::1", "localhost"] {
+            let host: Host = text.parse().unwrap();
+            assert_eq!((host.to_string().as_str(), host.literal()), (text, text.parse().ok()));
+        }
+        for text in ["", "10.0.0", "db-1:7000", "10.0.0.1:7000", "[fd00::1]", "a b"] {
+            let error = text.parse::<Host>().unwrap_err();
+            assert!(error.to_string().contains(&format!("'{text}'")), "{error}");
+        }
+        assert!("0.0.0.0".parse::<Host>().unwrap().is_unspecified());
+        assert!("::".parse::<Host>().unwrap().is_unspecified());
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub async fn accept(listener: TcpListener, acceptor: Acceptor) {
                 continue;
             }
         };
+        // On a wildcard address of IPv6 others with IPv4 have addresses that stand for theirs.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let Ok(turn) = turns.clone().try_acquire_owned() else {
             acceptor.log(&logged, address, "too many handshakes at a time".to_owned());
             continue;

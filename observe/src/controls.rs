@@ -60,6 +60,15 @@ pub trait Controls: Send + Sync {
     /// Makes this node the only voter of the metadata log, whose majority is lost for good. Returns the host ids of the members that are down.
     fn recover_metadata(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>>;
 
+    /// Makes a role that may log in and do everything, with this password. Without `resets` only while there is no such role; with it an
+    /// existing role becomes one and gets the password.
+    fn create_superuser(
+        &self,
+        name: String,
+        password: String,
+        resets: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
+
     /// Removes a dead member (its host id, or an address of it) also if it has the only copy of some data, and if others may bring old data
     /// back.
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>>;

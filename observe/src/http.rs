@@ -12,7 +12,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::os::unix::net::UnixListener as StdUnixListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,13 +23,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::access::Access;
 use super::admin::Admin;
 use super::routes;
 
@@ -54,35 +54,86 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// A running server. Dropping it stops it too.
 #[derive(Debug)]
 pub struct HttpServer {
-    address: SocketAddr,
     stop: watch::Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Serves `admin` on a listener, on a thread of its own, until the returned server is stopped.
-pub fn serve(listener: std::net::TcpListener, admin: Arc<dyn Admin>) -> io::Result<HttpServer> {
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
+/// Where connections arrive.
+#[derive(Debug)]
+pub enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(StdUnixListener),
+}
+
+impl From<std::net::TcpListener> for Listener {
+    fn from(listener: std::net::TcpListener) -> Self {
+        Self::Tcp(listener)
+    }
+}
+
+impl From<StdUnixListener> for Listener {
+    fn from(listener: StdUnixListener) -> Self {
+        Self::Unix(listener)
+    }
+}
+
+/// Serves what `access` allows of `admin` on a listener, on a thread of its own, until the returned server is stopped.
+pub fn serve(listener: impl Into<Listener>, access: Access, admin: Arc<dyn Admin>) -> io::Result<HttpServer> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = register(&runtime, listener)?;
+    let listener = {
+        let _inside = runtime.enter();
+        Registered::of(listener.into())?
+    };
+    let service = Service { admin, access };
     let (stop, stopped) = watch::channel(());
     let thread = std::thread::Builder::new()
         .name("helenus-http".to_owned())
-        .spawn(move || runtime.block_on(accept(listener, admin, stopped)))?;
-    Ok(HttpServer { address, stop, thread: Some(thread) })
+        .spawn(move || runtime.block_on(accept(listener, service, stopped)))?;
+    Ok(HttpServer { stop, thread: Some(thread) })
 }
 
-fn register(runtime: &Runtime, listener: std::net::TcpListener) -> io::Result<TcpListener> {
-    let _inside = runtime.enter();
-    TcpListener::from_std(listener)
+/// What is served at an address.
+#[derive(Clone)]
+struct Service {
+    admin: Arc<dyn Admin>,
+    access: Access,
+}
+
+/// A listener of a runtime.
+enum Registered {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Connection {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Registered {
+    /// Call within the runtime.
+    fn of(listener: Listener) -> io::Result<Self> {
+        Ok(match listener {
+            Listener::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                Self::Tcp(TcpListener::from_std(listener)?)
+            }
+            Listener::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                Self::Unix(UnixListener::from_std(listener)?)
+            }
+        })
+    }
+
+    async fn accept(&self) -> io::Result<Connection> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Connection::Tcp(stream)),
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Connection::Unix(stream)),
+        }
+    }
 }
 
 impl HttpServer {
-    /// The address of the listener, with the real port if port 0 was requested.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Stops listening, waits a few seconds at most until answers in progress are sent, and joins the thread.
     pub fn stop(mut self) {
         self.stop_and_join();
@@ -105,15 +156,18 @@ impl Drop for HttpServer {
     }
 }
 
-async fn accept(listener: TcpListener, admin: Arc<dyn Admin>, mut stop: watch::Receiver<()>) {
+async fn accept(listener: Registered, service: Service, mut stop: watch::Receiver<()>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             _ = stop.changed() => break,
             Some(ended) = connections.join_next() => report_panic(ended),
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(converse(stream, admin.clone(), stop.clone()));
+                Ok(Connection::Tcp(stream)) => {
+                    connections.spawn(converse(stream, service.clone(), stop.clone()));
+                }
+                Ok(Connection::Unix(stream)) => {
+                    connections.spawn(converse(stream, service.clone(), stop.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an HTTP connection");
@@ -140,9 +194,13 @@ fn report_panic(ended: Result<(), JoinError>) {
 }
 
 /// Serves one connection to its end.
-async fn converse(mut stream: TcpStream, admin: Arc<dyn Admin>, stop: watch::Receiver<()>) {
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    service: Service,
+    stop: watch::Receiver<()>,
+) {
     let mut stop_lingering = stop.clone();
-    if let Err(error) = serve_one(&mut stream, &*admin, stop).await {
+    if let Err(error) = serve_one(&mut stream, &service, stop).await {
         tracing::debug!(%error, "an HTTP connection failed");
     }
     // The client may have disconnected. In any case the connection is finished.
@@ -155,14 +213,14 @@ async fn converse(mut stream: TcpStream, admin: Arc<dyn Admin>, stop: watch::Rec
     }
 }
 
-async fn serve_one(
-    stream: &mut TcpStream,
-    admin: &dyn Admin,
+async fn serve_one<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    served: &Service,
     mut stop: watch::Receiver<()>,
 ) -> Result<(), hyper::Error> {
     let answered = Notify::new();
     let service = service_fn(async |request: Request<Incoming>| {
-        let answer = routes::answer(admin, &request).await;
+        let answer = routes::answer(&*served.admin, served.access, request).await;
         answered.notify_one();
         Ok::<_, Infallible>(answer)
     });

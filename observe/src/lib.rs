@@ -4,6 +4,7 @@
 //! answers are [`helenus_admin::reports`]), `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
 //! takes a turn of a shard's thread.
 
+pub mod access;
 pub mod admin;
 pub mod controls;
 pub mod error;
@@ -14,8 +15,9 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
+pub use access::Access;
 pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
 pub use controls::{Controls, SettingChange};
 pub use error::AdminError;
-pub use http::{HttpServer, serve};
+pub use http::{HttpServer, Listener, serve};
 pub use prometheus::EngineGauges;

@@ -6,24 +6,32 @@
 //! * Calls of `Admin` are well formed: no empty names, no table without its keyspace, and snapshot names that are
 //!   safe as directory names.
 //! * A web page in a browser on the same machine cannot administer the node: POST with an `Origin` is refused.
+//! * An address serves no more than its [`Access`] allows. A password is in the body of a request, and in no line of the log.
 
 mod parameters;
 
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_admin::reports::Check;
-use http_body_util::Full;
-use hyper::body::Body;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::json;
 
 use self::parameters::{ParameterError, Parameters, SETTINGS};
+use super::access::Access;
 use super::admin::{Admin, SnapshotOperation};
 use super::error::AdminError;
 use super::prometheus;
+
+/// The longest password.
+const PASSWORD_BYTES_MAX: usize = 4 << 10;
+/// Time limit for a password to arrive.
+const PASSWORD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A response with its whole body.
 pub(super) type HttpResponse = Response<Full<Bytes>>;
@@ -78,6 +86,7 @@ enum Route {
     TruncateHints,
     Assassinate,
     RecoverMetadata,
+    CreateSuperuser,
 }
 
 impl Route {
@@ -130,6 +139,7 @@ impl Route {
             "/admin/truncatehints" => Self::TruncateHints,
             "/admin/assassinate" => Self::Assassinate,
             "/admin/recovermetadata" => Self::RecoverMetadata,
+            "/admin/create_superuser" => Self::CreateSuperuser,
             _ => return None,
         })
     }
@@ -214,6 +224,7 @@ impl Route {
             Self::Endpoints => &["keyspace", "table", "key"],
             Self::Settings => SETTINGS,
             Self::TruncateHints | Self::Assassinate => &["member"],
+            Self::CreateSuperuser => &["name", "reset"],
         }
     }
 }
@@ -227,10 +238,18 @@ enum Refusal {
     Method { path: String, method: String, allowed: &'static str },
     #[error("administration is not open to web pages")]
     WebPage,
+    #[error("{0} is served on the node's Unix socket only")]
+    SocketOnly(String),
+    #[error("{0} is served on the node's Unix socket only while clients of the node have to log in")]
+    LogIn(String),
+    #[error("{0} is not served at this address: only /metrics and /health are")]
+    MonitoringOnly(String),
     #[error(transparent)]
     Parameter(#[from] ParameterError),
     #[error("a body is not expected; parameters belong in the query")]
     Body,
+    #[error("the body must be the password: from 1 to {PASSWORD_BYTES_MAX} bytes of UTF-8")]
+    Password,
     #[error(transparent)]
     Admin(#[from] AdminError),
 }
@@ -240,8 +259,12 @@ impl Refusal {
         match self {
             Self::UnknownPath(_) => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::WebPage => StatusCode::FORBIDDEN,
-            Self::Parameter(_) | Self::Body | Self::Admin(AdminError::Unknown(_)) => StatusCode::BAD_REQUEST,
+            Self::WebPage | Self::SocketOnly(_) | Self::LogIn(_) | Self::MonitoringOnly(_) => {
+                StatusCode::FORBIDDEN
+            }
+            Self::Parameter(_) | Self::Body | Self::Password | Self::Admin(AdminError::Unknown(_)) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Admin(AdminError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -256,21 +279,27 @@ impl Refusal {
 }
 
 /// Answers one request.
-pub(super) async fn answer<B: Body>(admin: &dyn Admin, request: &Request<B>) -> HttpResponse {
-    match carry_out(admin, request).await {
+pub(super) async fn answer(admin: &dyn Admin, access: Access, request: Request<Incoming>) -> HttpResponse {
+    match carry_out(admin, access, request).await {
         Ok(answer) => answer,
         Err(refusal) => refusal.answer(),
     }
 }
 
-async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<HttpResponse, Refusal> {
-    let uri = request.uri();
-    let path = uri.path();
+async fn carry_out(
+    admin: &dyn Admin,
+    access: Access,
+    request: Request<Incoming>,
+) -> Result<HttpResponse, Refusal> {
+    let path = request.uri().path();
     let route = Route::of(path).ok_or_else(|| Refusal::UnknownPath(path.to_owned()))?;
-    check_method(route, request)?;
-    if !request.body().is_end_stream() {
+    check_access(access, route, &request)?;
+    check_method(route, &request)?;
+    if route != Route::CreateSuperuser && !request.body().is_end_stream() {
         return Err(Refusal::Body);
     }
+    let (head, body) = request.into_parts();
+    let (uri, method) = (&head.uri, head.method);
     let mut parameters = Parameters::parse(uri.query().unwrap_or_default(), route.parameters())?;
     Ok(match route {
         Route::Metrics => text_answer(prometheus::CONTENT_TYPE, admin.metrics_text().await),
@@ -432,7 +461,7 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             let (keyspace, table) = parameters.scope()?;
             json_answer(StatusCode::OK, &json!({ "tables": admin.table_latencies(keyspace, table).await? }))
         }
-        Route::Settings if *request.method() == Method::POST => {
+        Route::Settings if method == Method::POST => {
             report(&logged(uri, admin.change_setting(parameters.setting()?)).await?)?
         }
         Route::Settings => {
@@ -445,7 +474,41 @@ async fn carry_out<B: Body>(admin: &dyn Admin, request: &Request<B>) -> Result<H
             json_answer(StatusCode::OK, &json!({ "down": down }))
         }
         Route::Assassinate => operate(uri, admin.assassinate(parameters.needed("member")?)).await?,
+        Route::CreateSuperuser => {
+            let (name, resets) = (parameters.needed("name")?, parameters.flag("reset")?);
+            let password = password(body).await?;
+            operate(uri, admin.create_superuser(name, password, resets)).await?
+        }
     })
+}
+
+/// Whether a request is served at an address with this access.
+fn check_access<B>(access: Access, route: Route, request: &Request<B>) -> Result<(), Refusal> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let path = || request.uri().path().to_owned();
+    match access {
+        Access::Socket => Ok(()),
+        Access::Monitoring if matches!(route, Route::Metrics | Route::Health) => Ok(()),
+        Access::Monitoring => Err(Refusal::MonitoringOnly(path())),
+        Access::Port | Access::Reports if route == Route::CreateSuperuser => Err(Refusal::SocketOnly(path())),
+        Access::Reports if !reads => Err(Refusal::LogIn(path())),
+        Access::Port | Access::Reports => Ok(()),
+    }
+}
+
+/// The password that is the body of a request.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "HTTP is served on a thread of its own, beside all that must be repeatable"
+)]
+async fn password(body: Incoming) -> Result<String, Refusal> {
+    let collected = Limited::new(body, PASSWORD_BYTES_MAX).collect();
+    let bytes = match tokio::time::timeout(PASSWORD_TIMEOUT, collected).await {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(_)) | Err(_) => return Err(Refusal::Password),
+    };
+    let password = String::from_utf8(bytes.into()).map_err(|_| Refusal::Password)?;
+    if password.is_empty() { Err(Refusal::Password) } else { Ok(password) }
 }
 
 fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {

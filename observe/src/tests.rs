@@ -1,5 +1,6 @@
 //! The HTTP server as its clients see it: with a fake node and a real socket.
 
+mod access;
 mod controls;
 
 use std::collections::BTreeSet;
@@ -349,11 +350,32 @@ impl Admin for Node {
     }
 }
 
-fn start() -> (Arc<Node>, HttpServer) {
+/// A server and its address.
+struct Server {
+    address: SocketAddr,
+    http: HttpServer,
+}
+
+impl Server {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn stop(self) {
+        self.http.stop();
+    }
+}
+
+fn start() -> (Arc<Node>, Server) {
+    start_with(Access::Port)
+}
+
+fn start_with(access: Access) -> (Arc<Node>, Server) {
     let node = Arc::new(Node::default());
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let server = serve(listener, node.clone()).unwrap();
-    (node, server)
+    let address = listener.local_addr().unwrap();
+    let http = serve(listener, access, node.clone()).unwrap();
+    (node, Server { address, http })
 }
 
 struct Reply {
@@ -387,7 +409,7 @@ async fn read_reply(mut stream: TcpStream) -> Reply {
     Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
 }
 
-async fn ask(server: &HttpServer, method: &str, target: &str) -> Reply {
+async fn ask(server: &Server, method: &str, target: &str) -> Reply {
     exchange(server.address(), format!("{method} {target} HTTP/1.1\r\nHost: node\r\n\r\n").as_bytes()).await
 }
 

@@ -8,6 +8,7 @@ mod indexes;
 mod partition_key;
 mod repairs;
 mod storage;
+mod superuser;
 pub mod views;
 
 use crate::cluster::liveness::LivenessMonitor;

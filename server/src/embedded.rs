@@ -20,7 +20,7 @@ pub fn config() -> Config {
     Config {
         listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
         shard_aware_port: Some(0),
-        http_port: 0,
+        http_port: Some(0),
         ..Config::default()
     }
 }

@@ -12,7 +12,7 @@ use helenus::node::error::StartError;
 use helenus::node::offline;
 use helenus_admin::{AdminArguments, NodetoolArguments};
 use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
-use helenus_internode::endpoint::Endpoint;
+use helenus_internode::endpoint::{Endpoint, Host};
 use helenus_ring::HostId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -66,6 +66,8 @@ struct NodeArguments {
     data_dir: Option<PathBuf>,
     #[arg(long, help = summary("listen"), env = "HELENUS_LISTEN")]
     listen: Option<SocketAddr>,
+    #[arg(long, help = summary("broadcast_rpc_address"), env = "HELENUS_BROADCAST_RPC_ADDRESS", value_name = "HOST")]
+    broadcast_rpc_address: Option<Host>,
     #[arg(long, help = summary("shard_aware_port"), env = "HELENUS_SHARD_AWARE_PORT")]
     shard_aware_port: Option<u16>,
     #[arg(long, help = summary("shards"), env = "HELENUS_SHARDS")]
@@ -84,6 +86,8 @@ struct NodeArguments {
     rack: Option<String>,
     #[arg(long, help = summary("internode"), env = "HELENUS_INTERNODE")]
     internode: Option<Endpoint>,
+    #[arg(long, help = summary("broadcast_address"), env = "HELENUS_BROADCAST_ADDRESS", value_name = "HOST")]
+    broadcast_address: Option<Host>,
     #[arg(long, help = summary("seeds"), env = "HELENUS_SEEDS", value_delimiter = ',')]
     seeds: Option<Vec<Endpoint>>,
     #[arg(long, help = summary("replace"), env = "HELENUS_REPLACE", value_name = "HOST_ID")]
@@ -92,9 +96,13 @@ struct NodeArguments {
     accept_loss: bool,
     #[arg(long, help = summary("http_port"), env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
-    /// Serve no HTTP at all.
+    /// Serve no HTTP port on the loopback address; the Unix socket stays.
     #[arg(long, env = "HELENUS_NO_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
     no_http: bool,
+    #[arg(long, help = summary("admin_socket"), env = "HELENUS_ADMIN_SOCKET", value_name = "PATH")]
+    admin_socket: Option<PathBuf>,
+    #[arg(long, help = summary("metrics_listen"), env = "HELENUS_METRICS_LISTEN", value_name = "ADDRESS")]
+    metrics_listen: Option<SocketAddr>,
     #[arg(long, help = summary("log_format"), env = "HELENUS_LOG_FORMAT")]
     log_format: Option<LogFormat>,
     #[arg(long, help = summary("log_filter"), env = "HELENUS_LOG")]
@@ -123,13 +131,17 @@ impl NodeArguments {
             data_center,
             rack,
             seeds,
-            http_port,
             log_format,
             log_filter
         );
         config.shards = self.shards.or(config.shards);
         config.internode = self.internode.or(config.internode);
+        config.broadcast_address = self.broadcast_address.or(config.broadcast_address);
+        config.broadcast_rpc_address = self.broadcast_rpc_address.or(config.broadcast_rpc_address);
         config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
+        config.http_port = self.http_port.or(config.http_port);
+        config.admin_socket = self.admin_socket.or(config.admin_socket);
+        config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
         config.replace = self.replace.or(config.replace);
         config.replace_accept_loss |= self.accept_loss;
         config.http_enabled &= !self.no_http;
@@ -306,7 +318,7 @@ fn warn_of_unknown_variables() {
     let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
     let known: Vec<&str> = arguments
         .filter_map(|argument| argument.get_env()?.to_str())
-        .chain([helenus_shell::HISTORY_VARIABLE])
+        .chain([helenus_shell::HISTORY_VARIABLE, helenus_admin::URL_VARIABLE])
         .filter_map(|name| name.strip_prefix(PREFIX))
         .collect();
     for (name, _) in std::env::vars_os() {

@@ -8,6 +8,8 @@
     reason = "the start of a node: the real parts are made here that all others are handed"
 )]
 
+pub mod addresses;
+mod admin_ports;
 pub mod assembly;
 mod checks;
 pub mod dispatch;
@@ -22,7 +24,7 @@ pub mod serve;
 
 use crate::cluster::liveness::LivenessMonitor;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
@@ -40,18 +42,18 @@ use helenus_internode::handshake::Local;
 use helenus_internode::tcp::TcpTransport;
 use helenus_internode::transport::{Isolated, Transport};
 use helenus_lua::LUA;
-use helenus_observe::http::{self, HttpServer};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
 use helenus_query::functions::user::{NoUserFunctions, UserFunctionRuntime};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use self::assembly::{Addresses, Assembled, NodeParts};
+use self::addresses::Addresses;
+use self::admin_ports::{AdminPorts, AdminServers};
+use self::assembly::{Assembled, NodeParts};
 use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
-use crate::admin::NodeAdmin;
 use crate::node::error::StartError;
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
@@ -69,9 +71,9 @@ pub struct Node {
     address: SocketAddr,
     shard_aware_address: SocketAddr,
     internode_address: Option<SocketAddr>,
-    http_address: Option<SocketAddr>,
     threads: Vec<JoinHandle<Result<(), String>>>,
-    http: Mutex<Option<HttpServer>>,
+    http_address: Option<SocketAddr>,
+    administration: Mutex<Option<AdminServers>>,
     _lock: DirectoryLock,
 }
 
@@ -113,23 +115,15 @@ impl Node {
         let shard_aware_port =
             BoundPort::bind(SocketAddr::new(config.listen.ip(), shard_aware_port(&config)))?;
         let shard_aware_address = shard_aware_port.address;
-        let http_listener = if config.http_enabled {
-            Some(listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), config.http_port))?)
-        } else {
-            None
-        };
-        let internode = config.internode.as_ref().map(listeners::resolve_own).transpose()?;
+        let admin_ports = AdminPorts::bind(&config)?;
+        let internode = addresses::resolve_internode(&config)?;
         let internode_listener = internode.map(listen).transpose()?;
         let internode_address = match (&internode_listener, internode) {
             (Some(listener), Some(asked)) => Some(local_address(listener, asked)?),
             _ => None,
         };
         config.internode = internode_address.map(Endpoint::from);
-        let addresses = Addresses {
-            native: address,
-            shard_aware_port: shard_aware_address.port(),
-            internode: internode_address,
-        };
+        let addresses = Addresses::of_bound(&config, address, shard_aware_address.port(), internode_address)?;
         let assembled = futures::executor::block_on(assembly::assemble(NodeParts {
             config,
             identity,
@@ -151,14 +145,12 @@ impl Node {
             address,
             shard_aware_address,
             internode_address,
-            http_address: None,
             threads,
-            http: Mutex::new(None),
+            http_address: None,
+            administration: Mutex::new(None),
             _lock: lock,
         };
-        if let Some(listener) = http_listener {
-            node.serve_http(listener)?;
-        }
+        node.serve_administration(admin_ports)?;
         if let Some(listener) = internode_listener {
             node.accept_links(listener, local)?;
         }
@@ -172,14 +164,11 @@ impl Node {
         Ok(node)
     }
 
-    fn serve_http(&mut self, listener: TcpListener) -> Result<(), StartError> {
-        let address = local_address(&listener, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))?;
-        let server = http::serve(listener, Arc::new(NodeAdmin::new(self.shared.clone())))
-            .map_err(StartError::Thread)?;
-        tracing::info!(%address, "metrics, health and administration");
-        self.http_address = Some(address);
-        if let Ok(mut http) = self.http.lock() {
-            *http = Some(server);
+    fn serve_administration(&mut self, ports: AdminPorts) -> Result<(), StartError> {
+        let servers = ports.serve(&self.shared)?;
+        self.http_address = servers.http_address();
+        if let Ok(mut administration) = self.administration.lock() {
+            *administration = Some(servers);
         }
         Ok(())
     }
@@ -265,7 +254,7 @@ impl Node {
         self.internode_address
     }
 
-    /// The address of metrics, health and administration.
+    /// The address of metrics, health and administration, if a port is served.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
@@ -295,10 +284,10 @@ impl Node {
 
     fn stop(&mut self) -> Result<(), String> {
         self.shared.stopping.send_replace(true);
-        if let Ok(mut http) = self.http.lock()
-            && let Some(server) = http.take()
+        if let Ok(mut administration) = self.administration.lock()
+            && let Some(servers) = administration.take()
         {
-            server.stop();
+            servers.stop();
         }
         for link in &self.shared.links {
             // A shard whose queue is closed has ended already.

@@ -369,7 +369,7 @@ def test_copies_of_a_cluster_s_snapshots_come_back_in_another_cluster(connect, t
         write(session, make_table(session), range(500))
         for number, node in enumerate(three.nodes):
             node.administer("snapshot", name="monday", keyspace="shop")
-            shutil.copytree(node.data_dir, tmp_path / f"node-{number}", ignore=shutil.ignore_patterns("tables", "commit-log"))
+            shutil.copytree(node.data_dir, tmp_path / f"node-{number}", ignore=shutil.ignore_patterns("tables", "commit-log", "*.sock"))
     with Cluster(4, PROGRAM, shards=2) as four:
         four.nodes[1].administer("import", directory=tmp_path, keyspace="shop")
         check(connect(four, consistency=ConsistencyLevel.ALL), 500)

@@ -102,14 +102,14 @@ class Node:
     """One node on the loopback address, in a directory of its own."""
 
     def __init__(self, program=None, data_dir=None, commit_log=None, shards=None, settings=None):
-        """`data_dir` None: a temporary directory, removed at the end. `settings`: further keys of the TOML file."""
+        """`data_dir` None: a temporary directory, removed at the end. `settings`: further keys of the TOML file; None: left out."""
         self.program = binary(program)
         self.temporary = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="helenus-node-"))
         self.home = Path(tempfile.mkdtemp(prefix="helenus-node-home-"))
         self.log_path = self.home / "node.log"
         self.settings = {"http_port": free_port(), "shard_aware_port": 0, **(settings or {})}
-        self.http_address = f"127.0.0.1:{self.settings['http_port']}"
+        self.http_address = f"127.0.0.1:{self.settings['http_port'] or 9180}"
         self.arguments = []
         if commit_log:
             self.arguments += ["--commit-log", commit_log]
@@ -133,7 +133,8 @@ class Node:
 
     @property
     def host(self):
-        return self.listen.rsplit(":", 1)[0]
+        """The address; one of IPv6 without its brackets."""
+        return self.listen.rsplit(":", 1)[0].strip("[]")
 
     @property
     def port(self):
@@ -146,7 +147,8 @@ class Node:
     def start(self):
         """Starts the process and returns when it serves CQL."""
         configuration = self.home / "helenus.toml"
-        configuration.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in self.settings.items()))
+        given = {key: value for key, value in self.settings.items() if value is not None}
+        configuration.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
         command = [self.program, "node", "--config", configuration, "--data-dir", self.data_dir, "--listen", self.listen]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(

@@ -70,6 +70,8 @@ impl Addresses {
                 // As in nodetool, an address without a name stays an address.
                 let name = dns_lookup::lookup_addr(&ip).unwrap_or_else(|_| host.to_owned());
                 match shown.rsplit_once(':') {
+                    // An address of IPv6 keeps its brackets.
+                    Some(_) if self.have_ports && name.parse::<IpAddr>().is_ok() => shown.to_owned(),
                     Some((_, port)) if self.have_ports => format!("{name}:{port}"),
                     _ => name,
                 }
@@ -115,5 +117,7 @@ mod tests {
         let shown = Addresses { have_ports: true, are_names: true };
         assert_eq!(shown.text("node:7000"), "node:7000");
         assert!(shown.text("127.0.0.1:7000").ends_with(":7000"));
+        assert_eq!(Addresses::default().text("[fd00::1]:7000"), "fd00::1");
+        assert_eq!(shown.text("[2001:db8::dead]:7000"), "[2001:db8::dead]:7000");
     }
 }

@@ -349,16 +349,29 @@ EndpointDetails(host:10.0.0.1, datacenter:dc1, rack:r1)])
 #[test]
 fn the_node_is_named_by_host_and_port_before_the_variable() {
     let mut line = line(&["-h", "10.0.0.1", "-p", "9181", "status"]);
-    line.url = Some("http://10.0.0.9:9189".to_owned());
-    assert_eq!(line.url(), "http://10.0.0.1:9181");
+    let variable = |name: &str| (name == crate::URL_VARIABLE).then(|| "http://10.0.0.9:9189".into());
+    let url = |text: &str| Place::Url(text.to_owned());
+    assert_eq!(line.place(variable), url("http://10.0.0.1:9181"));
     line.port = None;
-    assert_eq!(line.url(), "http://10.0.0.1:9180");
+    assert_eq!(line.place(variable), url("http://10.0.0.1:9180"));
     line.host = Some("::1".to_owned());
-    assert_eq!(line.url(), "http://[::1]:9180");
+    assert_eq!(line.place(variable), url("http://[::1]:9180"));
     line.host = None;
-    assert_eq!(line.url(), "http://10.0.0.9:9189");
-    line.url = None;
-    assert_eq!(line.url(), "http://127.0.0.1:9180");
+    assert_eq!(line.place(variable), url("http://10.0.0.9:9189"));
+    let either = Place::Either("helenus-data/helenus.sock".into(), "http://127.0.0.1:9180".to_owned());
+    assert_eq!(line.place(|_| None), either);
+    line.port = Some(9181);
+    assert_eq!(line.place(|_| None), url("http://127.0.0.1:9181"));
+}
+
+#[test]
+fn a_socket_is_named_by_its_path_or_its_data_directory() {
+    for (words, path) in [
+        (["--socket", "/run/h.sock", "status"], "/run/h.sock"),
+        (["--data-dir", "/data", "status"], "/data/helenus.sock"),
+    ] {
+        assert_eq!(line(&words).place(|_| None), Place::Socket(path.into()));
+    }
 }
 
 #[test]

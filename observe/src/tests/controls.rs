@@ -52,6 +52,15 @@ impl Controls for Node {
         ready(self.note_call("recover metadata of", None, None).map(|()| vec!["7".to_owned()])).boxed()
     }
 
+    fn create_superuser(
+        &self,
+        name: String,
+        password: String,
+        resets: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.note_call(&format!("superuser {name} {password} {resets} in"), None, None)).boxed()
+    }
+
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(self.note_call(&format!("assassinate {member} in"), None, None)).boxed()
     }

@@ -17,7 +17,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use helenus_ring::topology::Topology;
 
-use super::{NodeAdmin, failed, partition_key};
+use super::{NodeAdmin, failed, partition_key, superuser};
 use crate::cluster::membership::{self, Consent};
 use crate::cluster::recovery::{self, RecoveryError};
 use crate::logs;
@@ -302,6 +302,15 @@ impl Controls for NodeAdmin {
             Ok(down.iter().map(ToString::to_string).collect())
         }
         .boxed()
+    }
+
+    fn create_superuser(
+        &self,
+        name: String,
+        password: String,
+        resets: bool,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        superuser::create_superuser(self, name, password, resets).boxed()
     }
 
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>> {

@@ -26,7 +26,7 @@ use super::message::{ClusterRequest, ClusterResponse, JoinRequest, Place};
 use super::only_copy::check_other_copies;
 use super::propose::{commit, forward_to, wait_applied, within};
 use super::start::resolve;
-use crate::cluster::own_member::{own_member, version_as_member};
+use crate::cluster::own_member::{is_own_address, own_member, version_as_member};
 use helenus_execution::shard::context::ShardContext;
 
 /// Largest difference between the clocks of members: timestamps order writes.
@@ -85,7 +85,7 @@ pub async fn join(
                 }
             }
         }
-        asked.retain(|address| *address != member.internode_address);
+        asked.retain(|address| !is_own_address(context, *address));
         if place.is_some() && all_resolved && asked.is_empty() {
             return Err(JoinError::NoOtherSeed);
         }

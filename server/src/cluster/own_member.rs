@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use helenus_internode::endpoint::Endpoint;
 use helenus_internode::service::PROTOCOL_VERSION;
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::FEATURE_VERSION;
@@ -27,6 +28,12 @@ pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
         protocol_version: PROTOCOL_VERSION,
         feature_version: FEATURE_VERSION,
     }
+}
+
+/// Whether this node is reached at an internode address: the one that others are told, or the one that it has bound.
+pub fn is_own_address(context: &ShardContext, address: SocketAddr) -> bool {
+    let bound = context.node.config.internode.as_ref().and_then(Endpoint::literal);
+    bound == Some(address) || own_member(context, MemberState::Normal).internode_address == address
 }
 
 /// The version of the topology in which this node is a member, if it is one. A join may have succeeded although the

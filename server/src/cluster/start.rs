@@ -28,7 +28,7 @@ use super::raft::{MetadataLog, OpenMetadataLog};
 use super::stored::{self, Contents, Stored};
 use super::{departure, unknown_tables, voters};
 use crate::cluster::drops::PendingDrop;
-use crate::cluster::own_member::{own_member, version_as_member};
+use crate::cluster::own_member::{is_own_address, own_member, version_as_member};
 use helenus_execution::shard::context::ShardContext;
 
 /// Time limit for founding a cluster.
@@ -54,15 +54,14 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
         // There is a cluster, even if none of the seeds answers now.
         return Ok(false);
     }
-    let own = own_member(context, MemberState::Normal).internode_address;
     let has_others = seeds.len() > 1;
     let deadline = if has_others { RESOLVING_PATIENCE_WITH_OTHERS } else { RESOLVING_DEADLINE };
     let end = context.clock.monotonic() + deadline;
     let mut notices = LogThrottle::default();
     loop {
         match resolve(context, first).await {
-            Ok(addresses) if addresses.contains(&own) => {
-                return Ok(!is_any_founded(context, own, seeds).await?);
+            Ok(addresses) if has_own(context, &addresses) => {
+                return Ok(!is_any_founded(context, seeds).await?);
             }
             Ok(_) => return Ok(false),
             Err(error) => {
@@ -82,13 +81,19 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
     }
 }
 
+fn has_own(context: &ShardContext, addresses: &[SocketAddr]) -> bool {
+    addresses.iter().any(|address| is_own_address(context, *address))
+}
+
 /// Whether one of these seeds is in a cluster. Those that do not answer may not have been started yet.
-async fn is_any_founded(context: &Rc<ShardContext>, own: SocketAddr, seeds: &[Endpoint]) -> Result<bool> {
+async fn is_any_founded(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     let resolved = join_all(seeds.iter().map(|seed| resolve(context, seed))).await;
     let mut others = Vec::new();
     for addresses in resolved {
         match addresses {
-            Ok(addresses) => others.extend(addresses.into_iter().filter(|address| *address != own)),
+            Ok(addresses) => {
+                others.extend(addresses.into_iter().filter(|address| !is_own_address(context, *address)));
+            }
             Err(error) => tracing::warn!(%error, "no address of a seed; this node begins without it"),
         }
     }
@@ -166,11 +171,12 @@ pub async fn check_no_copy_runs(context: &Rc<ShardContext>) -> Result<()> {
         _ => return Ok(()),
     };
     match version_at(context, Some(own.host_id), before).await? {
-        Ok(_) | Err(CallError::Refused { code: SAME_HOST_CODE, .. }) => Err(RequestError::Server(format!(
+        Err(CallError::Refused { code: SAME_HOST_CODE, .. }) => Err(RequestError::Server(format!(
             "node {} runs at {before}: this data directory is a copy of that node's; start with an empty one",
             own.host_id
         ))),
-        Err(_) => Ok(()),
+        // An answer is this node's own: it is still reached at the address that it had.
+        _ => Ok(()),
     }
 }
 
@@ -207,11 +213,10 @@ async fn version_at(
 /// started without seeds once. It would continue by itself, and there would be two clusters of one name. Seeds that
 /// do not answer, or that do not accept this node's cluster name, cause no error: they may be former members.
 async fn check_seeds_are_no_other_cluster(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<()> {
-    let own = own_member(context, MemberState::Normal).internode_address;
     let mut others = Vec::new();
     for resolved in join_all(seeds.iter().map(|seed| resolve(context, seed))).await {
         match resolved {
-            Ok(addresses) if addresses.contains(&own) => return Ok(()),
+            Ok(addresses) if has_own(context, &addresses) => return Ok(()),
             Ok(addresses) => others.extend(addresses),
             Err(error) => tracing::warn!(%error, "no address of a seed; this node continues without it"),
         }

@@ -10,7 +10,7 @@
 //! [`serve`]: super::serve::serve
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ use helenus_ring::view::ClusterView;
 use tokio::sync::{broadcast, mpsc, watch};
 use uuid::Uuid;
 
+use super::addresses::Addresses;
 use super::identity::{Identity, shard_directory};
 use super::layers;
 use crate::cluster;
@@ -66,16 +67,6 @@ const EVENT_BACKLOG: usize = 1_024;
 const QUARANTINE: &str = "quarantine";
 /// Unwritten bytes in a commit log above which writers wait.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
-
-/// The addresses of a node.
-#[derive(Debug, Clone, Copy)]
-pub struct Addresses {
-    /// For clients, as bound.
-    pub native: SocketAddr,
-    pub shard_aware_port: u16,
-    /// For other nodes; `None`: the node has no neighbours.
-    pub internode: Option<SocketAddr>,
-}
 
 /// The parts of a node, besides its shards.
 pub struct NodeParts {
@@ -363,13 +354,8 @@ fn information(
     addresses: &Addresses,
     started_seconds: u32,
 ) -> NodeInformation {
-    // Other nodes connect to the address in the system tables, so a wildcard address would be useless there.
-    let known = addresses.internode.map(|address| address.ip());
-    let native = match addresses.native.ip() {
-        ip if ip.is_unspecified() => known.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        ip => ip,
-    };
-    let internode = known.unwrap_or(native);
+    let native = addresses.native.ip();
+    let internode = addresses.internode.map_or(native, |address| address.ip());
     let settings = toml::Table::try_from(config)
         .map(|table| {
             let text = |value: toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -381,7 +367,7 @@ fn information(
         data_center: config.data_center.clone(),
         rack: config.rack.clone(),
         host_id: identity.host_id,
-        listen_address: internode,
+        listen_address: addresses.listen.unwrap_or(internode),
         broadcast_address: internode,
         rpc_address: native,
         storage_port: addresses.internode.map_or(7000, |address| address.port()),

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use helenus_config::ConfigError;
 use helenus_engine::io::DiskError;
-use helenus_internode::endpoint::Endpoint;
 use uuid::Uuid;
 
 use crate::cluster::stored::StoredError;
@@ -48,6 +47,8 @@ pub enum StartError {
     Damaged { path: PathBuf, message: String },
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on the Unix socket {path}: {source}")]
+    AdminSocket { path: PathBuf, source: io::Error },
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     #[error(
@@ -56,8 +57,8 @@ pub enum StartError {
     ShardCount { stored: usize, asked: usize },
     #[error("shard {shard}: {message}")]
     Shard { shard: usize, message: String },
-    #[error("'{name}' (setting 'internode') cannot be used: {message}")]
-    Internode { name: Endpoint, message: String },
+    #[error("'{name}' (setting '{setting}') cannot be used: {message}")]
+    Address { setting: &'static str, name: String, message: String },
     #[error(
         "the cluster uses features of version {level}; this program ({}) knows them up to version {known}: run a newer one",
         env!("CARGO_PKG_VERSION")

@@ -1,13 +1,12 @@
 //! The ports of a node: binds them, and distributes accepted clients to the shards.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use helenus_config::Config;
-use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
 use helenus_internode::listener::{self, Acceptor};
 use helenus_query::error::RequestError;
@@ -21,14 +20,6 @@ pub fn shard_aware_port(config: &Config) -> u16 {
         0 => 0,
         port => port.checked_add(10_000).unwrap_or(0),
     })
-}
-
-/// The address of this node for other nodes. The setting may be a host name.
-pub fn resolve_own(endpoint: &Endpoint) -> Result<SocketAddr, StartError> {
-    let refuse = |message: String| StartError::Internode { name: endpoint.clone(), message };
-    let found = endpoint.host_and_port().to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
-    let usable = found.into_iter().find(|address| !address.ip().is_unspecified());
-    usable.ok_or_else(|| refuse("it has no address that others can reach".to_owned()))
 }
 
 /// Most connections that wait to be accepted.
@@ -186,6 +177,8 @@ async fn pass_on_clients(
                 continue;
             }
         };
+        // On a wildcard address of IPv6 clients with IPv4 have addresses that stand for theirs.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         if !context.node.connection_begun() {
             tracing::warn!(%peer, "refused: too many connections");
             continue;

@@ -12,7 +12,8 @@ use helenus_query::functions::UuidSource;
 use helenus_ring::HostId;
 use helenus_testing::uuids::random_uuid;
 
-use crate::node::assembly::{self, Addresses, Assembled};
+use crate::node::addresses::Addresses;
+use crate::node::assembly::{self, Assembled};
 use crate::node::error::StartError;
 use crate::node::identity::Identity;
 use crate::node::serve::serve;
@@ -55,6 +56,7 @@ impl NodeParts<'_> {
             native: SocketAddr::new(self.address.ip(), 9042),
             shard_aware_port: 19042,
             internode: Some(self.address),
+            listen: Some(self.address.ip()),
         };
         let catalog_version = random_uuid(&mut self.random.borrow_mut());
         assembly::assemble(assembly::NodeParts {
