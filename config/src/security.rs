@@ -93,6 +93,11 @@ pub enum CidrAuthorizerMode {
 }
 
 impl Authenticator {
+    /// The name of the class with its package, for clients.
+    pub fn class(self) -> String {
+        format!("{PACKAGE}{}", self.name())
+    }
+
     /// Whether a client must log in before it may do anything.
     pub fn requires_login(self) -> bool {
         self != Self::AllowAllAuthenticator

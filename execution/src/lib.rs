@@ -8,5 +8,6 @@
 
 pub mod coordinator;
 pub mod files;
+pub mod passwords;
 pub mod planted;
 pub mod shard;

@@ -5,6 +5,7 @@ use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::roles::HashLock;
 use crate::cluster::schema::SchemaLock;
+use crate::session::authentication::logins::Logins;
 use crate::session::connection::{self, Connections};
 use crate::session::latencies::Latencies;
 use crate::session::slow_requests::SlowRequests;
@@ -18,6 +19,7 @@ use helenus_execution::coordinator::repair::runs::RepairRuns;
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::coordinator::replica::ReplicationState;
 use helenus_execution::coordinator::virtual_state::ClientSource;
+use helenus_execution::passwords::pool::HashingPool;
 use helenus_execution::shard::context::{Layers, ShardContext};
 use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
 use helenus_ring::view::ClusterView;
@@ -28,6 +30,8 @@ pub fn of_node() -> NodeLayers {
         .with(Transfers::default())
         .with(RepairHistory::default())
         .with(RepairRuns::default())
+        .with(HashingPool::default())
+        .with(Logins::default())
 }
 
 /// The states of each shard.

@@ -4,6 +4,8 @@
 //! * Many answers leave in one write: when the frames of one read are executed, or `REQUESTS_PER_WRITE` requests
 //!   are, or enough bytes have accumulated.
 //! * No request begins while too many are in flight or the client does not read its answers: memory stays bounded.
+//! * Until the client is in, frames are small, nothing is read while a login is under way, and only the connection itself changes
+//!   ([`super::authentication::stage`]).
 //! * An idle connection holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
 
@@ -14,18 +16,27 @@ use std::rc::{Rc, Weak};
 
 use bytes::{Buf, BytesMut};
 use cql_lite::frame::request::{Request, decode_request};
-use cql_lite::frame::response::{encode_error, encode_ready, encode_supported, write_unsupported_version};
+use cql_lite::frame::response::{
+    encode_auth_success, encode_authenticate, encode_error, encode_ready, encode_supported,
+    write_unsupported_version,
+};
 use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
 use cql_lite::frame::{
-    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, FrameError, Opcode, Prefix,
-    ProtocolVersion, Role,
+    Compression, Decoder, Envelope, ErrorKind, ErrorResponse, Event, FrameError, Prefix, ProtocolVersion,
+    Role,
 };
+use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
+use helenus_observe::metrics::LoginResult;
 use helenus_query::schema::virtual_tables::ConnectedClient;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, broadcast};
 
+use super::authentication::admission::Admission;
+use super::authentication::login::{self, Attempt};
+use super::authentication::stage::Stage;
+use super::errors::to_response;
 use super::handshake::{self, Startup};
 use super::request;
 use crate::session::authorization::Decisions;
@@ -34,6 +45,8 @@ use helenus_execution::shard::context::ShardContext;
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
+/// The longest frame of a client that is not in yet, and the longest segment.
+const BYTES_BEFORE_LOGIN: usize = 64 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// Buffers that were larger than this are freed once they are empty.
 const RETAINED_BYTES: usize = 1 << 20;
@@ -57,6 +70,17 @@ struct Wire {
     decoder: Decoder,
     /// Set once the connection has switched to segments.
     segments: Option<SegmentEncoder>,
+    /// The login that is under way.
+    login: Option<LocalBoxFuture<'static, ()>>,
+}
+
+/// What a message changes in how the connection goes on.
+enum Effect {
+    None,
+    /// STARTUP selected these options.
+    Startup(Startup),
+    /// The client sent the token of a login.
+    Login(Attempt),
 }
 
 /// The client connections of a shard.
@@ -111,16 +135,18 @@ fn client(connection: &Connection) -> Option<ConnectedClient> {
 
 /// Serves a connection until it ends.
 pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAddr) {
-    let max_frame_bytes = context.node.config.max_frame_bytes as usize;
     let mut events = context.node.events.subscribe();
     let mut stopping = context.node.stopping.subscribe();
     let connection = Rc::new(Connection {
         context,
         peer,
+        stage: Cell::new(Stage::Established),
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
         user: RefCell::new(None),
         decisions: Decisions::default(),
+        admission: Admission::default(),
+        logged_in: Notify::new(),
         registered: Cell::new([false; 3]),
         out: RefCell::new(BytesMut::new()),
         answered: Notify::new(),
@@ -137,9 +163,11 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         output: BytesMut::new(),
         written: 0,
         is_output_large: false,
-        decoder: Decoder::new(Role::Server, max_frame_bytes),
+        decoder: Decoder::new(Role::Server, BYTES_BEFORE_LOGIN),
         segments: None,
+        login: None,
     };
+    wire.decoder.set_limit(BYTES_BEFORE_LOGIN, true);
     let status = &connection.context.node.status;
     let mut accepts_clients = connection.context.node.settings.accepts_clients();
     let closing = async {
@@ -156,6 +184,10 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         // Polled first: no request begins after the node has announced that it accepts no more.
         () = closing => Ok(()),
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+        () = login::overdue(&connection) => {
+            connection.context.metrics.logins[LoginResult::Abandoned as usize].increment();
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not log in in time"))
+        }
         outcome = wire.run(&connection, &mut events) => outcome,
     };
     if let Err(error) = outcome {
@@ -210,6 +242,10 @@ impl Wire {
                         connection.send_event(&event);
                     }
                 }
+                () = login::ended(&mut self.login) => {
+                    self.login = None;
+                    self.lift_limits(connection);
+                }
             }
         }
     }
@@ -222,6 +258,7 @@ impl Wire {
     /// Whether another request may begin.
     fn takes_requests(&self, connection: &Connection) -> bool {
         !connection.closing.get()
+            && self.login.is_none()
             && connection.under_way() < connection.context.node.config.max_requests_per_connection
             && self.output.len() - self.written + connection.out.borrow().len() < UNSENT_BYTES_MAX
     }
@@ -240,9 +277,15 @@ impl Wire {
                     return Ok(false);
                 }
                 Ok(Some(envelope)) => {
-                    let switch = connection.handle(&envelope);
-                    if let Some(Startup { compression, .. }) = switch {
-                        self.switch(connection, compression);
+                    match connection.handle(&envelope) {
+                        Effect::None => {}
+                        Effect::Startup(Startup { compression, .. }) => {
+                            self.switch(connection, compression);
+                            self.lift_limits(connection);
+                        }
+                        Effect::Login(attempt) => {
+                            self.login = Some(Box::pin(login::carry_out(connection.clone(), attempt)));
+                        }
                     }
                     requests += 1;
                     if requests == REQUESTS_PER_WRITE || connection.out.borrow().len() >= BYTES_PER_WRITE {
@@ -260,6 +303,13 @@ impl Wire {
             }
         }
         Ok(true)
+    }
+
+    /// Takes large frames when the client is in.
+    fn lift_limits(&mut self, connection: &Connection) {
+        if connection.stage.get() == Stage::Ready {
+            self.decoder.set_limit(connection.context.node.config.max_frame_bytes as usize, false);
+        }
     }
 
     /// Switches the encoding after the answer to STARTUP: compression, and in v5 segments in both directions.
@@ -318,31 +368,23 @@ impl Wire {
 }
 
 impl Connection {
-    /// Executes one request. Returns the options of STARTUP if this was it.
-    fn handle(self: &Rc<Self>, envelope: &Envelope<'_>) -> Option<Startup> {
+    /// Executes one request.
+    fn handle(self: &Rc<Self>, envelope: &Envelope<'_>) -> Effect {
         let header = &envelope.header;
         let answered_at = self.answered_at.take();
         self.version.set(header.version);
         self.request_count.set(self.request_count.get() + 1);
         self.context.metrics.requests.increment();
-        let is_started = self.startup.borrow().is_some();
-        let is_allowed = match header.opcode {
-            Opcode::Options => true,
-            Opcode::Startup => !is_started,
-            _ => is_started,
-        };
-        if !is_allowed {
-            let expected = if is_started { "a request" } else { "STARTUP or OPTIONS" };
-            let message = format!("Unexpected message {}, expecting {expected}", header.opcode.name());
+        if let Some(message) = self.stage.get().refusal(header.opcode) {
             self.error(header.stream, &ErrorResponse::new(ErrorKind::Protocol, message));
-            return None;
+            return Effect::None;
         }
         let metadata_ids = header.version >= ProtocolVersion::V5;
         let decoded = match decode_request(header, envelope.body, metadata_ids) {
             Ok(decoded) => decoded,
             Err(error) => {
                 self.error(header.stream, &error.into());
-                return None;
+                return Effect::None;
             }
         };
         let (version, stream) = (header.version, header.stream);
@@ -353,15 +395,22 @@ impl Connection {
             }
             Request::Startup(options) => match handshake::startup(version, options) {
                 Ok(startup) => {
-                    self.out_bare(|out| encode_ready(out, version, stream));
+                    let authenticator = self.context.node.config.authenticator;
+                    if authenticator.requires_login() {
+                        let class = authenticator.class();
+                        self.out_bare(|out| encode_authenticate(out, version, stream, &class));
+                        self.stage.set(Stage::Authenticating);
+                    } else {
+                        self.out_bare(|out| encode_ready(out, version, stream));
+                        self.stage.set(Stage::Ready);
+                    }
                     *self.startup.borrow_mut() = Some(startup.clone());
-                    return Some(startup);
+                    return Effect::Startup(startup);
                 }
                 Err(error) => self.error(stream, &error),
             },
-            Request::AuthResponse(_) => {
-                let message = "Unexpected AUTH_RESPONSE: authentication was not asked for";
-                self.error(stream, &ErrorResponse::new(ErrorKind::Protocol, message));
+            Request::AuthResponse(token) => {
+                return Effect::Login(Attempt::new(stream, token.unwrap_or_default()));
             }
             Request::Register(types) => {
                 let mut registered = self.registered.get();
@@ -372,11 +421,29 @@ impl Connection {
                 self.write(|out| encode_ready(out, version, stream));
             }
             other => {
+                if let Err(error) = self.check_admission() {
+                    self.error(stream, &to_response(&error));
+                    return Effect::None;
+                }
                 let started = answered_at.unwrap_or_else(|| self.context.clock.monotonic());
                 request::carry_out(self, version, stream, started, decoded.tracing, other);
             }
         }
-        None
+        Effect::None
+    }
+
+    /// Answers an attempt to log in.
+    pub(super) fn answer_login(&self, stream: i16, outcome: Result<Rc<str>, ErrorResponse>) {
+        match outcome {
+            Ok(role) => {
+                *self.user.borrow_mut() = Some(role);
+                self.stage.set(Stage::Ready);
+                self.logged_in.notify_one();
+                let version = self.version.get();
+                self.write(|out| encode_auth_success(out, version, stream, None));
+            }
+            Err(error) => self.error(stream, &error),
+        }
     }
 
     /// Writes an envelope that is never compressed.

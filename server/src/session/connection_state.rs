@@ -10,9 +10,12 @@ use std::time::Duration;
 use bytes::BytesMut;
 use cql_lite::frame::compression::compress_envelope;
 use cql_lite::frame::{Compression, ProtocolVersion};
+use helenus_query::error::Result;
 use helenus_query::statement::Description;
 use tokio::sync::Notify;
 
+use crate::session::authentication::admission::Admission;
+use crate::session::authentication::stage::Stage;
 use crate::session::authorization::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
@@ -32,12 +35,16 @@ pub struct WaitingRequest {
 pub struct Connection {
     pub context: Rc<ShardContext>,
     pub peer: SocketAddr,
+    pub(super) stage: Cell<Stage>,
     pub keyspace: RefCell<Option<Rc<str>>>,
     pub startup: RefCell<Option<Startup>>,
     /// The role that the client logged in as; `None`: it is anonymous.
     pub user: RefCell<Option<Rc<str>>>,
     /// What that role may do, as far as it was decided.
     pub decisions: Decisions,
+    pub(super) admission: Admission,
+    /// Notified when the client has logged in.
+    pub(super) logged_in: Notify,
     pub(super) registered: Cell<[bool; 3]>,
     /// Finished envelopes, not compressed or packed yet.
     pub(super) out: RefCell<BytesMut>,
@@ -92,6 +99,17 @@ impl Connection {
             Latencies::record(context, measured, duration_us, now);
         }
         slow_requests::note(context, self.peer, statement, duration);
+    }
+
+    /// The identity in the client's certificate; `None`: it has shown none.
+    pub(super) fn identity(&self) -> Option<Rc<str>> {
+        None
+    }
+
+    /// Refuses the requests of a client whose role may not send them any more.
+    #[inline]
+    pub(super) fn check_admission(&self) -> Result<()> {
+        self.admission.check(&self.context, self.user.borrow().as_deref(), self.peer.ip())
     }
 
     /// The number of requests that wait for something.

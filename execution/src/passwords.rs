@@ -1,0 +1,6 @@
+//! Hashes of passwords, computed beside the threads of shards.
+
+pub mod digest;
+mod fair_queue;
+pub mod pool;
+pub mod source;

@@ -1,0 +1,10 @@
+//! Authentication of the clients of sessions: who a client is, and whether it may send requests.
+
+pub(crate) mod admission;
+pub(crate) mod login;
+pub(crate) mod logins;
+mod plain;
+mod slots;
+pub(crate) mod stage;
+mod throttle;
+mod verified;

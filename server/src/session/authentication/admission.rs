@@ -1,0 +1,140 @@
+//! Whether a client that is logged in may still send requests: its role may have been dropped, or locked, or bound to other data centers
+//! or addresses. The texts are Cassandra's.
+//!
+//! The answer holds as long as the roles are the same, so that a request costs a comparison of numbers.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+
+use helenus_config::{CidrAuthorizer, CidrAuthorizerMode, Config, NetworkAuthorizer};
+use helenus_query::error::{RequestError, Result};
+use helenus_roles::Roles;
+
+use helenus_execution::shard::context::ShardContext;
+
+/// Remembers on a connection that its client may send requests.
+#[derive(Debug, Default)]
+pub struct Admission {
+    /// The version of the roles that this holds for.
+    version: Cell<Option<u64>>,
+}
+
+impl Admission {
+    /// Refuses the requests of a client whose role may not send them. `role`: `None` for clients that need not log in.
+    #[inline]
+    pub fn check(&self, context: &ShardContext, role: Option<&str>, peer: IpAddr) -> Result<()> {
+        let Some(role) = role else { return Ok(()) };
+        let roles = context.roles_view();
+        if self.version.get() == Some(roles.version()) {
+            return Ok(());
+        }
+        check(&roles, &context.node.config, role, peer)?;
+        self.version.set(Some(roles.version()));
+        Ok(())
+    }
+}
+
+/// Checks a role and the address of its client.
+#[cold]
+fn check(roles: &Roles, config: &Config, name: &str, peer: IpAddr) -> Result<()> {
+    let unauthorized = |message: String| Err(RequestError::Unauthorized(message));
+    let Some(role) = roles.role(name) else { return unauthorized("You have not logged in".to_owned()) };
+    if !role.can_login {
+        return unauthorized(format!("{name} is not permitted to log in"));
+    }
+    if config.network_authorizer == NetworkAuthorizer::CassandraNetworkAuthorizer
+        && !roles.may_enter(name, &config.data_center)
+    {
+        return unauthorized(format!("You do not have access to this datacenter ({})", config.data_center));
+    }
+    if config.cidr_authorizer == CidrAuthorizer::CassandraCIDRAuthorizer
+        && (config.cidr_checks_for_superusers || !roles.is_superuser(name))
+        && let Some(allowed) = &role.cidr_groups
+        && !roles.groups_of(peer).any(|group| allowed.contains(group))
+    {
+        if config.cidr_authorizer_mode == CidrAuthorizerMode::Enforce {
+            return unauthorized(format!("You do not have access from this IP {peer}"));
+        }
+        tracing::warn!(role = name, %peer, "a role came from an address that it may not come from");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use helenus_roles::{Alteration, RoleChange};
+
+    use super::*;
+
+    fn roles(properties: Alteration) -> Roles {
+        let networks = BTreeSet::from(["10.0.0.0/8".parse().unwrap()]);
+        let changes = [
+            RoleChange::SetCidrGroup { group: "office".to_owned(), networks },
+            RoleChange::Create { role: "ann".to_owned(), properties, if_not_exists: false, creator: None },
+        ];
+        let mut roles = Roles::default();
+        for (index, change) in changes.iter().enumerate() {
+            roles = roles.changed(1 + index as u64, change).unwrap().unwrap();
+        }
+        roles
+    }
+
+    fn allowed() -> Alteration {
+        Alteration { can_login: Some(true), ..Alteration::default() }
+    }
+
+    fn config() -> Config {
+        Config {
+            data_center: "dc1".to_owned(),
+            network_authorizer: NetworkAuthorizer::CassandraNetworkAuthorizer,
+            cidr_authorizer: CidrAuthorizer::CassandraCIDRAuthorizer,
+            cidr_authorizer_mode: CidrAuthorizerMode::Enforce,
+            ..Config::default()
+        }
+    }
+
+    /// The text of the refusal; empty: it is none.
+    fn refusal(roles: &Roles, config: &Config, peer: &str) -> String {
+        check(roles, config, "ann", peer.parse().unwrap())
+            .map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    fn set(names: &[&str]) -> Option<Option<BTreeSet<String>>> {
+        Some(Some(names.iter().map(|name| (*name).to_owned()).collect()))
+    }
+
+    #[test]
+    fn a_role_that_is_gone_or_locked_is_refused() {
+        assert_eq!(refusal(&Roles::default(), &config(), "10.0.0.1"), "You have not logged in");
+        assert_eq!(refusal(&roles(allowed()), &config(), "10.0.0.1"), "");
+        let locked = Alteration { can_login: Some(false), ..Alteration::default() };
+        assert_eq!(refusal(&roles(locked), &config(), "10.0.0.1"), "ann is not permitted to log in");
+    }
+
+    #[test]
+    fn a_role_is_bound_to_its_data_centers() {
+        let elsewhere = roles(Alteration { datacenters: set(&["dc2"]), ..allowed() });
+        let text = "You do not have access to this datacenter (dc1)";
+        assert_eq!(refusal(&elsewhere, &config(), "10.0.0.1"), text);
+        let open = Config { network_authorizer: NetworkAuthorizer::AllowAllNetworkAuthorizer, ..config() };
+        assert_eq!(refusal(&elsewhere, &open, "10.0.0.1"), "");
+        let here = roles(Alteration { datacenters: set(&["dc1", "dc2"]), ..allowed() });
+        assert_eq!(refusal(&here, &config(), "10.0.0.1"), "");
+    }
+
+    #[test]
+    fn a_role_is_bound_to_its_addresses() {
+        let bound = roles(Alteration { cidr_groups: set(&["office"]), ..allowed() });
+        assert_eq!(refusal(&bound, &config(), "10.9.9.9"), "");
+        let text = "You do not have access from this IP 11.0.0.1";
+        assert_eq!(refusal(&bound, &config(), "11.0.0.1"), text);
+        let monitored = Config { cidr_authorizer_mode: CidrAuthorizerMode::Monitor, ..config() };
+        assert_eq!(refusal(&bound, &monitored, "11.0.0.1"), "");
+        let superuser = Alteration { is_superuser: Some(true), cidr_groups: set(&["office"]), ..allowed() };
+        assert_eq!(refusal(&roles(superuser.clone()), &config(), "11.0.0.1"), text);
+        let unchecked = Config { cidr_checks_for_superusers: false, ..config() };
+        assert_eq!(refusal(&roles(superuser), &unchecked, "11.0.0.1"), "");
+    }
+}
