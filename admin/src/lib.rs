@@ -14,6 +14,7 @@ mod nodetool;
 mod repair;
 pub mod reports;
 mod request;
+mod request_logs;
 mod settings;
 mod tables;
 mod text;

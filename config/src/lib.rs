@@ -7,6 +7,7 @@ mod data_size;
 mod error;
 mod guardrails;
 mod limits;
+mod nested;
 mod period;
 mod sample;
 mod security;
@@ -63,7 +64,8 @@ impl Config {
         let parse_error =
             |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
         let mut table: toml::Table = text.parse().map_err(parse_error)?;
-        let is_renamed = rename_aliases(&mut table, path)?;
+        let is_flattened = nested::flatten(&mut table).map_err(|error| error.of_file(path))?;
+        let is_renamed = rename_aliases(&mut table, path)? || is_flattened;
         let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
         for key in table.keys() {
             if !known.contains(&key.as_str()) {

@@ -15,7 +15,7 @@ mod routes;
 mod tests;
 
 pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
-pub use controls::{Controls, SettingChange};
+pub use controls::{Controls, RequestLogChange, SettingChange};
 pub use error::AdminError;
 pub use http::{HttpServer, serve};
 pub use prometheus::EngineGauges;
