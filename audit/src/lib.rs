@@ -7,9 +7,12 @@
 //! * No password of a statement gets into a record.
 
 pub mod audit_log;
+pub mod command;
 pub mod entry;
 pub mod query_log;
+pub mod reader;
 pub mod record;
+mod replay;
 pub mod rotation;
 pub mod sink;
 pub mod statement_text;

@@ -9,6 +9,7 @@ mod guardrails;
 mod limits;
 mod nested;
 mod period;
+mod request_logs;
 mod sample;
 mod security;
 mod setting;
@@ -147,6 +148,8 @@ impl Config {
         )?;
         self.check_mutation_size()?;
         self.guardrails()?;
+        self.audit_log()?;
+        self.full_query_log()?;
         for (key, threshold) in [
             ("data_disk_usage_percentage_warn_threshold", self.data_disk_usage_percentage_warn_threshold),
             ("data_disk_usage_percentage_fail_threshold", self.data_disk_usage_percentage_fail_threshold),

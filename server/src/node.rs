@@ -52,6 +52,7 @@ use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::admin::NodeAdmin;
+use crate::session::request_logs::RequestLogs;
 use crate::node::error::StartError;
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
@@ -139,6 +140,7 @@ impl Node {
             catalog_version: Uuid::new_v4(),
         }))?;
         let shared = assembled.shared.clone();
+        RequestLogs::of(&shared).start(&shared.config)?;
         let local = Arc::new(Local {
             cluster_name: shared.config.cluster_name.clone(),
             host_id: shared.host_id,
@@ -309,6 +311,7 @@ impl Node {
             let ended = thread.join().unwrap_or_else(|_| Err("a shard's thread has panicked".to_owned()));
             outcome = outcome.and(ended);
         }
+        RequestLogs::of(&self.shared).stop();
         outcome
     }
 }

@@ -9,5 +9,6 @@ pub(crate) mod handshake;
 pub(crate) mod latencies;
 pub mod request;
 pub mod respond;
+pub mod request_logs;
 pub(crate) mod slow_requests;
 pub(crate) mod trace;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use helenus_audit::audit_log::LogError;
 use helenus_config::ConfigError;
 use helenus_engine::io::DiskError;
 use helenus_internode::endpoint::Endpoint;
@@ -48,6 +49,8 @@ pub enum StartError {
     Damaged { path: PathBuf, message: String },
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    RequestLog(#[from] LogError),
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     #[error(

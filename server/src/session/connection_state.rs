@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::session::authorization::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
+use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
 
@@ -32,6 +33,8 @@ pub struct WaitingRequest {
 pub struct Connection {
     pub context: Rc<ShardContext>,
     pub peer: SocketAddr,
+    /// Those that record its requests, while they are on.
+    pub logs: Arc<RequestLogs>,
     pub keyspace: RefCell<Option<Rc<str>>>,
     pub startup: RefCell<Option<Startup>>,
     /// The role that the client logged in as; `None`: it is anonymous.

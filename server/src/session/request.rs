@@ -23,6 +23,7 @@ use super::{authorization, guardrails};
 use crate::cluster::{roles, schema};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
+use crate::session::request_logs::Logged;
 use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
@@ -64,6 +65,7 @@ fn begin(
     mut begun: Option<Trace>,
 ) {
     let mut measured = None;
+    let mut logged = Logged::begin(connection, request, started);
     let begun_execution = match request {
         Request::Query(query) => run_query(connection, query, &mut responder),
         Request::Execute(execute) => run_prepared(connection, execute, &mut responder),
@@ -88,6 +90,9 @@ fn begin(
             match outcome {
                 Ok(statement) => {
                     answer_prepared(connection, &responder, &statement);
+                    if let Some(logged) = logged.take() {
+                        logged.end_prepare(connection, &statement);
+                    }
                     if let Some(begun) = begun {
                         begun.finish_detached(connection);
                     }
@@ -116,6 +121,9 @@ fn begin(
         Execution::Ready(outcome) if begun.is_none() => {
             answer(connection, &responder, statement.as_deref(), &outcome);
             connection.record_duration(started, measured, statement.as_deref());
+            if let Some(logged) = logged {
+                logged.end(connection, statement.as_deref(), &outcome);
+            }
         }
         execution => {
             let connection = connection.clone();
@@ -136,6 +144,9 @@ fn begin(
                     begun.finish(&connection).await;
                 }
                 note(&connection, &outcome);
+                if let Some(logged) = logged {
+                    logged.end(&connection, statement.as_deref(), &outcome);
+                }
                 connection.end_request(number, |out| responder.respond(out, statement.as_deref(), &outcome));
                 drop(coordinating);
             });
