@@ -217,9 +217,7 @@ impl AdminCommand {
             }
             Self::Getauditlog => (Method::GET, "/admin/auditlog", Vec::new()),
             Self::Enableauditlog(arguments) => enable("/admin/auditlog", arguments.parameters()),
-            Self::Disableauditlog => {
-                (Method::POST, "/admin/auditlog", vec![("enabled", "false".to_owned())])
-            }
+            Self::Disableauditlog => (Method::POST, "/admin/auditlog", vec![("enabled", "false".to_owned())]),
             Self::Getfullquerylog => (Method::GET, "/admin/fullquerylog", Vec::new()),
             Self::Enablefullquerylog(arguments) => enable("/admin/fullquerylog", arguments.parameters()),
             Self::Disablefullquerylog => {

@@ -117,11 +117,9 @@ pub(crate) fn options(report: &RequestLogReport) -> String {
 pub(crate) fn state(report: &RequestLogReport) -> String {
     let mut rows = vec![row(&["enabled", &report.enabled.to_string()])];
     rows.extend(report.options.iter().map(|(name, value)| row(&[name, value])));
-    for (name, count) in [
-        ("written", report.written),
-        ("dropped", report.dropped),
-        ("write_errors", report.write_errors),
-    ] {
+    for (name, count) in
+        [("written", report.written), ("dropped", report.dropped), ("write_errors", report.write_errors)]
+    {
         rows.push(row(&[name, &count.to_string()]));
     }
     columns(&rows)

@@ -53,7 +53,9 @@ pub enum LogError {
         "there is no audit logger '{0}'; there are FileAuditLogger, JsonFileAuditLogger and ProcessLogAuditLogger"
     )]
     Logger(String),
-    #[error("'{0}' is no category of the audit log; there are QUERY, DML, DDL, DCL, OTHER, AUTH, ERROR and PREPARE")]
+    #[error(
+        "'{0}' is no category of the audit log; there are QUERY, DML, DDL, DCL, OTHER, AUTH, ERROR and PREPARE"
+    )]
     Category(String),
     #[error("'{0}' is no roll cycle; there are MINUTELY, HOURLY and DAILY")]
     RollCycle(String),
@@ -436,7 +438,8 @@ user:alice|host:/127.0.0.1:7000|source:/127.0.0.2|port:9|timestamp:7|type:LOGIN_
 user:anonymous|host:/127.0.0.1:7000|source:/127.0.0.2|port:9|timestamp:8|type:LOGIN_ERROR|category:AUTH|operation:LOGIN FAILURE; wrong
 ";
         assert_eq!(written(), expected);
-        let json = AuditChange { logger: Some("org.x.JsonFileAuditLogger".to_owned()), ..AuditChange::default() };
+        let json =
+            AuditChange { logger: Some("org.x.JsonFileAuditLogger".to_owned()), ..AuditChange::default() };
         log.enable(json).unwrap();
         log.login(None, "127.0.0.2:9".parse().unwrap(), 9, Ok(()));
         log.stop(Duration::from_secs(60));

@@ -232,8 +232,10 @@ mod tests {
         std::fs::write(&path, &bytes[..]).unwrap();
         let mut output = Vec::new();
         dump(directory.path(), true, &mut output).unwrap();
-        let lines: Vec<serde_json::Value> =
-            output.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        let lines: Vec<serde_json::Value> = output
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect();
         assert_eq!(lines[0]["statement"], "SELECT v FROM t WHERE k = ?");
         assert_eq!(lines[0]["values"], json!(["0x00000007"]));
         assert_eq!((&lines[0]["consistency"], &lines[0]["keyspace"]), (&json!("QUORUM"), &json!("ks")));

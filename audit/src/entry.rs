@@ -22,16 +22,8 @@ pub enum Category {
 }
 
 impl Category {
-    pub const ALL: [Self; 8] = [
-        Self::Query,
-        Self::Dml,
-        Self::Ddl,
-        Self::Dcl,
-        Self::Other,
-        Self::Auth,
-        Self::Error,
-        Self::Prepare,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Query, Self::Dml, Self::Ddl, Self::Dcl, Self::Other, Self::Auth, Self::Error, Self::Prepare];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -178,7 +170,8 @@ impl Entry {
         // Writing to a string does not fail.
         let _ = write!(line, "user:{}|host:/{host}|source:/{}", field(self.user()), self.source.ip());
         let _ = write!(line, "|port:{}|timestamp:{}", self.source.port(), self.millis);
-        let _ = write!(line, "|type:{}|category:{}", self.entry_type.name(), self.entry_type.category().name());
+        let _ =
+            write!(line, "|type:{}|category:{}", self.entry_type.name(), self.entry_type.category().name());
         if let Some(batch) = &self.batch {
             let _ = write!(line, "|batch:{batch}");
         }

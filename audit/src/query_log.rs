@@ -126,11 +126,8 @@ impl QueryLog {
         let configured = &self.configured.rotation.directory;
         let other = last_directory.as_ref().filter(|last| *last != configured);
         for directory in std::iter::once(configured).chain(other) {
-            let failed = |source| LogError::Directory {
-                log: LOG,
-                directory: directory.display().to_string(),
-                source,
-            };
+            let failed =
+                |source| LogError::Directory { log: LOG, directory: directory.display().to_string(), source };
             for (_, path) in NAMES.list(directory).map_err(failed)? {
                 std::fs::remove_file(path).map_err(failed)?;
             }

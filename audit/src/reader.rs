@@ -71,8 +71,7 @@ impl LogReader {
                     None => return Ok(None),
                     Some(path) => {
                         let opened = File::open(&path);
-                        let file =
-                            opened.map_err(|source| ReadError::File { path: path.clone(), source })?;
+                        let file = opened.map_err(|source| ReadError::File { path: path.clone(), source })?;
                         (path, BufReader::new(file), 0)
                     }
                 },

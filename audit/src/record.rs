@@ -180,16 +180,8 @@ impl Record {
             return Err(RecordError::Invalid("a request is QUERY or BATCH"));
         };
         let body = input.to_vec();
-        let request = RecordedRequest {
-            started_micros,
-            duration_micros,
-            source,
-            version,
-            user,
-            outcome,
-            opcode,
-            body,
-        };
+        let request =
+            RecordedRequest { started_micros, duration_micros, source, version, user, outcome, opcode, body };
         request.request()?;
         Ok(Self::Request(request))
     }
@@ -227,18 +219,34 @@ mod tests {
 
     #[test]
     fn the_format_has_these_bytes() {
-        let record = Record::Request(samples::request(1_700_000_000_000_000, 4711, "SELECT v FROM t WHERE k = ?"));
+        let record =
+            Record::Request(samples::request(1_700_000_000_000_000, 4711, "SELECT v FROM t WHERE k = ?"));
         let hex: String = record.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = concat!(
-            "00000065", "f47a1be3", // length, checksum
-            "01", "00060a24181e4000", "00000000000000fa", // a request, its start, its duration
-            "04", "0a000007", "1267", "04", // from 10.0.0.7:4711, in version 4
-            "0005", "616c696365", // alice
-            "01", "0000000000000003", // three rows
-            "07", // QUERY
-            "0000001b", "53454c45435420762046524f4d2074205748455245206b203d203f", // its text
-            "0004", "000000a1", "0001", "00000004", "00000007", // QUORUM, flags, one value
-            "0000000000000005", "0002", "6b73", // timestamp, keyspace
+            "00000065",
+            "f47a1be3", // length, checksum
+            "01",
+            "00060a24181e4000",
+            "00000000000000fa", // a request, its start, its duration
+            "04",
+            "0a000007",
+            "1267",
+            "04", // from 10.0.0.7:4711, in version 4
+            "0005",
+            "616c696365", // alice
+            "01",
+            "0000000000000003", // three rows
+            "07",               // QUERY
+            "0000001b",
+            "53454c45435420762046524f4d2074205748455245206b203d203f", // its text
+            "0004",
+            "000000a1",
+            "0001",
+            "00000004",
+            "00000007", // QUORUM, flags, one value
+            "0000000000000005",
+            "0002",
+            "6b73", // timestamp, keyspace
         );
         assert_eq!(hex, expected);
         assert_eq!(Record::decode(&record.encode()[RECORD_HEAD_BYTES..]).unwrap(), record);

@@ -277,7 +277,8 @@ pub(crate) async fn replay(
         };
         let (is_about_roles, is_later_page) = {
             let request = recorded.request()?;
-            let is_later_page = matches!(&request, Request::Query(query) if query.parameters.paging_state.is_some());
+            let is_later_page =
+                matches!(&request, Request::Query(query) if query.parameters.paging_state.is_some());
             (texts(&request).iter().any(|text| is_about_roles(text)), is_later_page)
         };
         if is_about_roles || is_later_page {

@@ -274,9 +274,7 @@ fn of_definition(
     let Some(entry_type) = EntryType::of_definition(verb, noun) else { return Described::default() };
     words.skip_existence();
     match noun.to_ascii_uppercase().as_str() {
-        "ROLE" | "USER" | "IDENTITY" => {
-            Described { entry_type: Some(entry_type), ..Described::default() }
-        }
+        "ROLE" | "USER" | "IDENTITY" => Described { entry_type: Some(entry_type), ..Described::default() },
         "KEYSPACE" | "SCHEMA" => {
             let (_, keyspace) = words.name();
             Described { entry_type: Some(entry_type), keyspace, scope: None }
@@ -412,14 +410,26 @@ mod tests {
     #[test]
     fn passwords_are_hidden() {
         for (text, expected) in [
-            ("CREATE ROLE r WITH PASSWORD = 'it''s' AND LOGIN = true", "CREATE ROLE r WITH PASSWORD = '*******' AND LOGIN = true"),
+            (
+                "CREATE ROLE r WITH PASSWORD = 'it''s' AND LOGIN = true",
+                "CREATE ROLE r WITH PASSWORD = '*******' AND LOGIN = true",
+            ),
             ("ALTER USER u WITH PASSWORD 'x'", "ALTER USER u WITH PASSWORD '*******'"),
-            ("create role r with hashed password = '$2a$10$abc'", "create role r with hashed password = '*******'"),
+            (
+                "create role r with hashed password = '$2a$10$abc'",
+                "create role r with hashed password = '*******'",
+            ),
             ("CREATE ROLE r WITH PASSWORD = $$x$$", "CREATE ROLE r WITH PASSWORD = '*******'"),
-            ("CREATE ROLE r WITH OPTIONS = {'password': 'x'} AND PASSWORD='y'", "CREATE ROLE r WITH OPTIONS = {'password': 'x'} AND PASSWORD='*******'"),
+            (
+                "CREATE ROLE r WITH OPTIONS = {'password': 'x'} AND PASSWORD='y'",
+                "CREATE ROLE r WITH OPTIONS = {'password': 'x'} AND PASSWORD='*******'",
+            ),
             ("CREATE ROLE r WITH PASSWORD = 'x", "CREATE ROLE r WITH PASSWORD *******"),
             ("CREATE ROLE r WITH PASSWORD : x", "CREATE ROLE r WITH PASSWORD : '*******'"),
-            ("CREATE ROLE r WITH GENERATED PASSWORD AND LOGIN = true", "CREATE ROLE r WITH GENERATED PASSWORD AND LOGIN = true"),
+            (
+                "CREATE ROLE r WITH GENERATED PASSWORD AND LOGIN = true",
+                "CREATE ROLE r WITH GENERATED PASSWORD AND LOGIN = true",
+            ),
             ("SELECT password FROM t", "SELECT password FROM t"),
         ] {
             assert_eq!(without_passwords(text, false), expected);
@@ -430,7 +440,10 @@ mod tests {
     fn refused_statements_keep_nothing_behind_the_word() {
         for (text, expected) in [
             ("CREAT ROLE r WITH PASSWORD = 'x'", "CREAT ROLE r WITH PASSWORD *******"),
-            ("CREATE ROLE r WITH LOGIN = true AND password: 'x'", "CREATE ROLE r WITH LOGIN = true AND password *******"),
+            (
+                "CREATE ROLE r WITH LOGIN = true AND password: 'x'",
+                "CREATE ROLE r WITH LOGIN = true AND password *******",
+            ),
             ("UPDATE t SET password = 'x'", "UPDATE t SET password = 'x'"),
             ("CREATE TABLE t", "CREATE TABLE t"),
         ] {

@@ -520,6 +520,10 @@ settings! {
     /// Most requests of one connection that are carried out at a time; meanwhile no more are read from it.
     max_requests_per_connection: usize = 256,
         range Range::at_least(1);
+    /// Requests a second that each role may make of this node; as many may come at once. Clients that have not logged in count as one
+    /// role. More are refused: with RATE_LIMIT_ERROR for clients that have negotiated it, else OVERLOADED. 0: no limit.
+    role_requests_per_second_max: u64 = 0,
+        range Range::from_to(1, 1_000_000_000).or_zero();
     /// A request that takes longer is counted, and logged (a few a second on each shard) with its statement without values. 0: none.
     slow_query_log_timeout_ms: u64 = 500,
         unit Milliseconds,

@@ -148,6 +148,11 @@ const COUNTERS: [CounterFamily; 20] = [
         &shard.password_hashes
     }),
     (
+        "helenus_rate_limited_requests_total",
+        "Requests that were refused because their role makes too many.",
+        |shard| &shard.rate_limited,
+    ),
+    (
         "helenus_auto_snapshots_total",
         "Snapshots that were taken before a table was dropped or truncated.",
         |shard| &shard.auto_snapshots,

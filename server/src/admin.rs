@@ -21,8 +21,8 @@ use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
-    CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport,
-    RequestLog, RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
+    CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport, RequestLog,
+    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};

@@ -167,7 +167,9 @@ async fn logs_of_requests_are_enabled_with_options_and_disabled_without() {
     ] {
         assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 200, "{target}");
     }
-    for target in ["auditlog", "auditlog?block=true", "auditlog?enabled=false&block=true", "auditlog?reset=true"] {
+    for target in
+        ["auditlog", "auditlog?block=true", "auditlog?enabled=false&block=true", "auditlog?reset=true"]
+    {
         assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 400, "{target}");
     }
     assert_eq!(ask(&server, "GET", "/admin/auditlog?enabled=true").await.status, 400);

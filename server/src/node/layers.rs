@@ -9,6 +9,7 @@ use crate::cluster::roles::HashLock;
 use crate::cluster::schema::SchemaLock;
 use crate::session::connection::{self, Connections};
 use crate::session::latencies::Latencies;
+use crate::session::rate_limits::RoleLimits;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
@@ -29,6 +30,7 @@ use helenus_ring::view::ClusterView;
 pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
     NodeLayers::default()
         .with(request_logs)
+        .with(RoleLimits::default())
         .with(Transfers::default())
         .with(RepairHistory::default())
         .with(RepairRuns::default())

@@ -7,7 +7,7 @@
 //! * An idle connection holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -119,6 +119,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
     let connection = Rc::new(Connection {
         context,
         peer,
+        allowance: OnceCell::new(),
         logs,
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
