@@ -8,7 +8,7 @@ use crate::tables::{columns, row};
 /// What is recorded in the audit log. What is not given is as in the settings of the node.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct AuditLogArguments {
-    /// FileAuditLogger, JsonFileAuditLogger or ProcessLogAuditLogger.
+    /// `FileAuditLogger`, `JsonFileAuditLogger` or `ProcessLogAuditLogger`.
     #[arg(long)]
     logger: Option<String>,
     /// Keyspaces that are recorded, separated by commas.

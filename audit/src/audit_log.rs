@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::entry::{ANONYMOUS, Category, Entry, EntryType};
+use crate::entry::{Category, Entry, EntryType};
 use crate::rotation::{FileNames, RollCycle, RotatingFiles, Rotation};
 use crate::sink::{Counts, Output, Sink};
 
@@ -351,14 +351,12 @@ impl Output for AuditOutput {
     }
 }
 
-/// The name under which filters know a client that has not logged in.
-pub const ANONYMOUS_USER: &str = ANONYMOUS;
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::entry::ANONYMOUS;
 
     fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -409,7 +407,7 @@ mod tests {
         let categories = AuditFilters { included_categories: set(&["dml", "Auth"]), ..everything.clone() };
         assert!(!admits(&categories, &select));
         assert!(admits(&categories, &entry(None, None, EntryType::LoginError)));
-        let users = AuditFilters { excluded_users: set(&[ANONYMOUS_USER]), ..everything.clone() };
+        let users = AuditFilters { excluded_users: set(&[ANONYMOUS]), ..everything.clone() };
         assert!(!admits(&users, &select));
         assert!(admits(&users, &entry(Some("ks"), Some("alice"), EntryType::Select)));
         let unknown = AuditFilters { excluded_categories: set(&["DDL", "MINE"]), ..everything };

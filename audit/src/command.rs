@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use cql_lite::frame::{BatchQuery, Request, Value};
+use cql_lite::frame::{BatchQuery, Consistency, Request, Value};
 use serde_json::json;
 use thiserror::Error;
 
@@ -134,7 +134,7 @@ fn summary_text(summary: &Summary) -> String {
 
 fn dump(path: &Path, with_values: bool, output: &mut dyn Write) -> Result<(), CommandError> {
     let mut reader = LogReader::open(path)?;
-    while let Some((place, item)) = reader.next()? {
+    while let Some((place, item)) = reader.read()? {
         let mut line = match item {
             Item::CutOff => json!({ "cut_off": true }),
             Item::Record(Record::Gap(missing)) => json!({ "missing": missing }),
@@ -179,7 +179,7 @@ fn described(recorded: &RecordedRequest, with_values: bool) -> Result<serde_json
                 "statement": query.statement,
                 "keyspace": parameters.keyspace,
                 "consistency": parameters.consistency.name(),
-                "serial_consistency": parameters.serial_consistency.map(|level| level.name()),
+                "serial_consistency": parameters.serial_consistency.map(Consistency::name),
                 "timestamp_micros": parameters.timestamp_us,
                 "page_size": parameters.page_size,
                 "is_later_page": parameters.paging_state.is_some(),
@@ -205,7 +205,7 @@ fn described(recorded: &RecordedRequest, with_values: bool) -> Result<serde_json
                 "statements": batch.statements().map(statement).collect::<Vec<_>>(),
                 "keyspace": batch.keyspace,
                 "consistency": batch.consistency.name(),
-                "serial_consistency": batch.serial_consistency.map(|level| level.name()),
+                "serial_consistency": batch.serial_consistency.map(Consistency::name),
                 "timestamp_micros": batch.timestamp_us,
             })
         }

@@ -63,7 +63,7 @@ impl LogReader {
     }
 
     /// The next record, or the end of a file that is cut off, with its place; `None`: there is nothing more.
-    pub fn next(&mut self) -> Result<Option<(Place, Item)>, ReadError> {
+    pub fn read(&mut self) -> Result<Option<(Place, Item)>, ReadError> {
         loop {
             let (path, mut file, offset) = match self.current.take() {
                 Some(current) => current,
@@ -135,7 +135,7 @@ mod tests {
     fn all(directory: &Path) -> Result<Vec<Item>, ReadError> {
         let mut reader = LogReader::open(directory)?;
         let mut items = Vec::new();
-        while let Some((_, item)) = reader.next()? {
+        while let Some((_, item)) = reader.read()? {
             items.push(item);
         }
         Ok(items)

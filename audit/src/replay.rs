@@ -255,7 +255,7 @@ pub(crate) async fn replay(
     let mut read_error = None;
     loop {
         tell_some(&mut differences);
-        let (place, item) = match reader.next() {
+        let (place, item) = match reader.read() {
             Ok(Some(found)) => found,
             Ok(None) => break,
             Err(error) => {

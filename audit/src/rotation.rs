@@ -94,6 +94,7 @@ impl FileNames {
 /// The file that is written to.
 #[derive(Debug)]
 struct Current {
+    path: PathBuf,
     file: File,
     bytes: u64,
     /// The number of the cycle in which it was begun.
@@ -158,7 +159,11 @@ impl RotatingFiles {
             }
             Err(error) => {
                 // If this fails too, readers pass over the end that is cut off.
-                let _ = current.file.set_len(current.bytes);
+                let _ = if current.bytes > self.head.len() as u64 {
+                    current.file.set_len(current.bytes)
+                } else {
+                    fs::remove_file(&current.path)
+                };
                 self.current = None;
                 Err(error)
             }
@@ -176,7 +181,7 @@ impl RotatingFiles {
             return Err(error);
         }
         let bytes = self.head.len() as u64;
-        self.current = Some(Current { file, bytes, cycle: cycle_now(self.rotation.cycle) });
+        self.current = Some(Current { path, file, bytes, cycle: cycle_now(self.rotation.cycle) });
         Ok(())
     }
 

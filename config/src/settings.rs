@@ -521,7 +521,7 @@ settings! {
     max_requests_per_connection: usize = 256,
         range Range::at_least(1);
     /// Requests a second that each role may make of this node; as many may come at once. Clients that have not logged in count as one
-    /// role. More are refused: with RATE_LIMIT_ERROR for clients that have negotiated it, else OVERLOADED. 0: no limit.
+    /// role. More are refused: with `RATE_LIMIT_ERROR` for clients that have negotiated it, else OVERLOADED. 0: no limit.
     role_requests_per_second_max: u64 = 0,
         range Range::from_to(1, 1_000_000_000).or_zero();
     /// A request that takes longer is counted, and logged (a few a second on each shard) with its statement without values. 0: none.
@@ -656,9 +656,9 @@ settings! {
     /// Whether the node records what clients do from its start on. `helenus nodetool enableauditlog` begins it later.
     audit_logging_enabled: bool = false;
     /// Form and place of the entries.
-    /// * "FileAuditLogger": lines of Cassandra's text in files.
-    /// * "JsonFileAuditLogger": a line of JSON for each entry in files.
-    /// * "ProcessLogAuditLogger": Cassandra's text in the log of the node, with the target `helenus::audit`.
+    /// * `"FileAuditLogger"`: lines of Cassandra's text in files.
+    /// * `"JsonFileAuditLogger"`: a line of JSON for each entry in files.
+    /// * `"ProcessLogAuditLogger"`: Cassandra's text in the log of the node, with the target `helenus::audit`.
     audit_logging_logger: String = "FileAuditLogger".to_owned();
     /// The directory of the files, made if missing. Default: `audit` in `data_dir`.
     audit_logging_logs_dir: Option<PathBuf> = None,

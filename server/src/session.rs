@@ -1,5 +1,6 @@
 //! Sessions: the protocol of a client's connection, from its first frame to the statements that it runs.
 
+pub mod allowance;
 pub(crate) mod authorization;
 pub(crate) mod connection;
 pub(crate) mod connection_state;
@@ -7,6 +8,7 @@ pub(crate) mod errors;
 pub(crate) mod guardrails;
 pub(crate) mod handshake;
 pub(crate) mod latencies;
+pub(crate) mod logged;
 pub(crate) mod rate_limits;
 pub mod request;
 pub mod request_logs;

@@ -62,9 +62,8 @@ def test_every_request_is_recorded_with_who_what_and_how_it_ended():
         found = entries(node)
 
         def one(text, **expected):
-            (entry,) = [entry for entry in found if text in entry["operation"]] if "type" not in expected else [
-                entry for entry in found if text in entry["operation"] and entry["type"] == expected["type"]
-            ]
+            """The first entry of a type with a text in its operation."""
+            entry = next(entry for entry in found if text in entry["operation"] and entry["type"] == expected["type"])
             assert {key: entry.get(key) for key in expected} == expected
             return entry
 

@@ -13,10 +13,10 @@ use cql_lite::frame::{Compression, ProtocolVersion};
 use helenus_query::statement::Description;
 use tokio::sync::Notify;
 
+use crate::session::allowance::Allowance;
 use crate::session::authorization::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
-use crate::session::rate_limits::Allowance;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;

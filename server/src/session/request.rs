@@ -23,7 +23,7 @@ use super::{authorization, guardrails, rate_limits};
 use crate::cluster::{roles, schema};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
-use crate::session::request_logs::Logged;
+use crate::session::logged::Logged;
 use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
