@@ -2,10 +2,10 @@
 //!
 //! An allowance grows evenly and holds what a second brings at most. It is shared by all connections of a role, on all shards.
 //!
-//! Invariant: memory is bounded by the roles that have connections.
+//! Invariant: memory is bounded by the roles that have connections, or had some in the last second. A role gains nothing by connecting anew.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -26,6 +26,11 @@ impl Allowance {
         Self { interval_nanos: (SECOND_NANOS / per_second).max(1), even_nanos: AtomicU64::new(0) }
     }
 
+    /// Whether nothing of it is used.
+    fn is_whole(&self, now: Duration) -> bool {
+        u128::from(self.even_nanos.load(Ordering::Relaxed)) <= now.as_nanos()
+    }
+
     /// Takes one request from the allowance, if there is one. `now`: since the beginning of the limits.
     fn admit(&self, now: Duration) -> bool {
         let now = now.as_nanos() as u64;
@@ -37,12 +42,12 @@ impl Allowance {
     }
 }
 
-/// The allowances of the roles that have connections.
+/// The allowances of roles.
 #[derive(Debug)]
 pub struct RoleLimits {
     /// The clocks of shards have beginnings of their own.
     began: Instant,
-    roles: Mutex<HashMap<String, Weak<Allowance>>>,
+    roles: Mutex<HashMap<String, Arc<Allowance>>>,
 }
 
 impl Default for RoleLimits {
@@ -54,20 +59,25 @@ impl Default for RoleLimits {
 
 impl RoleLimits {
     /// Takes one request from an allowance, if there is one.
-    #[allow(clippy::disallowed_methods, reason = "the clocks of shards begin at different times")]
     pub fn admit(&self, allowance: &Allowance) -> bool {
-        allowance.admit(self.began.elapsed())
+        allowance.admit(self.now())
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the clocks of shards begin at different times")]
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// The allowance of a role.
     pub fn of(&self, role: &str, per_second: u64) -> Arc<Allowance> {
         let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = roles.get(role).and_then(Weak::upgrade) {
-            return known;
+        if let Some(known) = roles.get(role) {
+            return known.clone();
         }
-        roles.retain(|_, allowance| allowance.strong_count() > 0);
+        let now = self.now();
+        roles.retain(|_, allowance| Arc::strong_count(allowance) > 1 || !allowance.is_whole(now));
         let allowance = Arc::new(Allowance::new(per_second));
-        roles.insert(role.to_owned(), Arc::downgrade(&allowance));
+        roles.insert(role.to_owned(), allowance.clone());
         allowance
     }
 }
@@ -99,12 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn roles_have_allowances_of_their_own_while_they_are_connected() {
+    fn roles_have_allowances_of_their_own_until_they_are_gone_and_these_are_whole() {
         let limits = RoleLimits::default();
         let (alice, bob) = (limits.of("alice", 1), limits.of("bob", 1));
         assert!(Arc::ptr_eq(&alice, &limits.of("alice", 1)) && !Arc::ptr_eq(&alice, &bob));
+        assert!(limits.admit(&alice) && !limits.admit(&alice));
         drop((alice, bob));
         let _carol = limits.of("carol", 1);
-        assert_eq!(limits.roles.lock().unwrap().len(), 1);
+        assert_eq!(limits.roles.lock().unwrap().len(), 2);
+        assert!(!limits.admit(&limits.of("alice", 1)));
     }
 }
