@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
+use crate::request_logs::{AuditLogArguments, QueryLogArguments};
 
 /// The arguments of `helenus admin`.
 #[derive(Debug, clap::Args)]
@@ -302,6 +303,20 @@ pub(crate) enum AdminCommand {
         /// Its host id or address, with or without port.
         member: String,
     },
+    /// Records who does what, until the next start.
+    Enableauditlog(AuditLogArguments),
+    /// Records it no more, until the next start.
+    Disableauditlog,
+    /// What the audit log records, and what became of its entries.
+    Getauditlog,
+    /// Records every request with its values for `helenus replay`, until the next start.
+    Enablefullquerylog(QueryLogArguments),
+    /// Records them no more, until the next start.
+    Disablefullquerylog,
+    /// Ends the full query log and removes its files.
+    Resetfullquerylog,
+    /// How requests are recorded, and what became of the records.
+    Getfullquerylog,
     /// The version of the node's program.
     Version,
     /// Not there yet: there are no materialized views.

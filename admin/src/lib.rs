@@ -16,6 +16,7 @@ mod place;
 mod repair;
 pub mod reports;
 mod request;
+mod request_logs;
 mod settings;
 pub mod socket;
 mod tables;

@@ -520,3 +520,25 @@ pub struct RuntimeSettings {
     /// Which lines are logged: directives of `tracing-subscriber`, separated by commas.
     pub log_filter: String,
 }
+
+/// A log of what clients ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestLog {
+    /// Who did what.
+    Audit,
+    /// Every request with its values.
+    FullQuery,
+}
+
+/// A log of what clients ask: its options, and what became of its records since the start of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestLogReport {
+    pub enabled: bool,
+    /// With Cassandra's names, in its order.
+    pub options: Vec<(String, String)>,
+    pub written: u64,
+    /// Neither written nor to be written: the queue was full, or the disk refused them.
+    pub dropped: u64,
+    /// Failed attempts to write.
+    pub write_errors: u64,
+}

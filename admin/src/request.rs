@@ -68,6 +68,12 @@ fn change(name: &'static str, value: &impl Display) -> (Method, &'static str, Pa
     (Method::POST, "/admin/settings", vec![(name, value.to_string())])
 }
 
+/// The request that enables a log of requests.
+fn enable(path: &'static str, options: Parameters) -> (Method, &'static str, Parameters) {
+    let enabled = ("enabled", "true".to_owned());
+    (Method::POST, path, std::iter::once(enabled).chain(options).collect())
+}
+
 fn accepts_old_data() -> (&'static str, String) {
     ("accept_old_data", "true".to_owned())
 }
@@ -214,6 +220,17 @@ impl AdminCommand {
             Self::Assassinate { member } => {
                 (Method::POST, "/admin/assassinate", vec![("member", member.clone())])
             }
+            Self::Getauditlog => (Method::GET, "/admin/auditlog", Vec::new()),
+            Self::Enableauditlog(arguments) => enable("/admin/auditlog", arguments.parameters()),
+            Self::Disableauditlog => (Method::POST, "/admin/auditlog", vec![("enabled", "false".to_owned())]),
+            Self::Getfullquerylog => (Method::GET, "/admin/fullquerylog", Vec::new()),
+            Self::Enablefullquerylog(arguments) => enable("/admin/fullquerylog", arguments.parameters()),
+            Self::Disablefullquerylog => {
+                (Method::POST, "/admin/fullquerylog", vec![("enabled", "false".to_owned())])
+            }
+            Self::Resetfullquerylog => {
+                (Method::POST, "/admin/fullquerylog", vec![("reset", "true".to_owned())])
+            }
             Self::Version => (Method::GET, "/version", Vec::new()),
             Self::Viewbuildstatus(_) => return Err(Absence::Views),
             Self::RebuildIndex { keyspace, table, indexes } => {
@@ -284,6 +301,18 @@ mod tests {
         );
         assert!(parse(&["rebuild_index", "ks", "t"]).is_err());
         assert_eq!(call(&["drain"]), "POST /admin/drain");
+        assert_eq!(
+            call(&["enableauditlog", "--included-users", "a,b", "--block", "true"]),
+            "POST /admin/auditlog?enabled=true&included_users=a%2Cb&block=true"
+        );
+        assert_eq!(call(&["disableauditlog"]), "POST /admin/auditlog?enabled=false");
+        assert_eq!(call(&["getauditlog"]), "GET /admin/auditlog");
+        assert_eq!(
+            call(&["enablefullquerylog", "--path", "/q", "--max-log-size", "7"]),
+            "POST /admin/fullquerylog?enabled=true&path=%2Fq&max_log_size=7"
+        );
+        assert_eq!(call(&["disablefullquerylog"]), "POST /admin/fullquerylog?enabled=false");
+        assert_eq!(call(&["resetfullquerylog"]), "POST /admin/fullquerylog?reset=true");
         assert_eq!(call(&["snapshot", "-t", "n", "ks"]), "POST /admin/snapshot?keyspace=ks&name=n");
         assert_eq!(call(&["snapshot"]), "POST /admin/snapshot");
         assert_eq!(call(&["restore", "-t", "n"]), "POST /admin/restore?name=n");

@@ -9,7 +9,7 @@ use crate::reports::{
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
     StreamingReport, TableLatencies, TableReport, UnknownTableReport,
 };
-use crate::{activity, members, repair, settings, tables};
+use crate::{activity, members, repair, request_logs, settings, tables};
 
 impl AdminCommand {
     /// The node's answer as text for people.
@@ -97,6 +97,13 @@ impl AdminCommand {
             | Self::Statushandoff
             | Self::Pausehandoff
             | Self::Resumehandoff => settings::hints(&read::<RuntimeSettings>(answer)?),
+            Self::Enableauditlog(_)
+            | Self::Disableauditlog
+            | Self::Getauditlog
+            | Self::Enablefullquerylog(_)
+            | Self::Disablefullquerylog
+            | Self::Resetfullquerylog
+            | Self::Getfullquerylog => request_logs::state(&read(answer)?),
             Self::Version => {
                 format!("{}\n", part::<String>(&answer, "version")?)
             }

@@ -8,7 +8,9 @@ mod data_size;
 mod error;
 mod guardrails;
 mod limits;
+mod nested;
 mod period;
+mod request_logs;
 mod sample;
 mod security;
 mod setting;
@@ -69,7 +71,8 @@ impl Config {
         let parse_error =
             |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
         let mut table: toml::Table = text.parse().map_err(parse_error)?;
-        let is_renamed = rename_aliases(&mut table, path)?;
+        let is_flattened = nested::flatten(&mut table).map_err(|error| error.of_file(path))?;
+        let is_renamed = rename_aliases(&mut table, path)? || is_flattened;
         let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
         for key in table.keys() {
             if !known.contains(&key.as_str()) {
@@ -151,6 +154,8 @@ impl Config {
         )?;
         self.check_mutation_size()?;
         self.guardrails()?;
+        self.audit_log()?;
+        self.full_query_log()?;
         for (key, threshold) in [
             ("data_disk_usage_percentage_warn_threshold", self.data_disk_usage_percentage_warn_threshold),
             ("data_disk_usage_percentage_fail_threshold", self.data_disk_usage_percentage_fail_threshold),

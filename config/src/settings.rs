@@ -545,6 +545,10 @@ settings! {
     /// Most requests of one connection that are carried out at a time; meanwhile no more are read from it.
     max_requests_per_connection: usize = 256,
         range Range::at_least(1);
+    /// Requests a second that each role may make of this node; as many may come at once. Clients that have not logged in count as one
+    /// role. More are refused: with `RATE_LIMIT_ERROR` for clients that have negotiated it, else OVERLOADED. 0: no limit.
+    role_requests_per_second_max: u64 = 0,
+        range Range::from_to(1, 1_000_000_000).or_zero();
     /// A request that takes longer is counted, and logged (a few a second on each shard) with its statement without values. 0: none.
     slow_query_log_timeout_ms: u64 = 500,
         unit Milliseconds,
@@ -672,6 +676,75 @@ settings! {
     section "Masks of columns";
     /// Whether columns of tables may be given masks (`MASKED WITH`). There are no roles yet, so every client sees what is masked.
     dynamic_data_masking_enabled: bool = false;
+
+    section "Audit log" "Who did what, and from where. Cassandra's table [audit_logging_options] is taken too, with its names, which have no audit_logging_ before them.";
+    /// Whether the node records what clients do from its start on. `helenus nodetool enableauditlog` begins it later.
+    audit_logging_enabled: bool = false;
+    /// Form and place of the entries.
+    /// * `"FileAuditLogger"`: lines of Cassandra's text in files.
+    /// * `"JsonFileAuditLogger"`: a line of JSON for each entry in files.
+    /// * `"ProcessLogAuditLogger"`: Cassandra's text in the log of the node, with the target `helenus::audit`.
+    audit_logging_logger: String = "FileAuditLogger".to_owned();
+    /// The directory of the files, made if missing. Default: `audit` in `data_dir`.
+    audit_logging_logs_dir: Option<PathBuf> = None,
+        example Some(PathBuf::from("helenus-audit"));
+    /// Keyspaces whose entries are recorded; none: all.
+    audit_logging_included_keyspaces: Vec<String> = Vec::new();
+    /// Keyspaces whose entries are not recorded.
+    audit_logging_excluded_keyspaces: Vec<String> =
+        ["system", "system_schema", "system_virtual_schema"].map(str::to_owned).into();
+    /// Categories that are recorded (QUERY, DML, DDL, DCL, AUTH, PREPARE, ERROR, OTHER); none: all.
+    audit_logging_included_categories: Vec<String> = Vec::new();
+    /// Categories that are not recorded.
+    audit_logging_excluded_categories: Vec<String> = Vec::new();
+    /// Roles whose entries are recorded ("anonymous": clients that have not logged in); none: all.
+    audit_logging_included_users: Vec<String> = Vec::new();
+    /// Roles whose entries are not recorded.
+    audit_logging_excluded_users: Vec<String> = Vec::new();
+    /// Whether the values that a client has bound stand behind the text of a statement.
+    audit_logging_bound_values: bool = false;
+    /// Whether requests wait while `audit_logging_max_queue_weight` is reached because the disk is slow. Otherwise the requests go on, and
+    /// entries are dropped and counted. Cassandra's default is true.
+    audit_logging_block: bool = false;
+    /// Bytes of entries that may wait to be written.
+    audit_logging_max_queue_weight: DataSize = DataSize(32 << 20),
+        unit Bytes,
+        range Range::at_least(64 * KIB);
+    /// Bytes of a file after which the next one begins.
+    audit_logging_max_file_size: DataSize = DataSize(64 << 20),
+        unit Bytes,
+        range Range::at_least(64 * KIB);
+    /// Bytes of all files above which the oldest is removed.
+    audit_logging_max_log_size: DataSize = DataSize(16 << 30),
+        unit Bytes,
+        range Range::at_least(64 * KIB);
+    /// Files that are kept; 0: as many as `audit_logging_max_log_size` has room for.
+    audit_logging_max_files: usize = 0;
+    /// How often a new file begins at the latest: "MINUTELY", "HOURLY" or "DAILY".
+    audit_logging_roll_cycle: String = "HOURLY".to_owned();
+
+    section "Full query log" "Every request with its values, for `helenus replay`. Cassandra's table [full_query_logging_options] is taken too.";
+    /// Whether the node records requests from its start on. `helenus nodetool enablefullquerylog` begins it later.
+    full_query_logging_enabled: bool = false;
+    /// The directory of the files, made if missing. Default: `full_query_log` in `data_dir`.
+    full_query_logging_log_dir: Option<PathBuf> = None,
+        example Some(PathBuf::from("helenus-queries"));
+    /// As `audit_logging_block`.
+    full_query_logging_block: bool = false;
+    /// Bytes of records that may wait to be written.
+    full_query_logging_max_queue_weight: DataSize = DataSize(32 << 20),
+        unit Bytes,
+        range Range::at_least(64 * KIB);
+    /// Bytes of a file after which the next one begins.
+    full_query_logging_max_file_size: DataSize = DataSize(256 << 20),
+        unit Bytes,
+        range Range::at_least(64 * KIB);
+    /// Bytes of all files above which the oldest is removed.
+    full_query_logging_max_log_size: DataSize = DataSize(16 << 30),
+        unit Bytes,
+        range Range::at_least(64 * KIB);
+    /// How often a new file begins at the latest: "MINUTELY", "HOURLY" or "DAILY".
+    full_query_logging_roll_cycle: String = "HOURLY".to_owned();
 
     section "Logs";
     /// Form of the logs on standard error: "text" or "json".

@@ -1,8 +1,11 @@
 //! What an operator reads and turns on a running node, without a change of its data.
 
+use std::collections::BTreeMap;
+
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
-    ActivityReport, CoordinatorLatencies, EndpointsReport, RuntimeSettings, TableLatencies,
+    ActivityReport, CoordinatorLatencies, EndpointsReport, RequestLog, RequestLogReport, RuntimeSettings,
+    TableLatencies,
 };
 
 use crate::error::AdminError;
@@ -24,6 +27,16 @@ pub enum SettingChange {
         target: Option<String>,
         level: String,
     },
+}
+
+/// A change of a log of requests, until the next start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestLogChange {
+    /// With these options, by their names; the others are as in the settings.
+    Enable(BTreeMap<&'static str, String>),
+    Disable,
+    /// Ends the log and removes its files.
+    Reset,
 }
 
 /// The instruments of a node.
@@ -53,6 +66,16 @@ pub trait Controls: Send + Sync {
 
     /// Changes a setting, and returns all.
     fn change_setting(&self, change: SettingChange) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>>;
+
+    /// The state of a log of requests.
+    fn request_log(&self, log: RequestLog) -> BoxFuture<'_, Result<RequestLogReport, AdminError>>;
+
+    /// Changes a log of requests, and returns its state.
+    fn change_request_log(
+        &self,
+        log: RequestLog,
+        change: RequestLogChange,
+    ) -> BoxFuture<'_, Result<RequestLogReport, AdminError>>;
 
     /// Gives up the hints that the node keeps for a member (its host id, or an address of it), or all.
     fn truncate_hints(&self, member: Option<String>) -> BoxFuture<'_, Result<(), AdminError>>;

@@ -17,7 +17,7 @@ mod tests;
 
 pub use access::Access;
 pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
-pub use controls::{Controls, SettingChange};
+pub use controls::{Controls, RequestLogChange, SettingChange};
 pub use error::AdminError;
 pub use http::{HttpServer, Listener, serve};
 pub use prometheus::EngineGauges;

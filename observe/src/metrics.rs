@@ -349,6 +349,8 @@ pub struct ShardMetrics {
     pub guardrail_warnings: Counter,
     /// Requests that a guardrail refused.
     pub guardrail_failures: Counter,
+    /// Requests that were refused because their role makes too many.
+    pub rate_limited: Counter,
     /// Writes that this shard did not begin because disks of their replicas were full.
     pub writes_refused_for_room: Counter,
     /// Snapshots taken before a table was dropped or truncated.

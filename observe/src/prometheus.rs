@@ -6,7 +6,7 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use helenus_admin::reports::{RepairedTable, TableLatencies, TableReport};
+use helenus_admin::reports::{RepairedTable, RequestLogReport, TableLatencies, TableReport};
 use helenus_engine::shard::{CompactionStatistics, WriteWaits};
 use helenus_internode::metrics::Counter;
 
@@ -43,6 +43,8 @@ pub struct EngineGauges {
     pub repairs: Vec<RepairedTable>,
     /// How long requests to tables took.
     pub latencies: Vec<TableLatencies>,
+    /// What became of the records of each log of requests, by its name.
+    pub request_logs: Vec<(&'static str, RequestLogReport)>,
 }
 
 /// The disk of a node.
@@ -90,7 +92,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 20] = [
+const COUNTERS: [CounterFamily; 21] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -145,6 +147,11 @@ const COUNTERS: [CounterFamily; 20] = [
     ("helenus_password_hashes_total", "Hashes of passwords that were computed for logins.", |shard| {
         &shard.password_hashes
     }),
+    (
+        "helenus_rate_limited_requests_total",
+        "Requests that were refused because their role makes too many.",
+        |shard| &shard.rate_limited,
+    ),
     (
         "helenus_auto_snapshots_total",
         "Snapshots that were taken before a table was dropped or truncated.",
@@ -215,6 +222,23 @@ const TABLE_GAUGES: [TableFamily; 10] = [
     ),
 ];
 
+/// A family of counters of a log of requests: its name, its help text, and its value.
+type RequestLogFamily = (&'static str, &'static str, fn(&RequestLogReport) -> u64);
+
+const REQUEST_LOG_COUNTERS: [RequestLogFamily; 3] = [
+    ("helenus_request_log_written_total", "Records of the audit log or the full query log.", |report| {
+        report.written
+    }),
+    (
+        "helenus_request_log_dropped_total",
+        "Such records that were lost: the queue was full, or the disk refused them.",
+        |report| report.dropped,
+    ),
+    ("helenus_request_log_write_errors_total", "Attempts to write such records that failed.", |report| {
+        report.write_errors
+    }),
+];
+
 /// Renders all metrics of a node; the index of a shard in the list is its label.
 pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     let mut text = Exposition::default();
@@ -251,6 +275,7 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.family("helenus_internode_links", "gauge", "Links with other nodes that are open.");
     let links = shards.iter().map(|shard| shard.internode.links.get()).sum::<i64>();
     text.sample("helenus_internode_links", &[], links);
+    text.request_logs(&engine.request_logs);
     text.family("helenus_memtable_bytes", "gauge", "Bytes in all memtables.");
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
@@ -315,6 +340,15 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
 struct Exposition(String);
 
 impl Exposition {
+    fn request_logs(&mut self, logs: &[(&'static str, RequestLogReport)]) {
+        for (name, help, value) in REQUEST_LOG_COUNTERS {
+            self.family(name, "counter", help);
+            for (log, report) in logs {
+                self.sample(name, &[("log", log)], value(report));
+            }
+        }
+    }
+
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use helenus_admin::reports::Check;
+use helenus_admin::reports::{Check, RequestLog};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
@@ -22,7 +22,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::json;
 
-use self::parameters::{ParameterError, Parameters, SETTINGS};
+use self::parameters::{AUDIT_LOG, FULL_QUERY_LOG, ParameterError, Parameters, SETTINGS};
 use super::access::Access;
 use super::admin::{Admin, SnapshotOperation};
 use super::error::AdminError;
@@ -83,6 +83,7 @@ enum Route {
     Latencies,
     TableLatencies,
     Settings,
+    RequestLog(RequestLog),
     TruncateHints,
     Assassinate,
     RecoverMetadata,
@@ -136,6 +137,8 @@ impl Route {
             "/admin/proxyhistograms" => Self::Latencies,
             "/admin/tablehistograms" => Self::TableLatencies,
             "/admin/settings" => Self::Settings,
+            "/admin/auditlog" => Self::RequestLog(RequestLog::Audit),
+            "/admin/fullquerylog" => Self::RequestLog(RequestLog::FullQuery),
             "/admin/truncatehints" => Self::TruncateHints,
             "/admin/assassinate" => Self::Assassinate,
             "/admin/recovermetadata" => Self::RecoverMetadata,
@@ -223,6 +226,8 @@ impl Route {
             Self::CancelRepair => &["id"],
             Self::Endpoints => &["keyspace", "table", "key"],
             Self::Settings => SETTINGS,
+            Self::RequestLog(RequestLog::Audit) => AUDIT_LOG,
+            Self::RequestLog(RequestLog::FullQuery) => FULL_QUERY_LOG,
             Self::TruncateHints | Self::Assassinate => &["member"],
             Self::CreateSuperuser => &["name", "reset"],
         }
@@ -468,6 +473,14 @@ async fn carry_out(
             parameters.refuse_any()?;
             report(&admin.settings().await?)?
         }
+        Route::RequestLog(log) if *request.method() == Method::POST => {
+            let change = parameters.request_log_change()?;
+            report(&logged(uri, admin.change_request_log(log, change)).await?)?
+        }
+        Route::RequestLog(log) => {
+            parameters.refuse_any()?;
+            report(&admin.request_log(log).await?)?
+        }
         Route::TruncateHints => operate(uri, admin.truncate_hints(parameters.take("member"))).await?,
         Route::RecoverMetadata => {
             let down = logged(uri, admin.recover_metadata()).await?;
@@ -516,7 +529,7 @@ fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let (is_allowed, allowed) = if route.only_reads() {
         (reads, "GET, HEAD")
-    } else if route == Route::Settings {
+    } else if matches!(route, Route::Settings | Route::RequestLog(_)) {
         (reads || *method == Method::POST, "GET, HEAD, POST")
     } else {
         (*method == Method::POST, "POST")

@@ -83,6 +83,9 @@ pub enum RequestError {
     /// The node rejects the request because it is overloaded.
     #[error("{0}")]
     Overloaded(String),
+    /// A client makes more requests than it may.
+    #[error("{message}")]
+    RateLimited { message: String, is_write: bool },
     /// A write is refused because disks have no room for it. Nothing was written. The text begins as that of Cassandra's guardrail.
     #[error(
         "Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure threshold. {0}"

@@ -7,6 +7,7 @@ mod controls;
 mod indexes;
 mod partition_key;
 mod repairs;
+mod request_logs;
 mod storage;
 mod superuser;
 pub mod views;
@@ -21,7 +22,7 @@ use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
-    CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport,
+    CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport, RequestLog,
     RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
 use helenus_engine::compaction::Granularity;
@@ -40,6 +41,7 @@ use self::cluster::Sizes;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, Consent, MembershipError};
+use crate::session::request_logs::RequestLogs;
 use crate::streaming;
 use crate::streaming::cleanup::CleanupError;
 use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
@@ -307,7 +309,12 @@ impl Admin for NodeAdmin {
                 .unwrap_or_default();
             let unknown = self.unknown_table_reports().await.unwrap_or_default();
             let reserve = &self.node.reserve;
+            let logs = RequestLogs::of(&self.node);
             let gauges = EngineGauges {
+                request_logs: vec![
+                    ("audit", logs.report(RequestLog::Audit)),
+                    ("full_query", logs.report(RequestLog::FullQuery)),
+                ],
                 memtable_bytes: shards.iter().map(|shard| shard.memtable_bytes).sum(),
                 commit_log_bytes: shards.iter().map(|shard| shard.commit_log_bytes).sum(),
                 unarchived_log_segments: shards.iter().map(|shard| shard.unarchived_log_segments).sum(),

@@ -1,5 +1,5 @@
 //! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` and `helenus nodetool` administer one,
-//! `helenus check` looks at the data of one that is stopped.
+//! `helenus check` looks at the data of one that is stopped, `helenus fql` and `helenus replay` read a full query log.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use helenus::node::Node;
 use helenus::node::error::StartError;
 use helenus::node::offline;
 use helenus_admin::{AdminArguments, NodetoolArguments};
+use helenus_audit::command::{self, FqlArguments, ReplayArguments};
 use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
 use helenus_internode::endpoint::{Endpoint, Host};
 use helenus_ring::HostId;
@@ -42,6 +43,10 @@ enum Command {
     Admin(AdminArguments),
     /// Executes a verb of Cassandra's nodetool on a running node.
     Nodetool(NodetoolArguments),
+    /// Reads the files of a full query log.
+    Fql(FqlArguments),
+    /// Asks a node again what a full query log has recorded, and compares: exit status 1 if something ends otherwise.
+    Replay(ReplayArguments),
     /// Opens an interactive CQL shell.
     Shell(helenus_shell::Args),
 }
@@ -156,6 +161,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => run_check(arguments),
         Command::Admin(arguments) => helenus_admin::main_with_args(&arguments),
         Command::Nodetool(arguments) => helenus_admin::nodetool_main(&arguments),
+        Command::Fql(arguments) => command::fql_main(&arguments),
+        Command::Replay(arguments) => command::replay_main(&arguments),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
 }

@@ -55,6 +55,7 @@ use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::node::error::StartError;
+use crate::session::request_logs::RequestLogs;
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
 use helenus_execution::shard::context::{
@@ -133,6 +134,7 @@ impl Node {
             catalog_version: Uuid::new_v4(),
         }))?;
         let shared = assembled.shared.clone();
+        RequestLogs::of(&shared).start(&shared.config)?;
         let local = Arc::new(Local {
             cluster_name: shared.config.cluster_name.clone(),
             host_id: shared.host_id,
@@ -298,6 +300,7 @@ impl Node {
             let ended = thread.join().unwrap_or_else(|_| Err("a shard's thread has panicked".to_owned()));
             outcome = outcome.and(ended);
         }
+        RequestLogs::of(&self.shared).stop();
         outcome
     }
 }

@@ -1,6 +1,7 @@
 //! Sessions: the protocol of a client's connection, from its first frame to the statements that it runs.
 
 pub(crate) mod authentication;
+pub mod allowance;
 pub(crate) mod authorization;
 pub(crate) mod connection;
 pub(crate) mod connection_state;
@@ -8,7 +9,10 @@ pub(crate) mod errors;
 pub(crate) mod guardrails;
 pub(crate) mod handshake;
 pub(crate) mod latencies;
+pub(crate) mod logged;
+pub(crate) mod rate_limits;
 pub mod request;
+pub mod request_logs;
 pub mod respond;
 pub(crate) mod slow_requests;
 pub(crate) mod trace;

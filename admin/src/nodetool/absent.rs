@@ -43,21 +43,21 @@ const VERBS: [(&[&str], &str); 11] = [
 
 /// The other verbs of Cassandra's nodetool.
 const OTHERS: &str = "abortdecommission abortmove abortremovenode accord altertopology autorepairstatus cidrfilteringstats clientstats cms \
-     compressiondictionary consensus_admin datapaths disableauditlog disablefullquerylog disablehintsfordc disableoldprotocolversions \
-     dropcidrgroup enableauditlog enablefullquerylog enablehintsfordc enableoldprotocolversions failuredetector forcecompact gcstats \
-     getauditlog getauthcacheconfig getautorepairconfig getbatchlogreplaythrottle getcidrgroupsofip getcolumnindexsize \
-     getcompactionthreshold getconcurrency getconcurrentcompactors getconcurrentviewbuilders getdefaultrf getfullquerylog \
+     compressiondictionary consensus_admin datapaths disablehintsfordc disableoldprotocolversions \
+     dropcidrgroup enablehintsfordc enableoldprotocolversions failuredetector forcecompact gcstats \
+     getauthcacheconfig getautorepairconfig getbatchlogreplaythrottle getcidrgroupsofip getcolumnindexsize \
+     getcompactionthreshold getconcurrency getconcurrentcompactors getconcurrentviewbuilders getdefaultrf \
      getinterdcstreamthroughput getmaxhintwindow getsnapshotthrottle getsstables gettimeout history invalidatecidrpermissionscache \
      invalidatecountercache invalidatecredentialscache invalidatejmxpermissionscache invalidatekeycache \
      invalidatenetworkpermissionscache invalidatepermissionscache invalidaterolescache invalidaterowcache listcidrgroups \
      listpendinghints profileload rangekeysample recompress_sstables refreshsizeestimates reloadcidrgroupscache reloadssl \
-     reloadtriggers relocatesstables replaybatchlog resetfullquerylog setauthcacheconfig setautorepairconfig \
+     reloadtriggers relocatesstables replaybatchlog setauthcacheconfig setautorepairconfig \
      setbatchlogreplaythrottle setcachecapacity setcachekeystosave setcolumnindexsize setcompactionthreshold setconcurrency \
      setconcurrentcompactors setconcurrentviewbuilders setdefaultrf setinterdcstreamthroughput setmaxhintwindow setsnapshotthrottle \
      settimeout sjk sstablerepairedset toppartitions updatecidrgroup";
 
 /// Options of verbs with what to say of them.
-const OPTIONS: [(&[&str], &[&str], &str); 26] = [
+const OPTIONS: [(&[&str], &[&str], &str); 27] = [
     (
         &["cleanup", "garbagecollect", "scrub", "upgradesstables", "compact"],
         &["-j", "--jobs"],
@@ -116,6 +116,11 @@ const OPTIONS: [(&[&str], &[&str], &str); 26] = [
         &["rebuild"],
         &["-ts", "--tokens", "-s", "--sources", "--exclude-local-dc"],
         "all ranges of the node are rebuilt from the replicas in the data center that is named",
+    ),
+    (
+        &["enableauditlog", "enablefullquerylog"],
+        &["--archive-command", "--max-archive-retries"],
+        "files are not archived: the oldest are removed when there are too many",
     ),
     (
         &["verify"],

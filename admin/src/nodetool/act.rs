@@ -14,6 +14,7 @@ use crate::ask::Ask;
 use crate::command::{AdminCommand, TableScope, Writes, probability};
 use crate::repair::RepairArguments;
 use crate::reports::{CheckedFileState, ClusterStatus, CompactionsReport, RepairReport, SnapshotReport};
+use crate::request_logs::{AuditLogArguments, QueryLogArguments};
 use crate::settings::ROOT;
 use crate::tables::checked_files;
 use crate::text::{checked, part};
@@ -186,6 +187,16 @@ pub(super) enum Act {
         #[arg(value_parser = ["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF"], ignore_case = true)]
         level: Option<String>,
     },
+    /// Records who does what.
+    Enableauditlog(AuditLogArguments),
+    /// Records it no more.
+    Disableauditlog,
+    /// Records every request with its values.
+    Enablefullquerylog(QueryLogArguments),
+    /// Records them no more.
+    Disablefullquerylog,
+    /// Ends the full query log and removes its files.
+    Resetfullquerylog,
     /// Removes the hints that the node keeps.
     Truncatehints {
         /// Those for this member only.
@@ -389,6 +400,11 @@ impl Act {
             Self::Setlogginglevel { target, level } => {
                 log_level(target.as_ref(), level.as_ref()).and_then(one)
             }
+            Self::Enableauditlog(arguments) => one(AdminCommand::Enableauditlog(arguments.clone())),
+            Self::Disableauditlog => one(AdminCommand::Disableauditlog),
+            Self::Enablefullquerylog(arguments) => one(AdminCommand::Enablefullquerylog(arguments.clone())),
+            Self::Disablefullquerylog => one(AdminCommand::Disablefullquerylog),
+            Self::Resetfullquerylog => one(AdminCommand::Resetfullquerylog),
             Self::Truncatehints { address } => one(AdminCommand::Truncatehints { member: address.clone() }),
             // These print something: see `execute`.
             Self::Snapshot { .. } | Self::Clearsnapshot { .. } | Self::Repair(_) => Ok(Vec::new()),

@@ -13,6 +13,7 @@ use crate::reports::{
     EndpointsReport, NodeReport, RingReport, RuntimeSettings, SnapshotReport, StreamingReport,
     TableLatencies, TableReport,
 };
+use crate::request_logs;
 use crate::text::part;
 
 #[derive(Debug, clap::Subcommand)]
@@ -122,6 +123,10 @@ pub(super) enum Show {
     Gettraceprobability,
     /// Which lines are logged.
     Getlogginglevels,
+    /// What the audit log records.
+    Getauditlog,
+    /// How requests are recorded.
+    Getfullquerylog,
 }
 
 /// Names of members instead of addresses.
@@ -274,6 +279,8 @@ impl Show {
                 let settings = settings(node, &AdminCommand::Gettraceprobability)?;
                 format!("Current trace probability: {:?}\n", settings.trace_probability)
             }
+            Self::Getauditlog => request_logs::options(&get(node, &AdminCommand::Getauditlog)?),
+            Self::Getfullquerylog => request_logs::options(&get(node, &AdminCommand::Getfullquerylog)?),
             Self::Getlogginglevels => activity::log_levels(&settings(node, &AdminCommand::Getlogginglevels)?),
         })
     }

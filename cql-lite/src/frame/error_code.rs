@@ -26,11 +26,13 @@ pub enum ErrorCode {
     Config = 0x2300,
     AlreadyExists = 0x2400,
     Unprepared = 0x2500,
+    /// ScyllaDB's, for clients that have negotiated it.
+    RateLimit = 0x4321,
 }
 
 impl ErrorCode {
     /// Every code.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::ServerError,
         Self::Protocol,
         Self::BadCredentials,
@@ -51,6 +53,7 @@ impl ErrorCode {
         Self::Config,
         Self::AlreadyExists,
         Self::Unprepared,
+        Self::RateLimit,
     ];
 
     /// The code with this number.
@@ -86,6 +89,7 @@ impl ErrorCode {
             Self::Config => "CONFIG_ERROR",
             Self::AlreadyExists => "ALREADY_EXISTS",
             Self::Unprepared => "UNPREPARED",
+            Self::RateLimit => "RATE_LIMIT_ERROR",
         }
     }
 }

@@ -113,6 +113,12 @@ pub enum ErrorKind {
     Unprepared {
         id: Vec<u8>,
     },
+    /// More requests than are allowed. Only for clients that have negotiated ScyllaDB's extension `SCYLLA_RATE_LIMIT_ERROR`.
+    RateLimit {
+        is_write: bool,
+        /// Otherwise by a replica.
+        rejected_by_coordinator: bool,
+    },
 }
 
 impl ErrorKind {
@@ -139,6 +145,7 @@ impl ErrorKind {
             Self::Config => ErrorCode::Config,
             Self::AlreadyExists { .. } => ErrorCode::AlreadyExists,
             Self::Unprepared { .. } => ErrorCode::Unprepared,
+            Self::RateLimit { .. } => ErrorCode::RateLimit,
         }
     }
 
@@ -201,6 +208,10 @@ impl ErrorKind {
                 wire::put_string(body, table);
             }
             Self::Unprepared { id } => wire::put_short_bytes(body, id),
+            Self::RateLimit { is_write, rejected_by_coordinator } => {
+                body.put_u8(u8::from(*is_write));
+                body.put_u8(u8::from(*rejected_by_coordinator));
+            }
             Self::Server
             | Self::Protocol
             | Self::BadCredentials

@@ -1,5 +1,6 @@
 //! The parameters of a request, decoded and checked.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
 use crate::admin::{RepairRanges, RepairRequest, ReplayRequest, RestoreRequest};
-use crate::controls::SettingChange;
+use crate::controls::{RequestLogChange, SettingChange};
 
 /// Longest name of a snapshot.
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
@@ -29,6 +30,25 @@ pub(super) const SETTINGS: &[&str] = &[
     "log_level",
     "log_target",
 ];
+
+/// The parameters of a change of the audit log.
+pub(super) const AUDIT_LOG: &[&str] = &[
+    "enabled",
+    "logger",
+    "included_keyspaces",
+    "excluded_keyspaces",
+    "included_categories",
+    "excluded_categories",
+    "included_users",
+    "excluded_users",
+    "roll_cycle",
+    "block",
+    "max_queue_weight",
+    "max_log_size",
+];
+/// The parameters of a change of the full query log.
+pub(super) const FULL_QUERY_LOG: &[&str] =
+    &["enabled", "reset", "path", "roll_cycle", "block", "max_queue_weight", "max_log_size"];
 
 /// The reason why parameters are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -158,6 +178,21 @@ impl Parameters {
             "hint_delivery" => SettingChange::HintDelivery(self.flag(name)?),
             _ => SettingChange::LogLevel { target, level: self.needed("log_level")? },
         })
+    }
+
+    /// The change of a log of requests.
+    pub(super) fn request_log_change(&mut self) -> Result<RequestLogChange, ParameterError> {
+        let (is_reset, is_named) = (self.flag("reset")?, self.has("enabled"));
+        let is_enabled = self.flag("enabled")?;
+        let options: BTreeMap<&'static str, String> = std::mem::take(&mut self.0).into_iter().collect();
+        match (is_reset, is_named, is_enabled) {
+            (false, true, true) => Ok(RequestLogChange::Enable(options)),
+            (true, false, _) if options.is_empty() => Ok(RequestLogChange::Reset),
+            (false, true, false) if options.is_empty() => Ok(RequestLogChange::Disable),
+            _ => Err(ParameterError(
+                "parameter 'enabled' is expected: true with options, or false alone".to_owned(),
+            )),
+        }
     }
 
     fn number<T: FromStr>(&mut self, name: &str) -> Result<T, ParameterError> {

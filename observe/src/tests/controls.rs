@@ -1,11 +1,12 @@
 //! Instruments and settings over HTTP.
 
 use helenus_admin::reports::{
-    ActivityReport, CoordinatorLatencies, EndpointsReport, RuntimeSettings, TableLatencies,
+    ActivityReport, CoordinatorLatencies, EndpointsReport, RequestLog, RequestLogReport, RuntimeSettings,
+    TableLatencies,
 };
 
 use super::*;
-use crate::controls::{Controls, SettingChange};
+use crate::controls::{Controls, RequestLogChange, SettingChange};
 
 impl Controls for Node {
     fn endpoints(
@@ -42,6 +43,19 @@ impl Controls for Node {
     fn change_setting(&self, change: SettingChange) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>> {
         self.calls.lock().unwrap().push(format!("{change:?}"));
         self.settings()
+    }
+
+    fn request_log(&self, _log: RequestLog) -> BoxFuture<'_, Result<RequestLogReport, AdminError>> {
+        ready(Ok(RequestLogReport::default())).boxed()
+    }
+
+    fn change_request_log(
+        &self,
+        log: RequestLog,
+        change: RequestLogChange,
+    ) -> BoxFuture<'_, Result<RequestLogReport, AdminError>> {
+        self.calls.lock().unwrap().push(format!("{log:?}: {change:?}"));
+        self.request_log(log)
     }
 
     fn truncate_hints(&self, member: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {
@@ -146,6 +160,35 @@ async fn instruments_are_read_and_hints_given_up() {
             "truncate hints of Some(\"127.0.0.2\") in *.*",
             "assassinate 127.0.0.2 in *.*",
             "recover metadata of *.*",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn logs_of_requests_are_enabled_with_options_and_disabled_without() {
+    let (node, server) = start();
+    assert_eq!(ask(&server, "GET", "/admin/auditlog").await.json()["enabled"], json!(false));
+    for target in [
+        "auditlog?enabled=true&included_users=a%2Cb&block=true",
+        "auditlog?enabled=false",
+        "fullquerylog?enabled=true&path=%2Fq",
+        "fullquerylog?reset=true",
+    ] {
+        assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 200, "{target}");
+    }
+    for target in
+        ["auditlog", "auditlog?block=true", "auditlog?enabled=false&block=true", "auditlog?reset=true"]
+    {
+        assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 400, "{target}");
+    }
+    assert_eq!(ask(&server, "GET", "/admin/auditlog?enabled=true").await.status, 400);
+    assert_eq!(
+        *node.calls.lock().unwrap(),
+        [
+            "Audit: Enable({\"block\": \"true\", \"included_users\": \"a,b\"})",
+            "Audit: Disable",
+            "FullQuery: Enable({\"path\": \"/q\"})",
+            "FullQuery: Reset",
         ]
     );
 }

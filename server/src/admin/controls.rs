@@ -5,24 +5,25 @@ use std::net::{IpAddr, SocketAddr};
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
-    ActivityReport, CoordinatorLatencies, EndpointReport, EndpointsReport, LatencyReport, RuntimeSettings,
-    StageReport, TableLatencies,
+    ActivityReport, CoordinatorLatencies, EndpointReport, EndpointsReport, LatencyReport, RequestLog,
+    RequestLogReport, RuntimeSettings, StageReport, TableLatencies,
 };
 use helenus_engine::TableId;
 use helenus_execution::coordinator::replica::hints;
 use helenus_execution::shard::context::{ShardContext, run_on};
 use helenus_observe::metrics::{HistogramSnapshot, Operation, ShardMetrics, TimingsSnapshot};
-use helenus_observe::{AdminError, Controls, SettingChange};
+use helenus_observe::{AdminError, Controls, RequestLogChange, SettingChange};
 use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use helenus_ring::topology::Topology;
 
-use super::{NodeAdmin, failed, partition_key, superuser};
+use super::{NodeAdmin, failed, partition_key, request_logs, superuser};
 use crate::cluster::membership::{self, Consent};
 use crate::cluster::recovery::{self, RecoveryError};
 use crate::logs;
 use crate::session::connection;
 use crate::session::latencies::Latencies;
+use crate::session::request_logs::RequestLogs;
 
 type OfOperations = [HistogramSnapshot; Operation::ALL.len()];
 type TimingsOfOperations = [TimingsSnapshot; Operation::ALL.len()];
@@ -275,6 +276,18 @@ impl Controls for NodeAdmin {
 
     fn change_setting(&self, change: SettingChange) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>> {
         self.change(change).boxed()
+    }
+
+    fn request_log(&self, log: RequestLog) -> BoxFuture<'_, Result<RequestLogReport, AdminError>> {
+        std::future::ready(Ok(RequestLogs::of(&self.node).report(log))).boxed()
+    }
+
+    fn change_request_log(
+        &self,
+        log: RequestLog,
+        change: RequestLogChange,
+    ) -> BoxFuture<'_, Result<RequestLogReport, AdminError>> {
+        std::future::ready(request_logs::change(RequestLogs::of(&self.node), log, change)).boxed()
     }
 
     fn truncate_hints(&self, member: Option<String>) -> BoxFuture<'_, Result<(), AdminError>> {

@@ -46,6 +46,7 @@ use crate::cluster::raft::log_store;
 use crate::cluster::stored::{self, CATALOG_FILE, Contents, Stored};
 use crate::cluster::{departure, liveness, membership};
 use crate::node::error::StartError;
+use crate::session::request_logs::RequestLogs;
 use crate::streaming::progress;
 use helenus_execution::coordinator::repair::{self, kept};
 use helenus_execution::coordinator::replica::{self, hints};
@@ -138,6 +139,8 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             return Err(StartError::DiskSize { configured: max, present: room.total_bytes });
         }
     }
+    let host = SocketAddr::new(information.broadcast_address, information.storage_port);
+    let request_logs = RequestLogs::new(&config, host)?;
     let shared = Arc::new(NodeShared {
         guardrails: config.guardrails()?,
         host_id: identity.host_id,
@@ -150,7 +153,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         departure: watch::channel(Departure::Staying).0,
         status: StatusTable::new(identity.host_id),
         shard_aware_port: addresses.shard_aware_port,
-        layers: layers::of_node(),
+        layers: layers::of_node(Arc::new(request_logs)),
         applied: watch::channel(cluster.topology.version).0,
         files,
         has_catalog,

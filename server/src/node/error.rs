@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use helenus_audit::audit_log::LogError;
 use helenus_config::ConfigError;
 use helenus_engine::io::DiskError;
 use uuid::Uuid;
@@ -49,6 +50,8 @@ pub enum StartError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot listen on the Unix socket {path}: {source}")]
     AdminSocket { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    RequestLog(#[from] LogError),
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     #[error(

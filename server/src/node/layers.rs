@@ -1,13 +1,17 @@
 //! The states that the layers keep with a node and its shards. This is the only place that knows all of them.
 
+use std::sync::Arc;
+
 use crate::admin::views;
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::roles::HashLock;
 use crate::cluster::schema::SchemaLock;
 use crate::session::authentication::logins::Logins;
+use crate::session::allowance::RoleLimits;
 use crate::session::connection::{self, Connections};
 use crate::session::latencies::Latencies;
+use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
 use helenus_execution::coordinator::local_work::LocalWork;
@@ -25,8 +29,10 @@ use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
 use helenus_ring::view::ClusterView;
 
 /// The states that all shards of a node share.
-pub fn of_node() -> NodeLayers {
+pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
     NodeLayers::default()
+        .with(request_logs)
+        .with(RoleLimits::default())
         .with(Transfers::default())
         .with(RepairHistory::default())
         .with(RepairRuns::default())

@@ -9,7 +9,7 @@
 //! * An idle connection holds no large buffer.
 //! * A damaged stream of frames ends the connection, after an ERROR where the protocol allows one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -41,6 +41,7 @@ use super::handshake::{self, Startup};
 use super::request;
 use crate::session::authorization::Decisions;
 use crate::session::connection_state::{Connection, WaitingRequest};
+use crate::session::request_logs::RequestLogs;
 use helenus_execution::shard::context::ShardContext;
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
@@ -137,10 +138,13 @@ fn client(connection: &Connection) -> Option<ConnectedClient> {
 pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAddr) {
     let mut events = context.node.events.subscribe();
     let mut stopping = context.node.stopping.subscribe();
+    let logs = RequestLogs::of(&context.node).clone();
     let connection = Rc::new(Connection {
         context,
         peer,
         stage: Cell::new(Stage::Established),
+        allowance: OnceCell::new(),
+        logs,
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
         user: RefCell::new(None),
@@ -208,7 +212,10 @@ impl Wire {
             if connection.closing.get() && self.output.is_empty() && connection.under_way() == 0 {
                 return Ok(());
             }
-            let reads = self.takes_requests(connection);
+            let takes = self.takes_requests(connection);
+            // A log of requests that is to miss nothing has no room.
+            let is_held = takes && connection.logs.hold_requests();
+            let reads = takes && !is_held;
             if reads && has_more {
                 // The client has read its answers: continue with its requests, after those of others.
                 tokio::task::yield_now().await;
@@ -237,6 +244,7 @@ impl Wire {
                 ready = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {
                     ready?;
                 }
+                () = connection.logs.admit_requests(), if is_held => {}
                 event = events.recv() => {
                     if let Ok(event) = event {
                         connection.send_event(&event);
@@ -268,7 +276,7 @@ impl Wire {
         let is_large = self.input.len() > RETAINED_BYTES;
         connection.answered_at.set(None);
         let mut requests = 0;
-        while self.takes_requests(connection) {
+        while self.takes_requests(connection) && !connection.logs.hold_requests() {
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
                     if is_large && self.input.len() < READ_BYTES {

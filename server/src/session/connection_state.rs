@@ -1,6 +1,6 @@
 //! The state of a connection that its task and the requests in flight share.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,9 +16,11 @@ use tokio::sync::Notify;
 
 use crate::session::authentication::admission::Admission;
 use crate::session::authentication::stage::Stage;
+use crate::session::allowance::Allowance;
 use crate::session::authorization::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
+use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
 
@@ -36,6 +38,10 @@ pub struct Connection {
     pub context: Rc<ShardContext>,
     pub peer: SocketAddr,
     pub(super) stage: Cell<Stage>,
+    /// What its role may still ask now, from its first request under a limit on.
+    pub allowance: OnceCell<Arc<Allowance>>,
+    /// Those that record its requests, while they are on.
+    pub logs: Arc<RequestLogs>,
     pub keyspace: RefCell<Option<Rc<str>>>,
     pub startup: RefCell<Option<Startup>>,
     /// The role that the client logged in as; `None`: it is anonymous.

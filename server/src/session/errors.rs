@@ -62,6 +62,9 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
             required: *required as i32,
         },
         RequestError::Overloaded(_) => ErrorKind::Overloaded,
+        RequestError::RateLimited { is_write, .. } => {
+            ErrorKind::RateLimit { is_write: *is_write, rejected_by_coordinator: true }
+        }
         RequestError::Function { keyspace, function, arguments, .. } => ErrorKind::FunctionFailure {
             keyspace: keyspace.clone(),
             function: function.clone(),

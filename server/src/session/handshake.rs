@@ -1,9 +1,12 @@
 //! OPTIONS and STARTUP: the options that the node supports and those that a client selects.
 
-use cql_lite::frame::{Compression, ErrorKind, ErrorResponse, ProtocolVersion};
+use cql_lite::frame::{Compression, ErrorCode, ErrorKind, ErrorResponse, ProtocolVersion};
 use helenus_query::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
 
 use helenus_execution::shard::context::{IGNORE_MSB, ShardContext};
+
+/// ScyllaDB's extension of the protocol for errors of rate limits.
+const RATE_LIMIT_EXTENSION: &str = "SCYLLA_RATE_LIMIT_ERROR";
 
 /// The options of SUPPORTED on a connection to this shard.
 pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
@@ -20,6 +23,7 @@ pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
         one("SCYLLA_SHARDING_IGNORE_MSB", IGNORE_MSB.to_string()),
         one("SCYLLA_PARTITIONER", PARTITIONER.to_owned()),
         one("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned()),
+        one(RATE_LIMIT_EXTENSION, format!("ERROR_CODE={}", ErrorCode::RateLimit.number())),
         one("SCYLLA_SHARD_AWARE_PORT", context.node.shard_aware_port.to_string()),
     ]
 }
@@ -31,6 +35,8 @@ pub struct Startup {
     pub driver_name: Option<String>,
     pub driver_version: Option<String>,
     pub options: Vec<(String, String)>,
+    /// Whether the client has negotiated an error of its own for too many requests.
+    pub knows_rate_limits: bool,
 }
 
 /// Reads the options of STARTUP. Unknown ones are ignored, as the protocol requires.
@@ -55,6 +61,7 @@ pub fn startup(version: ProtocolVersion, options: &[(&str, &str)]) -> Result<Sta
         compression,
         driver_name: option("DRIVER_NAME").map(str::to_owned),
         driver_version: option("DRIVER_VERSION").map(str::to_owned),
+        knows_rate_limits: option(RATE_LIMIT_EXTENSION).is_some(),
         options: options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     })
 }

@@ -19,10 +19,11 @@ use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::{Description, Statement};
 
 use super::respond::Responder;
-use super::{authorization, guardrails};
+use super::{authorization, guardrails, rate_limits};
 use crate::cluster::{roles, schema};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
+use crate::session::logged::Logged;
 use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
@@ -64,17 +65,21 @@ fn begin(
     mut begun: Option<Trace>,
 ) {
     let mut measured = None;
-    let begun_execution = match request {
-        Request::Query(query) => run_query(connection, query, &mut responder),
-        Request::Execute(execute) => run_prepared(connection, execute, &mut responder),
-        Request::Batch(batch) => {
+    let mut logged = Logged::begin(connection, request, started);
+    responder.knows_rate_limits =
+        connection.startup.borrow().as_ref().is_some_and(|startup| startup.knows_rate_limits);
+    let begun_execution = match (rate_limits::admit(connection, request), request) {
+        (Err(refused), _) => Err(refused),
+        (Ok(()), Request::Query(query)) => run_query(connection, query, &mut responder),
+        (Ok(()), Request::Execute(execute)) => run_prepared(connection, execute, &mut responder),
+        (Ok(()), Request::Batch(batch)) => {
             measured = Some(Measured::of_batch(false));
             run_batch(connection, batch, &mut responder.warnings).map(|(is_conditional, execution)| {
                 measured = Some(Measured::of_batch(is_conditional));
                 (None, Ok(execution))
             })
         }
-        Request::Prepare(prepare) => {
+        (Ok(()), Request::Prepare(prepare)) => {
             let keyspace = prepare.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
             let outcome = check_length(connection, prepare.statement).and_then(|()| {
                 let context = &connection.context;
@@ -88,6 +93,9 @@ fn begin(
             match outcome {
                 Ok(statement) => {
                     answer_prepared(connection, &responder, &statement);
+                    if let Some(logged) = logged.take() {
+                        logged.end_prepare(connection, &statement);
+                    }
                     if let Some(begun) = begun {
                         begun.finish_detached(connection);
                     }
@@ -96,9 +104,7 @@ fn begin(
                 Err(error) => Err(error),
             }
         }
-        Request::Startup(_) | Request::Options | Request::AuthResponse(_) | Request::Register(_) => {
-            Err(RequestError::Protocol("Unexpected message".to_owned()))
-        }
+        (Ok(()), _) => Err(RequestError::Protocol("Unexpected message".to_owned())),
     };
     let (statement, execution) = match begun_execution {
         Ok((statement, Ok(execution))) => (statement, execution),
@@ -116,6 +122,9 @@ fn begin(
         Execution::Ready(outcome) if begun.is_none() => {
             answer(connection, &responder, statement.as_deref(), &outcome);
             connection.record_duration(started, measured, statement.as_deref());
+            if let Some(logged) = logged {
+                logged.end(connection, statement.as_deref(), &outcome);
+            }
         }
         execution => {
             let connection = connection.clone();
@@ -136,6 +145,9 @@ fn begin(
                     begun.finish(&connection).await;
                 }
                 note(&connection, &outcome);
+                if let Some(logged) = logged {
+                    logged.end(&connection, statement.as_deref(), &outcome);
+                }
                 connection.end_request(number, |out| responder.respond(out, statement.as_deref(), &outcome));
                 drop(coordinating);
             });

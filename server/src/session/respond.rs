@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use cql_lite::frame::response::{encode_error, encode_schema_change, encode_set_keyspace, encode_void};
 use cql_lite::frame::rows::SendMetadata;
-use cql_lite::frame::{Prefix, ProtocolVersion, RowsWriter};
+use cql_lite::frame::{ErrorKind, Prefix, ProtocolVersion, RowsWriter};
 use helenus_query::error::Result;
 use helenus_query::run::select::ResultPage;
 use helenus_query::statement::{Description, columns_metadata};
@@ -21,6 +21,8 @@ pub struct Responder {
     /// The result metadata that the client knows (v5).
     pub known_metadata_id: Option<Vec<u8>>,
     pub warnings: Vec<String>,
+    /// The client has negotiated an error of its own for too many requests.
+    pub knows_rate_limits: bool,
 }
 
 impl Responder {
@@ -32,6 +34,7 @@ impl Responder {
             skip_metadata: false,
             known_metadata_id: None,
             warnings: Vec::new(),
+            knows_rate_limits: false,
         }
     }
 
@@ -43,7 +46,13 @@ impl Responder {
     pub fn respond(&self, out: &mut BytesMut, statement: Option<&Description>, outcome: &Result<Outcome>) {
         let (version, stream) = (self.version, self.stream);
         match outcome {
-            Err(error) => encode_error(out, version, stream, &to_response(error), &self.prefix()),
+            Err(error) => {
+                let mut response = to_response(error);
+                if !self.knows_rate_limits && matches!(response.kind, ErrorKind::RateLimit { .. }) {
+                    response.kind = ErrorKind::Overloaded;
+                }
+                encode_error(out, version, stream, &response, &self.prefix());
+            }
             Ok(Outcome::Void) => encode_void(out, version, stream, &self.prefix()),
             Ok(Outcome::Warned(warnings)) => {
                 let warnings = [self.warnings.as_slice(), warnings.as_slice()].concat();

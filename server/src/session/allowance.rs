@@ -1,0 +1,122 @@
+//! What the roles of a node's clients may still ask.
+//!
+//! An allowance grows evenly and holds what a second brings at most. It is shared by all connections of a role, on all shards.
+//!
+//! Invariant: memory is bounded by the roles that have connections, or had some in the last second. A role gains nothing by connecting anew.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+
+const SECOND_NANOS: u64 = 1_000_000_000;
+
+/// What a role may still ask.
+#[derive(Debug)]
+pub struct Allowance {
+    /// Between two requests, if they come evenly.
+    interval_nanos: u64,
+    /// When all that was asked would have been asked evenly, since the first request of the node.
+    even_nanos: AtomicU64,
+}
+
+impl Allowance {
+    fn new(per_second: u64) -> Self {
+        Self { interval_nanos: (SECOND_NANOS / per_second).max(1), even_nanos: AtomicU64::new(0) }
+    }
+
+    /// Whether nothing of it is used.
+    fn is_whole(&self, now: Duration) -> bool {
+        u128::from(self.even_nanos.load(Ordering::Relaxed)) <= now.as_nanos()
+    }
+
+    /// Takes one request from the allowance, if there is one. `now`: since the beginning of the limits.
+    fn admit(&self, now: Duration) -> bool {
+        let now = now.as_nanos() as u64;
+        let next = |even: u64| {
+            let next = even.max(now) + self.interval_nanos;
+            (next - now <= SECOND_NANOS.max(self.interval_nanos)).then_some(next)
+        };
+        self.even_nanos.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+}
+
+/// The allowances of roles.
+#[derive(Debug)]
+pub struct RoleLimits {
+    /// The clocks of shards have beginnings of their own.
+    began: Instant,
+    roles: Mutex<HashMap<String, Arc<Allowance>>>,
+}
+
+impl Default for RoleLimits {
+    #[allow(clippy::disallowed_methods, reason = "the clocks of shards begin at different times")]
+    fn default() -> Self {
+        Self { began: Instant::now(), roles: Mutex::default() }
+    }
+}
+
+impl RoleLimits {
+    /// Takes one request from an allowance, if there is one.
+    pub fn admit(&self, allowance: &Allowance) -> bool {
+        allowance.admit(self.now())
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the clocks of shards begin at different times")]
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The allowance of a role.
+    pub fn of(&self, role: &str, per_second: u64) -> Arc<Allowance> {
+        let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = roles.get(role) {
+            return known.clone();
+        }
+        let now = self.now();
+        roles.retain(|_, allowance| Arc::strong_count(allowance) > 1 || !allowance.is_whole(now));
+        let allowance = Arc::new(Allowance::new(per_second));
+        roles.insert(role.to_owned(), allowance.clone());
+        allowance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allowance_holds_a_second_and_grows_evenly() {
+        let allowance = Allowance::new(10);
+        let admitted = |millis| {
+            let now = Duration::from_millis(millis);
+            (0..100).filter(|_| allowance.admit(now)).count()
+        };
+        assert_eq!(admitted(5_000), 10);
+        assert_eq!(admitted(5_099), 0);
+        assert_eq!(admitted(5_100), 1);
+        assert_eq!(admitted(5_350), 2);
+        assert_eq!(admitted(5_400), 1);
+        assert_eq!(admitted(90_000), 10);
+    }
+
+    #[test]
+    fn an_allowance_of_one_request_a_second_admits_it() {
+        let allowance = Allowance::new(1);
+        let seconds = [0, 1, 1, 2, 9].map(Duration::from_secs);
+        assert_eq!(seconds.map(|now| allowance.admit(now)), [true, true, false, true, true]);
+    }
+
+    #[test]
+    fn roles_have_allowances_of_their_own_until_they_are_gone_and_these_are_whole() {
+        let limits = RoleLimits::default();
+        let (alice, bob) = (limits.of("alice", 1), limits.of("bob", 1));
+        assert!(Arc::ptr_eq(&alice, &limits.of("alice", 1)) && !Arc::ptr_eq(&alice, &bob));
+        assert!(limits.admit(&alice) && !limits.admit(&alice));
+        drop((alice, bob));
+        let _carol = limits.of("carol", 1);
+        assert_eq!(limits.roles.lock().unwrap().len(), 2);
+        assert!(!limits.admit(&limits.of("alice", 1)));
+    }
+}

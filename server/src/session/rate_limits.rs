@@ -1,0 +1,57 @@
+//! Requests a second of a role: more than `role_requests_per_second_max` are refused before they have any effect.
+//!
+//! Invariant: without a limit a request looks at one number.
+
+use cql_lite::frame::request::Request;
+use helenus_audit::entry::{ANONYMOUS, Category};
+use helenus_audit::statement_text::describe;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::statement::Statement;
+
+use crate::session::allowance::RoleLimits;
+use crate::session::connection_state::Connection;
+
+/// Refuses a request of a role that has used its allowance up.
+#[inline]
+pub fn admit(connection: &Connection, request: &Request<'_>) -> Result<()> {
+    match connection.context.node.config.role_requests_per_second_max {
+        0 => Ok(()),
+        per_second => admit_within(connection, request, per_second),
+    }
+}
+
+fn admit_within(connection: &Connection, request: &Request<'_>, per_second: u64) -> Result<()> {
+    let limits = connection.context.node.layers.get::<RoleLimits>();
+    let allowance = connection.allowance.get_or_init(|| {
+        let user = connection.user.borrow();
+        limits.of(user.as_deref().unwrap_or(ANONYMOUS), per_second)
+    });
+    if limits.admit(allowance) {
+        return Ok(());
+    }
+    connection.context.metrics.rate_limited.increment();
+    let user = connection.user.borrow();
+    Err(RequestError::RateLimited {
+        message: format!(
+            "Role {} makes more than {per_second} requests a second",
+            user.as_deref().unwrap_or(ANONYMOUS)
+        ),
+        is_write: is_write(connection, request),
+    })
+}
+
+fn is_write(connection: &Connection, request: &Request<'_>) -> bool {
+    match request {
+        Request::Query(query) => {
+            let described = describe(query.statement, None).entry_type;
+            described.is_some_and(|own| own.category() != Category::Query)
+        }
+        Request::Execute(execute) => {
+            let context = &connection.context;
+            let known = context.statements.get(&context.node.registry, execute.id, &context.catalog_view());
+            known.is_ok_and(|statement| !matches!(statement, Statement::Select(_)))
+        }
+        Request::Batch(_) => true,
+        _ => false,
+    }
+}

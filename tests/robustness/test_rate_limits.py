@@ -1,0 +1,52 @@
+"""How many requests a second a role may make."""
+
+import struct
+import time
+
+import wire
+from conftest import new_node
+from wire import ERROR, OPTIONS, QUERY, RESULT, STARTUP, SUPPORTED, Client, frame
+
+PER_SECOND = 50
+OVERLOADED = 0x1001
+RATE_LIMIT_ERROR = 0x4321
+EXTENSION = "SCYLLA_RATE_LIMIT_ERROR"
+
+
+def answers(client, text, count):
+    return [client.ask(QUERY, wire.query(text)) for _ in range(count)]
+
+
+def test_a_role_that_asks_too_often_is_refused_and_served_again():
+    with new_node(settings={"role_requests_per_second_max": PER_SECOND}) as node:
+        address = (node.host, node.port)
+        select = "SELECT release_version FROM system.local"
+        with Client(address) as plain, Client(address, **{EXTENSION: ""}) as aware:
+            supported = plain.ask(OPTIONS)
+            assert supported.opcode == SUPPORTED and b"ERROR_CODE=17185" in supported.body
+            begun = time.monotonic()
+            first = answers(plain, select, 4 * PER_SECOND)
+            took = time.monotonic() - begun
+            served = sum(answer.opcode == RESULT for answer in first)
+            assert PER_SECOND <= served <= PER_SECOND * (1 + took) + 1
+            refused = {answer.error_code for answer in first if answer.opcode == ERROR}
+            assert refused == {OVERLOADED}
+            assert "makes more than 50 requests a second" in next(a.message for a in first if a.opcode == ERROR)
+            # Another connection of the same role, which knows an error of its own for it.
+            codes = [answer for answer in answers(aware, select, PER_SECOND) if answer.opcode == ERROR]
+            assert {answer.error_code for answer in codes} == {RATE_LIMIT_ERROR}
+            assert codes[0].body.endswith(struct.pack(">BB", 0, 1))
+            writes = answers(aware, "INSERT INTO system.t (k) VALUES (1)", PER_SECOND)
+            limited = [answer for answer in writes if answer.error_code == RATE_LIMIT_ERROR]
+            assert limited and limited[0].body.endswith(struct.pack(">BB", 1, 1))
+            deadline = time.monotonic() + 30
+            while answers(plain, select, 1)[0].opcode != RESULT:
+                assert time.monotonic() < deadline
+        assert node.metric("helenus_rate_limited_requests_total") > 0
+
+
+def test_without_a_limit_nobody_is_refused():
+    with new_node() as node, Client((node.host, node.port), started=False) as client:
+        client.send(frame(STARTUP, wire.startup()))
+        client.answer()
+        assert all(answer.opcode == RESULT for answer in answers(client, "SELECT key FROM system.local", 300))
