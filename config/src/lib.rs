@@ -5,6 +5,7 @@
 
 mod addresses;
 mod data_size;
+mod encryption;
 mod error;
 mod guardrails;
 mod limits;
@@ -23,6 +24,7 @@ use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
 pub use self::data_size::DataSize;
+pub use self::encryption::{ClientEncryption, InternodeEncryption};
 pub use self::error::ConfigError;
 pub use self::limits::ENVELOPE_BYTES;
 pub use self::period::Period;
@@ -150,6 +152,12 @@ impl Config {
             "must hold at least four segments",
         )?;
         self.check_mutation_size()?;
+        for (key, problem) in [
+            ("client_encryption", self.client_encryption.problem()),
+            ("internode_encryption", self.internode_encryption.problem()),
+        ] {
+            check(problem.is_none(), key, problem.unwrap_or_default())?;
+        }
         self.guardrails()?;
         for (key, threshold) in [
             ("data_disk_usage_percentage_warn_threshold", self.data_disk_usage_percentage_warn_threshold),

@@ -32,6 +32,8 @@ pub struct WaitingRequest {
 pub struct Connection {
     pub context: Rc<ShardContext>,
     pub peer: SocketAddr,
+    /// The identity that the client's certificate names; `None`: it has shown none, or it names none.
+    pub identity: Option<Rc<str>>,
     pub keyspace: RefCell<Option<Rc<str>>>,
     pub startup: RefCell<Option<Startup>>,
     /// The role that the client logged in as; `None`: it is anonymous.
