@@ -145,7 +145,7 @@ impl Node {
 fn transport_of(local: Local, options: LinkOptions) -> (TcpTransport, Arc<InternodeMetrics>) {
     let metrics = Arc::new(InternodeMetrics::default());
     let clock = Rc::new(RealClock::new());
-    (TcpTransport::new(Arc::new(local), options, clock, 7, metrics.clone()), metrics)
+    (TcpTransport::new(Arc::new(local), options, None, clock, 7, metrics.clone()), metrics)
 }
 
 fn transport() -> TcpTransport {

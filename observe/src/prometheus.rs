@@ -41,6 +41,8 @@ pub struct EngineGauges {
     pub tables: Vec<TableReport>,
     /// How old the repairs of tables are.
     pub repairs: Vec<RepairedTable>,
+    /// Seconds until the certificate for each use expires; negative afterwards.
+    pub certificates: Vec<(&'static str, i64)>,
     /// How long requests to tables took.
     pub latencies: Vec<TableLatencies>,
 }
@@ -136,6 +138,9 @@ const COUNTERS: [CounterFamily; 20] = [
         "Reads that other replicas answered because rows of this node could not be read.",
         |shard| &shard.reads_of_others,
     ),
+    ("helenus_tls_handshakes_failed_total", "TLS handshakes of clients that have failed.", |shard| {
+        &shard.failed_handshakes
+    }),
     ("helenus_guardrail_warnings_total", "Warnings of guardrails for clients.", |shard| {
         &shard.guardrail_warnings
     }),
@@ -297,6 +302,13 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         text.sample(name, &[], counter(&engine.compactions));
     }
     text.write_waits(engine);
+    if !engine.certificates.is_empty() {
+        let help = "Seconds until the certificate of the node expires; negative afterwards.";
+        text.family("helenus_certificate_expiry_seconds", "gauge", help);
+        for (purpose, seconds) in &engine.certificates {
+            text.sample("helenus_certificate_expiry_seconds", &[("use", purpose)], *seconds);
+        }
+    }
     text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
     text.sample("helenus_unknown_tables", &[], engine.unknown_tables);
     for (name, help, gauge) in TABLE_GAUGES {

@@ -40,6 +40,7 @@ use self::cluster::Sizes;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, Consent, MembershipError};
+use crate::session::encryption::Certificates;
 use crate::streaming;
 use crate::streaming::cleanup::CleanupError;
 use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
@@ -262,6 +263,13 @@ fn total(shards: impl Iterator<Item = CompactionStatistics>) -> CompactionStatis
     })
 }
 
+/// By the use of the certificates.
+fn seconds_until_expiry(context: &ShardContext) -> Vec<(&'static str, i64)> {
+    let now_seconds = i64::from(context.now_seconds());
+    let certificates = Certificates::of(context);
+    certificates.all().map(|(purpose, all)| (purpose, all.seconds_until_expiry(now_seconds))).collect()
+}
+
 fn failed(error: &RequestError) -> AdminError {
     AdminError::Failed(error.to_string())
 }
@@ -307,6 +315,7 @@ impl Admin for NodeAdmin {
                 .unwrap_or_default();
             let unknown = self.unknown_table_reports().await.unwrap_or_default();
             let reserve = &self.node.reserve;
+            let certificates = self.on_first_shard(|context| Ok(seconds_until_expiry(context))).await;
             let gauges = EngineGauges {
                 memtable_bytes: shards.iter().map(|shard| shard.memtable_bytes).sum(),
                 commit_log_bytes: shards.iter().map(|shard| shard.commit_log_bytes).sum(),
@@ -328,6 +337,7 @@ impl Admin for NodeAdmin {
                     .max()
                     .unwrap_or(0),
                 unknown_tables: unknown.len() as u64,
+                certificates: certificates.unwrap_or_default(),
                 tables: self.reports(None).await.unwrap_or_default(),
                 repairs: self.repaired_tables().await.unwrap_or_default(),
                 latencies: self.table_latency_reports(None, None).await.unwrap_or_default(),

@@ -55,6 +55,7 @@ use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::node::error::StartError;
+use crate::session::encryption::{self, Certificates, OpenCertificates};
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
 use helenus_execution::shard::context::{
@@ -109,6 +110,7 @@ impl Node {
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
             Identity::with_tokens(Uuid::new_v4(), shards, config.num_tokens)
         }))?;
+        let certificates = Certificates::open(&config, i64::from(RealClock::new().now_seconds()))?;
         // Bound now, so that no other process takes them. Clients are refused until the node serves.
         let client_port = BoundPort::bind(config.listen)?;
         let address = client_port.address;
@@ -133,6 +135,7 @@ impl Node {
             catalog_version: Uuid::new_v4(),
         }))?;
         let shared = assembled.shared.clone();
+        shared.layers.get::<OpenCertificates>().set(certificates);
         let local = Arc::new(Local {
             cluster_name: shared.config.cluster_name.clone(),
             host_id: shared.host_id,
@@ -151,6 +154,7 @@ impl Node {
             _lock: lock,
         };
         node.serve_administration(admin_ports)?;
+        node.watch_certificates()?;
         if let Some(listener) = internode_listener {
             node.accept_links(listener, local)?;
         }
@@ -171,6 +175,14 @@ impl Node {
             *administration = Some(servers);
         }
         Ok(())
+    }
+
+    fn watch_certificates(&self) -> Result<(), StartError> {
+        let watching = self.wait_for(0, |context| {
+            encryption::watch(&context);
+            Box::pin(std::future::ready(Ok(())))
+        });
+        watching.map_err(|error| StartError::Shard { shard: 0, message: error.to_string() })
     }
 
     fn finish_start(
@@ -409,6 +421,7 @@ fn real_parts(
         Rc::new(TcpTransport::new(
             local,
             options,
+            shared.layers.get::<OpenCertificates>().get().of_links(&shared.config),
             clock,
             random_seed(),
             shared.metrics[index].internode.clone(),

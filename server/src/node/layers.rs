@@ -6,6 +6,7 @@ use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::roles::HashLock;
 use crate::cluster::schema::SchemaLock;
 use crate::session::connection::{self, Connections};
+use crate::session::encryption::{LoggedFailures, OpenCertificates};
 use crate::session::latencies::Latencies;
 use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
@@ -28,6 +29,7 @@ pub fn of_node() -> NodeLayers {
         .with(Transfers::default())
         .with(RepairHistory::default())
         .with(RepairRuns::default())
+        .with(OpenCertificates::default())
 }
 
 /// The states of each shard.
@@ -44,6 +46,7 @@ pub fn of_shard() -> Layers {
         .with(SchemaLock::default())
         .with(HashLock::default())
         .with(SlowRequests::default())
+        .with(LoggedFailures::default())
         .with(ClientSource(connection::clients))
         .with(views::reports());
     Layers { states, view_changes }
