@@ -60,13 +60,14 @@ pub(crate) enum CertificatesCommand {
 pub(crate) enum CertificatesError {
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("a certificate of a node names its host id, a DNS name or an address; one of a client is made with --client")]
+    #[error(
+        "a certificate of a node names its host id, a DNS name or an address; one of a client is made with --client"
+    )]
     Nameless,
 }
 
 impl CertificatesCommand {
     /// Carries it out, and returns what is printed.
-    #[allow(clippy::disallowed_methods, reason = "a command of the program: certificates are valid from now")]
     pub(crate) fn carry_out(&self) -> Result<String, CertificatesError> {
         let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
         match self {

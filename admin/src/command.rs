@@ -149,6 +149,8 @@ pub(crate) enum AdminCommand {
     },
     /// Ends the present segments of the commit log and waits for their copies in the archive.
     Archivelog,
+    /// Loads certificates and keys for TLS now. The node does so by itself some seconds after they have changed.
+    Reloadssl,
     /// Removes the snapshots of a name.
     Clearsnapshot {
         /// On all members of the cluster.

@@ -27,8 +27,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use self::ask::{Ask, AskError, Node};
-pub use self::command::AdminArguments;
 use self::certificates::CertificatesError;
+pub use self::command::AdminArguments;
 use self::command::{AdminCommand, Command};
 use self::http::CallError;
 pub use self::long_options::with_long_options;

@@ -55,7 +55,12 @@ impl LinkEncryption {
     }
 
     /// Checks that a link may be as it is with the node that the other side says it is. `address` is that of the other side.
-    pub(crate) async fn check(&self, stream: &Stream, host_id: HostId, address: IpAddr) -> Result<(), Refusal> {
+    pub(crate) async fn check(
+        &self,
+        stream: &Stream,
+        host_id: HostId,
+        address: IpAddr,
+    ) -> Result<(), Refusal> {
         match stream.peer_names() {
             Some(names) => check_names(names, host_id, address.to_canonical()).await,
             None if self.is_required || stream.is_encrypted() => Err(Refusal::NotEncrypted),
@@ -105,11 +110,8 @@ mod tests {
     async fn a_certificate_that_names_host_ids_is_good_for_these_alone() {
         let (own, other) = (HostId::from_u128(1), HostId::from_u128(2));
         let address: IpAddr = "10.0.0.1".parse().unwrap();
-        let names = Names {
-            uris: vec![format!("urn:uuid:{own}")],
-            addresses: vec![address],
-            ..Names::default()
-        };
+        let names =
+            Names { uris: vec![format!("urn:uuid:{own}")], addresses: vec![address], ..Names::default() };
         assert_eq!(check_names(&names, own, "10.9.9.9".parse().unwrap()).await, Ok(()));
         let refused = check_names(&names, other, address).await.unwrap_err();
         assert_eq!(refused.code(), 8);

@@ -85,7 +85,9 @@ pub enum Refusal {
     SameHost(HostId),
     #[error("links must be encrypted, and both sides show certificates: setting 'internode_encryption'")]
     NotEncrypted,
-    #[error("the certificate of node {host_id} at {address} does not name its host id or address; it names: {names}")]
+    #[error(
+        "the certificate of node {host_id} at {address} does not name its host id or address; it names: {names}"
+    )]
     Certificate { host_id: HostId, address: IpAddr, names: String },
 }
 

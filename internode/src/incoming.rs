@@ -24,9 +24,9 @@ use tokio::sync::{Notify, watch};
 
 use super::frame::{Frame, FrameError, FrameKind};
 use super::link_context::LinkOptions;
-use crate::encryption::LinkEncryption;
 use super::transport::Handler;
 use super::wire::{Inbox, Outbox};
+use crate::encryption::LinkEncryption;
 use crate::metrics::{InboundTraffic, InternodeMetrics};
 
 /// Number of keepalive periods of silence after which a link is closed (the node that made it sends a ping after
@@ -91,13 +91,13 @@ pub async fn serve(server: Server, stream: Stream, peer: Peer) {
         ended: Notify::new(),
     });
     let mut stopping = server.stopping.clone();
-    server.metrics.links.increment();
+    server.metrics.link_begun(stream.is_encrypted());
     let ended = tokio::select! {
         biased;
         _ = stopping.wait_for(|stopping| *stopping) => None,
         ended = incoming.run(&server, &stream) => Some(ended),
     };
-    server.metrics.links.decrement();
+    server.metrics.link_ended(stream.is_encrypted());
     let Peer { host_id, address, .. } = peer;
     match ended {
         // Bytes that the socket does not accept at once are lost with the link.

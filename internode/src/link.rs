@@ -192,6 +192,7 @@ impl Link {
                 shared.connected(&self.key, host_id);
                 self.traffic.successful_attempts.increment();
                 self.traffic.links.increment();
+                shared.metrics.link_begun(stream.is_encrypted());
                 let since = shared.clock.monotonic();
                 self.go_up(&shared, host_id);
                 let failure = match self.exchange(&shared, &stream).await {
@@ -200,6 +201,7 @@ impl Link {
                 };
                 stream.close();
                 self.traffic.links.decrement();
+                shared.metrics.link_ended(stream.is_encrypted());
                 shared.disconnected(&self.key, host_id, since, &failure);
                 failure
             }
@@ -219,7 +221,9 @@ impl Link {
     async fn connect(&self, shared: &LinkContext) -> Result<(Stream, HostId), LinkFailure> {
         let address = self.key.address;
         let socket = self.connect_socket(shared).await?;
-        let Some(encryption) = &shared.encryption else { return self.open(shared, Stream::Plain(socket)).await };
+        let Some(encryption) = &shared.encryption else {
+            return self.open(shared, Stream::Plain(socket)).await;
+        };
         let mut plain_socket = socket;
         if encryption.is_required() || !shared.is_plain(address) {
             let failure = match self.open_encrypted(shared, encryption, plain_socket).await {

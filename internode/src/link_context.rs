@@ -242,12 +242,10 @@ impl LinkContext {
     }
 
     pub fn connected(&self, key: &LinkKey, host_id: HostId) {
-        self.metrics.links.increment();
         tracing::debug!(address = %key.address, shard = key.shard, class = ?key.class, %host_id, "linked");
     }
 
     pub fn disconnected(&self, key: &LinkKey, host_id: HostId, since: Duration, failure: &LinkFailure) {
-        self.metrics.links.decrement();
         let now = self.clock.monotonic();
         if now.saturating_sub(since) < self.options.reconnect_max {
             // The node cannot keep a link, which counts like one that cannot be reached.

@@ -256,6 +256,10 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.family("helenus_internode_links", "gauge", "Links with other nodes that are open.");
     let links = shards.iter().map(|shard| shard.internode.links.get()).sum::<i64>();
     text.sample("helenus_internode_links", &[], links);
+    let help = "Of them those that are encrypted.";
+    text.family("helenus_internode_encrypted_links", "gauge", help);
+    let encrypted = shards.iter().map(|shard| shard.internode.encrypted_links.get()).sum::<i64>();
+    text.sample("helenus_internode_encrypted_links", &[], encrypted);
     text.family("helenus_memtable_bytes", "gauge", "Bytes in all memtables.");
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
@@ -533,6 +537,7 @@ mod tests {
             compaction_backlog_files: 50,
             counted_backlog_files: 48,
             unknown_tables: 1,
+            certificates: vec![("clients", 3_600)],
             tables: vec![table],
             repairs: [(7, false), (900, true)]
                 .map(|(unrepaired_seconds, is_late)| RepairedTable {
@@ -558,6 +563,7 @@ mod tests {
         assert!(text.contains("helenus_commit_log_unarchived_segments 4\n"), "{text}");
         assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
         assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
+        assert!(text.contains("helenus_certificate_expiry_seconds{use=\"clients\"} 3600\n"), "{text}");
         assert!(text.contains("helenus_writes_refused_for_room_total 11\n"), "{text}");
         assert!(text.contains("helenus_compactions_failed_total 3\n"), "{text}");
         assert!(text.contains("helenus_compaction_seconds_total 1.5\n"), "{text}");

@@ -263,6 +263,23 @@ fn total(shards: impl Iterator<Item = CompactionStatistics>) -> CompactionStatis
     })
 }
 
+/// Loads the files of all certificates. Fails with what is wrong with them.
+async fn reload_certificates(context: Rc<ShardContext>) -> Result<(), String> {
+    let mut problems = Vec::new();
+    for (purpose, encryption) in Certificates::of(&context).all() {
+        let (encryption, now_seconds) = (encryption.clone(), i64::from(context.now_seconds()));
+        let reloaded = tokio::task::spawn_blocking(move || encryption.reload(now_seconds)).await;
+        match reloaded
+            .map_err(|error| error.to_string())
+            .and_then(|loaded| loaded.map_err(|it| it.to_string()))
+        {
+            Ok(()) => tracing::info!(purpose, "certificates were loaded again"),
+            Err(error) => problems.push(format!("certificates for {purpose}: {error}")),
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
 /// By the use of the certificates.
 fn seconds_until_expiry(context: &ShardContext) -> Vec<(&'static str, i64)> {
     let now_seconds = i64::from(context.now_seconds());
@@ -471,6 +488,15 @@ impl Admin for NodeAdmin {
 
     fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>> {
         self.replay_logs(request).boxed()
+    }
+
+    fn reload_certificates(&self) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move {
+            let reloaded =
+                run_on(&self.node.links[0], |context| Box::pin(reload_certificates(context))).await;
+            reloaded.map_err(|error| failed(&error))?.map_err(AdminError::Failed)
+        }
+        .boxed()
     }
 
     fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>> {

@@ -14,8 +14,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use time::{Duration, OffsetDateTime};
 
@@ -98,8 +98,7 @@ pub fn issue(directory: &Path, holder: &Holder, now_seconds: i64, days: i64) -> 
     }
     let authority = paths(directory, AUTHORITY);
     let read = |what: &'static str, path: &Path| {
-        std::fs::read_to_string(path)
-            .map_err(|source| TlsError::Read { what, path: path.to_owned(), source })
+        std::fs::read_to_string(path).map_err(|source| TlsError::Read { what, path: path.to_owned(), source })
     };
     let malformed = |what: &'static str, path: &Path, error: rcgen::Error| TlsError::Malformed {
         what,

@@ -36,7 +36,8 @@ pub(crate) type Stamp = (Option<SystemTime>, u64, u64);
 
 impl Files {
     pub(crate) fn stamps(&self) -> Vec<Option<Stamp>> {
-        let paths = [Some(&self.certificate), Some(&self.key), self.authorities.as_ref(), self.revocations.as_ref()];
+        let paths =
+            [Some(&self.certificate), Some(&self.key), self.authorities.as_ref(), self.revocations.as_ref()];
         paths.into_iter().flatten().map(|path| stamp(path)).collect()
     }
 }

@@ -7,8 +7,6 @@
 //! Invariants: the cryptography is that of `ring`; no private key is logged or shown; what a peer sends before its handshake
 //! is complete takes bounded memory.
 
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
-
 pub mod authority;
 pub mod encryption;
 pub mod error;

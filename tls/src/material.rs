@@ -42,8 +42,7 @@ pub struct Material {
 pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -> Result<Material, TlsError> {
     let provider = Arc::new(default_provider());
     let (chain, expires_seconds) = files::chain(&files.certificate, now_seconds)?;
-    let key = files::key(&files.key)?;
-    let certified = certify(files, &provider, chain, key)?;
+    let certified = certify(&files.certificate, &files.key, &provider, chain)?;
     let authorities = match &files.authorities {
         Some(path) => files::authorities(path, now_seconds)?,
         None => Vec::new(),
@@ -94,17 +93,41 @@ pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -
     Ok(Material { server: Arc::new(server), client, verifier, expires_seconds, number })
 }
 
+/// What a program connects to nodes with. `own`: its certificate and its key; `checks_name`: whether the certificate of the node must
+/// name the host to which the connection is made.
+pub fn for_program(
+    authorities: &Path,
+    own: Option<(&Path, &Path)>,
+    checks_name: bool,
+    now_seconds: i64,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(default_provider());
+    let refused = |path: &Path, reason: String| TlsError::Refused { path: path.to_owned(), reason };
+    let trusted = files::authorities(authorities, now_seconds)?;
+    let verifier = ServerVerifier::new(&provider, trusted, Vec::new(), checks_name)
+        .map_err(|reason| refused(authorities, reason))?;
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(authorities, error.to_string()))?;
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let Some((certificate, key)) = own else { return Ok(Arc::new(builder.with_no_client_auth())) };
+    let (chain, _) = files::chain(certificate, now_seconds)?;
+    let certified = certify(certificate, key, &provider, chain)?;
+    let resolver = Arc::new(rustls::sign::SingleCertAndKey::from(certified));
+    Ok(Arc::new(builder.with_client_cert_resolver(resolver)))
+}
+
 fn certify(
-    files: &Files,
+    certificate: &Path,
+    key: &Path,
     provider: &CryptoProvider,
     chain: Vec<CertificateDer<'static>>,
-    key: rustls::pki_types::PrivateKeyDer<'static>,
 ) -> Result<CertifiedKey, TlsError> {
-    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+    CertifiedKey::from_der(chain, files::key(key)?, provider).map_err(|error| match error {
         Error::InconsistentKeys(_) => {
-            TlsError::KeyMismatch { key: files.key.clone(), certificate: files.certificate.clone() }
+            TlsError::KeyMismatch { key: key.to_owned(), certificate: certificate.to_owned() }
         }
-        error => TlsError::Key { path: files.key.clone(), reason: error.to_string() },
+        error => TlsError::Key { path: key.to_owned(), reason: error.to_string() },
     })
 }
 
@@ -125,7 +148,9 @@ fn owned(
     lists: &[CertificateRevocationListDer<'static>],
 ) -> Result<Vec<CertRevocationList<'static>>, TlsError> {
     let parse = |list: &CertificateRevocationListDer<'static>| {
-        BorrowedCertRevocationList::from_der(list).and_then(|list| list.to_owned()).map(CertRevocationList::Owned)
+        BorrowedCertRevocationList::from_der(list)
+            .and_then(|list| list.to_owned())
+            .map(CertRevocationList::Owned)
     };
     let malformed = |error: webpki::Error| TlsError::Malformed {
         what: "list of revoked certificates",

@@ -7,6 +7,7 @@
 //! * Connections end by messages of the protocols above, so an end without TLS's own notice is an end as any other.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::io::{self, BufRead, IoSlice, Write};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,6 +50,19 @@ pub struct TlsStream {
     peer: Peer,
 }
 
+impl fmt::Debug for Stream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(socket) => formatter.debug_tuple("Plain").field(socket).finish(),
+            Self::Tls(tls) => formatter
+                .debug_struct("Tls")
+                .field("socket", &tls.socket)
+                .field("peer", &tls.peer)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
 /// What is known of the other side.
 #[derive(Debug, Clone, Default)]
 struct Peer {
@@ -88,7 +102,8 @@ pub async fn accept(socket: TcpStream, material: &Material) -> io::Result<Stream
 /// Makes the handshake of a connection that this side has made to another node.
 pub async fn connect(socket: TcpStream, material: &Material) -> io::Result<Stream> {
     let config = material.client.clone();
-    let config = config.ok_or_else(|| io::Error::other("there are no certificates for connections to nodes"))?;
+    let config =
+        config.ok_or_else(|| io::Error::other("there are no certificates for connections to nodes"))?;
     let name = ServerName::from(socket.peer_addr()?.ip());
     let session = ClientConnection::new(config, name).map_err(invalid)?;
     shake_hands(socket, Connection::Client(session), material.number).await
@@ -107,13 +122,20 @@ pub async fn connect_to(
 async fn shake_hands(socket: TcpStream, mut session: Connection, material: u64) -> io::Result<Stream> {
     session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
     let state = State { session, decrypted: BytesMut::new(), is_ended: false };
-    let mut tls = TlsStream { socket, state: RefCell::new(state), peer: Peer { names: None, material: Cell::new(material) } };
+    let mut tls = TlsStream {
+        socket,
+        state: RefCell::new(state),
+        peer: Peer { names: None, material: Cell::new(material) },
+    };
     let outcome = tls.shake_hands().await;
     // The peer learns the reason.
     tls.flush().or_else(|error| if outcome.is_err() { Ok(()) } else { Err(error) })?;
     outcome?;
     let certificate = tls.state.get_mut().session.peer_certificates().and_then(<[_]>::first);
-    let names = certificate.map(Names::of).transpose().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let names = certificate
+        .map(Names::of)
+        .transpose()
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     tls.peer.names = names;
     Ok(Stream::Tls(Box::new(tls)))
 }
@@ -399,7 +421,11 @@ impl TlsStream {
                     // The buffer is full.
                     self.flush_session(session)?;
                     if session.wants_write() {
-                        return if accepted > 0 { Ok(accepted) } else { Err(io::ErrorKind::WouldBlock.into()) };
+                        return if accepted > 0 {
+                            Ok(accepted)
+                        } else {
+                            Err(io::ErrorKind::WouldBlock.into())
+                        };
                     }
                 }
             }
@@ -422,7 +448,9 @@ impl TlsStream {
             if ready.is_writable() && wants_write {
                 self.flush()?;
             }
-            if (interest.is_readable() && ready.is_readable()) || (interest.is_writable() && ready.is_writable()) {
+            if (interest.is_readable() && ready.is_readable())
+                || (interest.is_writable() && ready.is_writable())
+            {
                 return Ok(());
             }
         }
@@ -464,11 +492,7 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let tls = match self.get_mut() {
             Self::Plain(socket) => return Pin::new(socket).poll_write(context, bytes),
             Self::Tls(tls) => tls,

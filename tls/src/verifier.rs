@@ -9,18 +9,20 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 use webpki::{
-    CertRevocationList, EndEntityCert, KeyUsage, RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy,
+    CertRevocationList, EndEntityCert, KeyUsage, RevocationCheckDepth, RevocationOptionsBuilder,
+    UnknownStatusPolicy,
 };
 
 /// Verifies the certificates of servers.
 pub struct ServerVerifier {
     algorithms: WebPkiSupportedAlgorithms,
-    authorities: Vec<CertificateDer<'static>>,
     anchors: Vec<TrustAnchor<'static>>,
     revocations: Vec<CertRevocationList<'static>>,
     checks_name: bool,
@@ -36,13 +38,11 @@ impl ServerVerifier {
     ) -> Result<Arc<Self>, String> {
         let anchors = authorities
             .iter()
-            .map(|certificate| {
-                webpki::anchor_from_trusted_cert(certificate).map(|anchor| anchor.to_owned())
-            })
+            .map(|certificate| webpki::anchor_from_trusted_cert(certificate).map(|anchor| anchor.to_owned()))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| error.to_string())?;
         let algorithms = provider.signature_verification_algorithms;
-        Ok(Arc::new(Self { algorithms, authorities, anchors, revocations, checks_name }))
+        Ok(Arc::new(Self { algorithms, anchors, revocations, checks_name }))
     }
 
     /// Whether a chain that was accepted before still is.
@@ -92,7 +92,10 @@ fn refused(error: webpki::Error) -> Error {
 
 impl fmt::Debug for ServerVerifier {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ServerVerifier").field("authorities", &self.authorities.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("ServerVerifier")
+            .field("authorities", &self.anchors.len())
+            .finish_non_exhaustive()
     }
 }
 
