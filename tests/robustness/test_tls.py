@@ -203,6 +203,26 @@ def test_certificates_change_under_load_without_an_error(authority, tmp_path):
             assert not failures, failures[:3]
 
 
+def shell(node, *words):
+    command = [program(), "shell", node.host, node.port, "--execute", "SELECT cluster_name FROM system.local", *words]
+    return subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=60, check=False, env=clean_environment()
+    )
+
+
+def test_the_shell_connects_with_tls(authority, foreign):
+    certificate, key = authority.files("alice")
+    with tls_node(authority, "required", client_certificates="required") as node:
+        own = ["--certificate", certificate, "--key", key]
+        done = shell(node, "--ssl", "--authorities", authority.certificate, *own)
+        assert done.returncode == 0 and "helenus" in done.stdout, done.stdout + done.stderr
+        done = shell(node, "--ssl", "--authorities", foreign.certificate, *own)
+        assert done.returncode == 2 and "no TLS connection with" in done.stderr, done.stderr
+        done = shell(node, "--ssl", "--authorities", authority.certificate)
+        assert done.returncode == 2 and "no TLS connection with" in done.stderr, done.stderr
+        assert shell(node, "--connect-timeout", 0).returncode == 2
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
