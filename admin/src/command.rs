@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use uuid::Uuid;
 
+use crate::certificates::CertificatesCommand;
 use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
 use crate::request_logs::{AuditLogArguments, QueryLogArguments};
@@ -26,7 +27,17 @@ pub struct AdminArguments {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), global = true)]
     pub(crate) timeout: Option<u64>,
     #[command(subcommand)]
-    pub(crate) command: AdminCommand,
+    pub(crate) command: Command,
+}
+
+/// A command for a node, or one without.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    OfNode(AdminCommand),
+    /// Makes certificates for TLS, of an authority in a directory. No node is asked.
+    #[command(subcommand)]
+    Certificates(CertificatesCommand),
 }
 
 /// The commands.
@@ -139,6 +150,8 @@ pub(crate) enum AdminCommand {
     },
     /// Ends the present segments of the commit log and waits for their copies in the archive.
     Archivelog,
+    /// Loads certificates and keys for TLS now. The node does so by itself some seconds after they have changed.
+    Reloadssl,
     /// Removes the snapshots of a name.
     Clearsnapshot {
         /// On all members of the cluster.
@@ -391,6 +404,15 @@ pub(crate) fn probability(text: &str) -> Result<f64, String> {
 /// The arguments as a command of the program.
 #[cfg(test)]
 pub(crate) fn parse(arguments: &[&str]) -> Result<AdminCommand, clap::Error> {
+    parse_any(arguments).map(|command| match command {
+        Command::OfNode(command) => command,
+        Command::Certificates(command) => unreachable!("it is for no node: {command:?}"),
+    })
+}
+
+/// The arguments as a command of the program.
+#[cfg(test)]
+pub(crate) fn parse_any(arguments: &[&str]) -> Result<Command, clap::Error> {
     use clap::Parser as _;
 
     #[derive(clap::Parser)]

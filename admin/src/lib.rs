@@ -6,6 +6,7 @@
 
 mod activity;
 mod ask;
+mod certificates;
 mod command;
 mod http;
 mod long_options;
@@ -27,8 +28,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use self::ask::{Ask, AskError, Node};
+use self::certificates::CertificatesError;
 pub use self::command::AdminArguments;
-use self::command::AdminCommand;
+use self::command::{AdminCommand, Command};
 use self::http::CallError;
 pub use self::long_options::with_long_options;
 pub use self::nodetool::{NodetoolArguments, nodetool_main};
@@ -41,6 +43,8 @@ pub use self::place::URL_VARIABLE;
 enum CommandError {
     #[error(transparent)]
     Ask(#[from] AskError),
+    #[error(transparent)]
+    Certificates(#[from] CertificatesError),
     #[error("the node's answer cannot be read: {0}")]
     Answer(#[from] serde_json::Error),
     #[error("cannot write: {0}")]
@@ -64,28 +68,35 @@ pub fn main_with_args(arguments: &AdminArguments) -> ExitCode {
 }
 
 fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
+    let command = match &arguments.command {
+        Command::OfNode(command) => command,
+        Command::Certificates(command) => {
+            std::io::stdout().write_all(command.carry_out()?.as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let named = arguments.url.clone().map(Place::Url).or_else(|| arguments.place.named());
     let mut place = named.unwrap_or_else(|| Place::unnamed(|name| std::env::var_os(name)));
     let mut password = None;
-    if let AdminCommand::CreateSuperuser { name, .. } = &arguments.command {
+    if let AdminCommand::CreateSuperuser { name, .. } = command {
         place = place.socket().ok_or(CommandError::SocketOnly)?;
         password = Some(Password::of_standard_input(name)?);
     }
     let node = Node { place, password, timeout: arguments.timeout.map(Duration::from_secs) };
-    let (answer, mut status) = match node.ask(&arguments.command) {
+    let (answer, mut status) = match node.ask(command) {
         // This is the requested answer, and the exit status shows which one it is.
         Err(AskError::Call(CallError::NotServing { answer, .. })) if arguments.json => {
             (answer, ExitCode::FAILURE)
         }
         asked => (asked?, ExitCode::SUCCESS),
     };
-    if arguments.command.has_failed(&answer)? {
+    if command.has_failed(&answer)? {
         status = ExitCode::FAILURE;
     }
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&answer)?)
     } else {
-        arguments.command.text(answer)?
+        command.text(answer)?
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(status)

@@ -140,6 +140,7 @@ impl AdminCommand {
                 (Method::POST, "/admin/replay", parameters)
             }
             Self::Archivelog => (Method::POST, "/admin/archivelog", Vec::new()),
+            Self::Reloadssl => (Method::POST, "/admin/reloadssl", Vec::new()),
             Self::Clearsnapshot { cluster, name } => {
                 let parameters = std::iter::once(("name", name.clone())).chain(cluster_parameter(*cluster));
                 (Method::POST, "/admin/clear_snapshot", parameters.collect())
@@ -346,6 +347,7 @@ mod tests {
             "POST /admin/replay?keyspace=ks&table=t&directory=%2Fb&into=u&until=7&since=3&name=n"
         );
         assert_eq!(call(&["archivelog"]), "POST /admin/archivelog");
+        assert_eq!(call(&["reloadssl"]), "POST /admin/reloadssl");
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
         assert_eq!(
             call(&["clearsnapshot", "n", "--cluster"]),

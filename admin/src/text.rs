@@ -110,7 +110,8 @@ impl AdminCommand {
             Self::RecoverMetadata => {
                 members::recovered(&part::<Vec<String>>(&answer, "down")?)
             }
-            Self::Flush(_)
+            Self::Reloadssl
+            | Self::Flush(_)
             | Self::Compact(_)
             | Self::Repair(_)
             | Self::Stop(_)

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod data_size;
+mod encryption;
 mod error;
 mod guardrails;
 mod limits;
@@ -25,6 +26,7 @@ use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
 pub use self::data_size::DataSize;
+pub use self::encryption::{ClientEncryption, InternodeEncryption};
 pub use self::error::ConfigError;
 pub use self::limits::ENVELOPE_BYTES;
 pub use self::period::Period;
@@ -153,6 +155,12 @@ impl Config {
             "must hold at least four segments",
         )?;
         self.check_mutation_size()?;
+        for (key, problem) in [
+            ("client_encryption", self.client_encryption.problem()),
+            ("internode_encryption", self.internode_encryption.problem()),
+        ] {
+            check(problem.is_none(), key, problem.unwrap_or_default())?;
+        }
         self.guardrails()?;
         self.audit_log()?;
         self.full_query_log()?;

@@ -11,6 +11,7 @@ use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKEN
 use serde::{Deserialize, Serialize};
 
 use crate::data_size::DataSize;
+use crate::encryption::{ClientEncryption, InternodeEncryption};
 use crate::period::Period;
 use crate::security::{
     Authenticator, Authorizer, CidrAuthorizer, CidrAuthorizerMode, NetworkAuthorizer, RoleManager,
@@ -668,6 +669,22 @@ settings! {
     write_consistency_levels_warned: Vec<String> = Vec::new();
     /// Consistency levels that are refused in writes.
     write_consistency_levels_disallowed: Vec<String> = Vec::new();
+
+    section "Encryption of connections" "Tables: write them as [client_encryption] and [internode_encryption] at the end of the file. docs/security.md has the steps.";
+    /// TLS for clients.
+    /// * `mode`: "off"; "optional": on one port with clients that do not use it; "required": other clients are refused.
+    /// * `certificate`, `key`: PEM files of the node. They are read again when they change; files that cannot be used are logged and
+    ///   leave the former ones in use.
+    /// * `client_certificates`: "none", "optional" or "required"; `authorities` vouch for them, and `revocations` (a PEM file of CRLs) withdraw some.
+    ///
+    /// Cassandra's table, `client_encryption_options`, names files of other formats (JKS, PKCS 12), which are not read.
+    client_encryption: ClientEncryption = ClientEncryption::default(),
+        example ClientEncryption::example();
+    /// TLS between nodes, with the same keys; both sides always show certificates. A certificate names the node's host id
+    /// (`urn:uuid:...` as a URI, or as a DNS name), or its address or a DNS name that is looked up to it. With "optional" a node accepts
+    /// both and uses TLS with every node that does: it is the step between "off" and "required" of a running cluster.
+    internode_encryption: InternodeEncryption = InternodeEncryption::default(),
+        example InternodeEncryption::example();
 
     section "User-defined functions";
     /// Whether CREATE FUNCTION is allowed, and functions are called. They are written in Lua and run in a sandbox.

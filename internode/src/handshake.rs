@@ -18,6 +18,8 @@
 //! Each side checks the other ([`Local::check`]) and does not rely on the other's check. Membership is not checked
 //! here: a joining node must be able to communicate first.
 
+use std::net::IpAddr;
+
 use bytes::{Buf, BufMut};
 use helenus_ring::HostId;
 use thiserror::Error;
@@ -81,6 +83,12 @@ pub enum Refusal {
     Clock { seconds: u64 },
     #[error("two nodes have the host id {0}: a copied data directory?")]
     SameHost(HostId),
+    #[error("links must be encrypted, and both sides show certificates: setting 'internode_encryption'")]
+    NotEncrypted,
+    #[error(
+        "the certificate of node {host_id} at {address} does not name its host id or address; it names: {names}"
+    )]
+    Certificate { host_id: HostId, address: IpAddr, names: String },
 }
 
 impl Refusal {
@@ -93,6 +101,8 @@ impl Refusal {
             Self::Removed(_) => REMOVED_CODE,
             Self::Clock { .. } => 5,
             Self::SameHost(_) => SAME_HOST_CODE,
+            Self::NotEncrypted => 7,
+            Self::Certificate { .. } => 8,
         }
     }
 }
@@ -265,7 +275,8 @@ impl Opening {
     }
 
     pub async fn write(&self, stream: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
-        stream.write_all(&self.encode()).await
+        stream.write_all(&self.encode()).await?;
+        stream.flush().await
     }
 }
 

@@ -17,15 +17,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use helenus_engine::io::Clock;
 use helenus_ring::HostId;
+use helenus_tls::stream::Stream;
 use thiserror::Error;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use super::frame::{Frame, FrameError, FrameKind};
 use super::link_context::LinkOptions;
 use super::transport::Handler;
 use super::wire::{Inbox, Outbox};
+use crate::encryption::LinkEncryption;
 use crate::metrics::{InboundTraffic, InternodeMetrics};
 
 /// Number of keepalive periods of silence after which a link is closed (the node that made it sends a ping after
@@ -46,6 +47,8 @@ pub struct Peer {
 pub struct Server {
     pub handler: Rc<dyn Handler>,
     pub options: LinkOptions,
+    /// `None`: links are plain.
+    pub encryption: Option<LinkEncryption>,
     pub clock: Rc<dyn Clock>,
     pub metrics: Arc<InternodeMetrics>,
     /// True once the node is stopping.
@@ -64,6 +67,8 @@ enum Ended {
     Closed,
     #[error("silent for {0} ms")]
     Silent(u128),
+    #[error("its certificate is not accepted any more: {0}")]
+    Certificate(String),
 }
 
 /// The state that the link's task shares with the requests in flight.
@@ -77,7 +82,7 @@ struct Incoming {
 }
 
 /// Serves a link until it ends. Its handshake is complete.
-pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
+pub async fn serve(server: Server, stream: Stream, peer: Peer) {
     let incoming = Rc::new(Incoming {
         peer,
         traffic: server.metrics.inbound(peer.host_id),
@@ -86,13 +91,13 @@ pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
         ended: Notify::new(),
     });
     let mut stopping = server.stopping.clone();
-    server.metrics.links.increment();
+    server.metrics.link_begun(stream.is_encrypted());
     let ended = tokio::select! {
         biased;
         _ = stopping.wait_for(|stopping| *stopping) => None,
         ended = incoming.run(&server, &stream) => Some(ended),
     };
-    server.metrics.links.decrement();
+    server.metrics.link_ended(stream.is_encrypted());
     let Peer { host_id, address, .. } = peer;
     match ended {
         // Bytes that the socket does not accept at once are lost with the link.
@@ -104,12 +109,16 @@ pub async fn serve(server: Server, stream: TcpStream, peer: Peer) {
             incoming.traffic.errors.increment();
             tracing::warn!(%address, %host_id, %reason, "a link was dropped: invalid data");
         }
+        Some(reason @ Ended::Certificate(_)) => {
+            tracing::warn!(%address, %host_id, %reason, "a link was dropped");
+        }
         Some(reason) => tracing::debug!(%address, %host_id, %reason, "a link of another node has ended"),
     }
+    stream.close();
 }
 
 impl Incoming {
-    async fn run(self: &Rc<Self>, server: &Server, stream: &TcpStream) -> Ended {
+    async fn run(self: &Rc<Self>, server: &Server, stream: &Stream) -> Ended {
         match self.exchange(server, stream).await {
             Ok(never) => match never {},
             Err(ended) => ended,
@@ -119,7 +128,7 @@ impl Incoming {
     async fn exchange(
         self: &Rc<Self>,
         server: &Server,
-        stream: &TcpStream,
+        stream: &Stream,
     ) -> Result<std::convert::Infallible, Ended> {
         let mut inbox = Inbox::new(server.options.frame_bytes_max);
         let tick = server.options.keepalive;
@@ -147,7 +156,8 @@ impl Incoming {
                     None => {}
                 }
             }
-            let interest = match (reads, self.outbox.borrow().is_empty()) {
+            let is_all_sent = self.outbox.borrow().is_empty() && !stream.has_unsent();
+            let interest = match (reads, is_all_sent) {
                 (true, true) => Some(Interest::READABLE),
                 (true, false) => Some(Interest::READABLE | Interest::WRITABLE),
                 (false, false) => Some(Interest::WRITABLE),
@@ -167,6 +177,10 @@ impl Incoming {
                     let silence = server.clock.monotonic().saturating_sub(last_read);
                     if reads && silence >= SILENT_KEEPALIVES * server.options.keepalive {
                         return Err(Ended::Silent(silence.as_millis()));
+                    }
+                    let encryption = server.encryption.as_ref();
+                    if let Some(reason) = encryption.and_then(|it| it.objection(stream, server.clock.now_micros())) {
+                        return Err(Ended::Certificate(reason));
                     }
                 }
             }

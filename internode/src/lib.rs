@@ -5,11 +5,12 @@
 //!
 //! Over TCP: [`tcp`] makes links on demand (one for each peer, shard and traffic class; a link carries requests one
 //! way and their answers the other). [`listener`] accepts links of other nodes and passes each to the requested
-//! shard, where [`incoming`] serves it. [`handshake`] opens a link, which then carries [`frame`]s.
+//! shard, where [`incoming`] serves it. [`encryption`] and [`handshake`] open a link, which then carries [`frame`]s.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod byte_string;
+pub mod encryption;
 pub mod endpoint;
 pub mod frame;
 pub mod handshake;

@@ -19,10 +19,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_ring::HostId;
+use helenus_tls::stream::Stream;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
+use super::encryption::LinkEncryption;
 use super::frame::{Frame, FrameKind};
 use super::handshake::{HandshakeError, Opening, Refusal};
 use super::link_context::{LinkContext, LinkFailure, LinkKey, milliseconds};
@@ -190,13 +192,16 @@ impl Link {
                 shared.connected(&self.key, host_id);
                 self.traffic.successful_attempts.increment();
                 self.traffic.links.increment();
+                shared.metrics.link_begun(stream.is_encrypted());
                 let since = shared.clock.monotonic();
                 self.go_up(&shared, host_id);
                 let failure = match self.exchange(&shared, &stream).await {
                     Ok(never) => match never {},
                     Err(failure) => failure,
                 };
+                stream.close();
                 self.traffic.links.decrement();
+                shared.metrics.link_ended(stream.is_encrypted());
                 shared.disconnected(&self.key, host_id, since, &failure);
                 failure
             }
@@ -211,8 +216,45 @@ impl Link {
         }
     }
 
+    /// Connects, encrypted if this node encrypts its links. With optional encryption a node that does not take part is connected
+    /// to without.
+    async fn connect(&self, shared: &LinkContext) -> Result<(Stream, HostId), LinkFailure> {
+        let address = self.key.address;
+        let socket = self.connect_socket(shared).await?;
+        let Some(encryption) = &shared.encryption else {
+            return self.open(shared, Stream::Plain(socket)).await;
+        };
+        let mut plain_socket = socket;
+        if encryption.is_required() || !shared.is_plain(address) {
+            let failure = match self.open_encrypted(shared, encryption, plain_socket).await {
+                Ok(opened) => return Ok(opened),
+                Err(failure) => failure,
+            };
+            let is_refused = matches!(failure, LinkFailure::Refused { .. } | LinkFailure::Removed(_));
+            if encryption.is_required() || is_refused {
+                return Err(failure);
+            }
+            tracing::info!(%address, reason = %failure, "no encrypted link can be made: a plain one is tried");
+            plain_socket = self.connect_socket(shared).await?;
+        }
+        let opened = self.open(shared, Stream::Plain(plain_socket)).await;
+        shared.note_plain(address, opened.is_ok());
+        opened
+    }
+
+    async fn open_encrypted(
+        &self,
+        shared: &LinkContext,
+        encryption: &LinkEncryption,
+        socket: TcpStream,
+    ) -> Result<(Stream, HostId), LinkFailure> {
+        let (stream, host_id) = self.open(shared, encryption.connect(socket).await?).await?;
+        encryption.check(&stream, host_id, self.key.address.ip()).await.map_err(HandshakeError::from)?;
+        Ok((stream, host_id))
+    }
+
     #[allow(clippy::disallowed_methods, reason = "this is the transport over TCP")]
-    async fn connect(&self, shared: &LinkContext) -> Result<(TcpStream, HostId), LinkFailure> {
+    async fn connect_socket(&self, shared: &LinkContext) -> Result<TcpStream, LinkFailure> {
         let address = self.key.address;
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         if let Some(own) = shared.options.source_ip
@@ -220,8 +262,13 @@ impl Link {
         {
             socket.bind(SocketAddr::new(own, 0))?;
         }
-        let mut stream = socket.connect(address).await?;
+        let stream = socket.connect(address).await?;
         stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Makes the handshake of the link.
+    async fn open(&self, shared: &LinkContext, mut stream: Stream) -> Result<(Stream, HostId), LinkFailure> {
         shared.local.hello(shared.clock.now_micros(), self.key.shard).write(&mut stream).await?;
         let node = match Opening::read(&mut stream).await? {
             Opening::Welcome { version, node, .. } => {
@@ -278,7 +325,7 @@ impl Link {
     async fn exchange(
         &self,
         shared: &LinkContext,
-        stream: &TcpStream,
+        stream: &Stream,
     ) -> Result<std::convert::Infallible, LinkFailure> {
         let mut inbox = Inbox::new(shared.options.frame_bytes_max);
         let tick = shared.options.keepalive / 2;
@@ -320,13 +367,19 @@ impl Link {
                     if silence >= shared.options.keepalive {
                         self.ping();
                     }
+                    let encryption = shared.encryption.as_ref();
+                    if let Some(reason) = encryption.and_then(|it| it.objection(stream, shared.clock.now_micros())) {
+                        return Err(LinkFailure::Unreachable(format!(
+                            "its certificate is not accepted any more: {reason}"
+                        )));
+                    }
                 }
             }
         }
     }
 
     /// Writes the outbox. Returns whether everything is written.
-    fn flush(&self, shared: &LinkContext, stream: &TcpStream) -> Result<bool, LinkFailure> {
+    fn flush(&self, shared: &LinkContext, stream: &Stream) -> Result<bool, LinkFailure> {
         let mut state = self.state.borrow_mut();
         let LinkState::Up { outbox, .. } = &mut *state else { return Ok(true) };
         let written = outbox.flush(stream)?;

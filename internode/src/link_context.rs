@@ -16,6 +16,7 @@ use helenus_ring::HostId;
 use helenus_ring::view::ClusterView;
 use tokio::sync::Notify;
 
+use super::encryption::LinkEncryption;
 use super::frame::FrameError;
 use super::handshake::{HandshakeError, Local, REMOVED_CODE, Refusal};
 use super::metrics::InternodeMetrics;
@@ -24,6 +25,8 @@ use super::transport::CallError;
 
 /// The first pause after a failed attempt to connect to a node.
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
+/// How long a node that did not take part in optional encryption is not asked again for a further link.
+const PLAIN_PAUSE: Duration = Duration::from_secs(30);
 /// Limits and timeouts of links.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
@@ -126,8 +129,12 @@ impl From<FrameError> for LinkFailure {
 pub struct LinkContext {
     pub local: Arc<Local>,
     pub options: LinkOptions,
+    /// `None`: links are plain.
+    pub encryption: Option<LinkEncryption>,
     pub clock: Rc<dyn Clock>,
     pub metrics: Arc<InternodeMetrics>,
+    /// Nodes that do not take part in optional encryption, with the time at which they are asked again.
+    plain: RefCell<BTreeMap<SocketAddr, Duration>>,
     random: RefCell<SplitMix64>,
     /// Nodes that could not be reached.
     absent: RefCell<BTreeMap<SocketAddr, Absent>>,
@@ -149,6 +156,7 @@ impl LinkContext {
     pub fn new(
         local: Arc<Local>,
         options: LinkOptions,
+        encryption: Option<LinkEncryption>,
         clock: Rc<dyn Clock>,
         random_seed: u64,
         metrics: Arc<InternodeMetrics>,
@@ -156,6 +164,8 @@ impl LinkContext {
         Self {
             local,
             options,
+            encryption,
+            plain: RefCell::default(),
             clock,
             metrics,
             random: RefCell::new(SplitMix64::new(random_seed)),
@@ -181,6 +191,21 @@ impl LinkContext {
             if !was_alive && let Some(member) = view.topology.member(host_id) {
                 self.absent.borrow_mut().remove(&member.internode_address);
             }
+        }
+    }
+
+    /// Whether a node did not take part in optional encryption a moment ago.
+    pub fn is_plain(&self, address: SocketAddr) -> bool {
+        self.plain.borrow().get(&address).is_some_and(|until| self.clock.monotonic() < *until)
+    }
+
+    /// Notes that a node does not take part in optional encryption, or that this is not known any more.
+    pub fn note_plain(&self, address: SocketAddr, is_plain: bool) {
+        let mut plain = self.plain.borrow_mut();
+        if is_plain {
+            plain.insert(address, self.clock.monotonic() + PLAIN_PAUSE);
+        } else {
+            plain.remove(&address);
         }
     }
 
@@ -217,12 +242,10 @@ impl LinkContext {
     }
 
     pub fn connected(&self, key: &LinkKey, host_id: HostId) {
-        self.metrics.links.increment();
         tracing::debug!(address = %key.address, shard = key.shard, class = ?key.class, %host_id, "linked");
     }
 
     pub fn disconnected(&self, key: &LinkKey, host_id: HostId, since: Duration, failure: &LinkFailure) {
-        self.metrics.links.decrement();
         let now = self.clock.monotonic();
         if now.saturating_sub(since) < self.options.reconnect_max {
             // The node cannot keep a link, which counts like one that cannot be reached.

@@ -1,7 +1,7 @@
 //! Accepts the links of other nodes: reads their HELLO, answers it, and passes the socket to the requested shard.
 //!
 //! Invariants: a handshake has a time limit and the number of handshakes is bounded, so that other programs on the
-//! port cost little. Refusals are logged with the address and the reason, once a minute for each.
+//! port cost little. The handshake of TLS, if there is one, is a part of it. Refusals are logged with the address and the reason, once a minute for each.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use helenus_engine::io::Clock;
 use helenus_ring::HostId;
+use helenus_tls::stream::{DetachedStream, Stream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::encryption::LinkEncryption;
 use super::handshake::{HandshakeError, Local, Opening};
 use super::incoming::Peer;
 
@@ -32,8 +34,10 @@ pub struct Acceptor {
     pub timeout: Duration,
     /// Whether a node has left the cluster for good.
     pub is_removed: Box<dyn Fn(&HostId) -> bool>,
+    /// `None`: links are plain.
+    pub encryption: Option<LinkEncryption>,
     /// Passes a link to one of the node's shards.
-    pub hand_over: Box<dyn Fn(u16, std::net::TcpStream, Peer)>,
+    pub hand_over: Box<dyn Fn(u16, DetachedStream, Peer)>,
     /// True once the node is stopping.
     pub stopping: watch::Receiver<bool>,
 }
@@ -87,8 +91,12 @@ pub async fn accept(listener: TcpListener, acceptor: Acceptor) {
 }
 
 impl Acceptor {
-    async fn shake_hands(&self, mut stream: TcpStream, address: SocketAddr) -> Result<(), HandshakeError> {
-        stream.set_nodelay(true)?;
+    async fn shake_hands(&self, socket: TcpStream, address: SocketAddr) -> Result<(), HandshakeError> {
+        socket.set_nodelay(true)?;
+        let mut stream = match &self.encryption {
+            None => Stream::Plain(socket),
+            Some(encryption) => encryption.accept(socket).await?,
+        };
         let Opening::Hello { version_min, version_max, node, wanted_shard } =
             Opening::read(&mut stream).await?
         else {
@@ -99,6 +107,12 @@ impl Acceptor {
             .local
             .choose_version(version_min, version_max)
             .and_then(|version| self.local.check(&node, now_micros, &self.is_removed).map(|()| version));
+        let checked = match (&self.encryption, checked) {
+            (Some(encryption), Ok(version)) => {
+                encryption.check(&stream, node.host_id, address.ip()).await.map(|()| version)
+            }
+            (_, checked) => checked,
+        };
         let version = match checked {
             Ok(version) => version,
             Err(refusal) => {
@@ -110,7 +124,7 @@ impl Acceptor {
         let welcome = Opening::Welcome { version, node: self.local.greeting(now_micros), shard };
         welcome.write(&mut stream).await?;
         let peer = Peer { host_id: node.host_id, address, version };
-        (self.hand_over)(shard, stream.into_std()?, peer);
+        (self.hand_over)(shard, stream.detach()?, peer);
         Ok(())
     }
 

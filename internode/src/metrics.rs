@@ -58,6 +58,8 @@ impl Gauge {
 pub struct InternodeMetrics {
     /// Open links, both those that this shard has made and those that it serves.
     pub links: Gauge,
+    /// Those of them that are encrypted.
+    pub encrypted_links: Gauge,
     /// Requests to other nodes.
     pub calls: Counter,
     /// Requests to other nodes that timed out.
@@ -120,6 +122,16 @@ pub struct OutboundTraffic {
 }
 
 impl InternodeMetrics {
+    pub(crate) fn link_begun(&self, is_encrypted: bool) {
+        self.links.increment();
+        self.encrypted_links.add(i64::from(is_encrypted));
+    }
+
+    pub(crate) fn link_ended(&self, is_encrypted: bool) {
+        self.links.decrement();
+        self.encrypted_links.add(-i64::from(is_encrypted));
+    }
+
     fn by_node(&self) -> MutexGuard<'_, ByNode> {
         // Each change is a whole one: a panic of another holder of the lock leaves the maps usable.
         self.by_node.lock().unwrap_or_else(PoisonError::into_inner)

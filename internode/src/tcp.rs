@@ -23,6 +23,7 @@ use super::link::{Link, PendingResponse};
 use super::link_context::{LinkContext, LinkKey, LinkOptions};
 use super::service::Message;
 use super::transport::{CallError, Destination, Transport};
+use crate::encryption::LinkEncryption;
 use crate::endpoint::Endpoint;
 use crate::metrics::InternodeMetrics;
 
@@ -38,15 +39,16 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// `random_seed` is for the jitter of reconnecting.
+    /// `random_seed` is for the jitter of reconnecting; `encryption` is `None` for plain links.
     pub fn new(
         local: Arc<Local>,
         options: LinkOptions,
+        encryption: Option<LinkEncryption>,
         clock: Rc<dyn Clock>,
         random_seed: u64,
         metrics: Arc<InternodeMetrics>,
     ) -> Self {
-        let shared = Rc::new(LinkContext::new(local, options, clock, random_seed, metrics));
+        let shared = Rc::new(LinkContext::new(local, options, encryption, clock, random_seed, metrics));
         Self { shared, links: Rc::default() }
     }
 

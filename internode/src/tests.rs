@@ -11,11 +11,13 @@ use bytes::{Bytes, BytesMut};
 use futures::future::{LocalBoxFuture, join_all};
 use helenus_engine::io::{Clock, RealClock};
 use helenus_ring::HostId;
+use helenus_tls::stream::DetachedStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
+use super::encryption::LinkEncryption;
 use super::frame::{self, Frame, FrameKind};
 use super::handshake::{Local, Opening};
 use super::incoming::{self, Server};
@@ -25,6 +27,8 @@ use super::service::{Message, TrafficClass};
 use super::tcp::TcpTransport;
 use super::transport::{CallError, Destination, Handler, Transport};
 use crate::metrics::InternodeMetrics;
+
+mod encrypted;
 
 /// Long enough for anything that should succeed.
 const LONG: Duration = Duration::from_mins(1);
@@ -94,6 +98,15 @@ struct Node {
 
 impl Node {
     async fn start(local: Local, options: LinkOptions, address: Option<SocketAddr>) -> Self {
+        Self::start_with(local, options, address, None).await
+    }
+
+    async fn start_with(
+        local: Local,
+        options: LinkOptions,
+        address: Option<SocketAddr>,
+        encryption: Option<LinkEncryption>,
+    ) -> Self {
         let address = address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -106,16 +119,18 @@ impl Node {
             let (echo, shards, metrics, clock) =
                 (echo.clone(), shards.clone(), metrics.clone(), clock.clone());
             let (options, stopping) = (options.clone(), stopping.subscribe());
-            move |shard, stream: std::net::TcpStream, peer| {
+            let encryption = encryption.clone();
+            move |shard, stream: DetachedStream, peer| {
                 shards.borrow_mut().push(shard);
                 let server = Server {
                     handler: echo.clone(),
                     options: options.clone(),
+                    encryption: encryption.clone(),
                     clock: clock.clone(),
                     metrics: metrics.clone(),
                     stopping: stopping.clone(),
                 };
-                let stream = TcpStream::from_std(stream).unwrap();
+                let stream = stream.attach().unwrap();
                 tokio::task::spawn_local(incoming::serve(server, stream, peer));
             }
         };
@@ -123,6 +138,7 @@ impl Node {
             local: Arc::new(local),
             clock,
             timeout: options.connect_timeout,
+            encryption,
             is_removed: Box::new(|host_id| *host_id == Uuid::from_u128(99)),
             hand_over: Box::new(hand_over),
             stopping: stopping.subscribe(),
@@ -145,7 +161,7 @@ impl Node {
 fn transport_of(local: Local, options: LinkOptions) -> (TcpTransport, Arc<InternodeMetrics>) {
     let metrics = Arc::new(InternodeMetrics::default());
     let clock = Rc::new(RealClock::new());
-    (TcpTransport::new(Arc::new(local), options, clock, 7, metrics.clone()), metrics)
+    (TcpTransport::new(Arc::new(local), options, None, clock, 7, metrics.clone()), metrics)
 }
 
 fn transport() -> TcpTransport {

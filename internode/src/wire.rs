@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::TcpStream;
+use helenus_tls::stream::Stream;
 
 use super::frame::{self, Decoder, Frame, FrameError, FrameKind, HEADER_BYTES};
 
@@ -55,7 +55,7 @@ impl Outbox {
     }
 
     /// Writes as much as the socket accepts. Returns the number of bytes.
-    pub fn flush(&mut self, stream: &TcpStream) -> io::Result<usize> {
+    pub fn flush(&mut self, stream: &Stream) -> io::Result<usize> {
         let mut total = 0;
         while self.bytes > 0 {
             let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
@@ -110,7 +110,7 @@ impl Inbox {
     }
 
     /// Reads the available bytes; `None`: nothing at the moment, `Some(0)`: the other side has closed the connection.
-    pub fn read(&mut self, stream: &TcpStream) -> io::Result<Option<usize>> {
+    pub fn read(&mut self, stream: &Stream) -> io::Result<Option<usize>> {
         if self.input.is_empty() && self.input.capacity() > RETAINED_BYTES {
             self.input = BytesMut::new();
         }

@@ -180,6 +180,9 @@ pub trait Admin: Controls {
     /// Writes the mutations of archived commit logs to the replicas that have the rows now.
     fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>>;
 
+    /// Loads the files of certificates and keys; those that cannot be used leave the former ones in use.
+    fn reload_certificates(&self) -> BoxFuture<'_, Result<(), AdminError>>;
+
     /// Ends the present segments of the commit log; resolves when the archive has them.
     fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>>;
 

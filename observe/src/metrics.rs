@@ -345,6 +345,8 @@ pub struct ShardMetrics {
     pub repair_bytes_compared: Counter,
     /// Mutations that repairs have written to replicas that lacked them.
     pub repair_mutations: Counter,
+    /// TLS handshakes of clients that have failed.
+    pub failed_handshakes: Counter,
     /// Warnings of guardrails for clients.
     pub guardrail_warnings: Counter,
     /// Requests that a guardrail refused.

@@ -41,6 +41,8 @@ pub struct EngineGauges {
     pub tables: Vec<TableReport>,
     /// How old the repairs of tables are.
     pub repairs: Vec<RepairedTable>,
+    /// Seconds until the certificate for each use expires; negative afterwards.
+    pub certificates: Vec<(&'static str, i64)>,
     /// How long requests to tables took.
     pub latencies: Vec<TableLatencies>,
     /// What became of the records of each log of requests, by its name.
@@ -92,7 +94,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 21] = [
+const COUNTERS: [CounterFamily; 22] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -138,6 +140,9 @@ const COUNTERS: [CounterFamily; 21] = [
         "Reads that other replicas answered because rows of this node could not be read.",
         |shard| &shard.reads_of_others,
     ),
+    ("helenus_tls_handshakes_failed_total", "TLS handshakes of clients that have failed.", |shard| {
+        &shard.failed_handshakes
+    }),
     ("helenus_guardrail_warnings_total", "Warnings of guardrails for clients.", |shard| {
         &shard.guardrail_warnings
     }),
@@ -276,6 +281,10 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     let links = shards.iter().map(|shard| shard.internode.links.get()).sum::<i64>();
     text.sample("helenus_internode_links", &[], links);
     text.request_logs(&engine.request_logs);
+    let help = "Of them those that are encrypted.";
+    text.family("helenus_internode_encrypted_links", "gauge", help);
+    let encrypted = shards.iter().map(|shard| shard.internode.encrypted_links.get()).sum::<i64>();
+    text.sample("helenus_internode_encrypted_links", &[], encrypted);
     text.family("helenus_memtable_bytes", "gauge", "Bytes in all memtables.");
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
@@ -322,6 +331,13 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         text.sample(name, &[], counter(&engine.compactions));
     }
     text.write_waits(engine);
+    if !engine.certificates.is_empty() {
+        let help = "Seconds until the certificate of the node expires; negative afterwards.";
+        text.family("helenus_certificate_expiry_seconds", "gauge", help);
+        for (purpose, seconds) in &engine.certificates {
+            text.sample("helenus_certificate_expiry_seconds", &[("use", purpose)], *seconds);
+        }
+    }
     text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
     text.sample("helenus_unknown_tables", &[], engine.unknown_tables);
     for (name, help, gauge) in TABLE_GAUGES {
@@ -555,6 +571,7 @@ mod tests {
             compaction_backlog_files: 50,
             counted_backlog_files: 48,
             unknown_tables: 1,
+            certificates: vec![("clients", 3_600)],
             tables: vec![table],
             repairs: [(7, false), (900, true)]
                 .map(|(unrepaired_seconds, is_late)| RepairedTable {
@@ -580,6 +597,7 @@ mod tests {
         assert!(text.contains("helenus_commit_log_unarchived_segments 4\n"), "{text}");
         assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
         assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
+        assert!(text.contains("helenus_certificate_expiry_seconds{use=\"clients\"} 3600\n"), "{text}");
         assert!(text.contains("helenus_writes_refused_for_room_total 11\n"), "{text}");
         assert!(text.contains("helenus_compactions_failed_total 3\n"), "{text}");
         assert!(text.contains("helenus_compaction_seconds_total 1.5\n"), "{text}");

@@ -63,6 +63,7 @@ enum Route {
     Import,
     Replay,
     ArchiveLog,
+    ReloadCertificates,
     ClearSnapshot,
     ListSnapshots,
     UnknownTables,
@@ -116,6 +117,7 @@ impl Route {
             "/admin/import" => Self::Import,
             "/admin/replay" => Self::Replay,
             "/admin/archivelog" => Self::ArchiveLog,
+            "/admin/reloadssl" => Self::ReloadCertificates,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
             "/admin/unknowntables" => Self::UnknownTables,
@@ -187,6 +189,7 @@ impl Route {
             | Self::Latencies
             | Self::RecoverMetadata
             | Self::ArchiveLog
+            | Self::ReloadCertificates
             | Self::Drain => &[],
             Self::TableStatistics | Self::ClusterStatus | Self::Ring | Self::Cleanup => &["keyspace"],
             Self::Decommission => &["force", "accept_old_data"],
@@ -398,6 +401,7 @@ async fn carry_out(
         }
         Route::Replay => report(&logged(uri, admin.replay(parameters.replay()?)).await?)?,
         Route::ArchiveLog => operate(uri, admin.archive_log()).await?,
+        Route::ReloadCertificates => operate(uri, admin.reload_certificates()).await?,
         Route::ClearSnapshot => {
             let name = parameters.snapshot_name()?;
             if parameters.flag("cluster")? {
@@ -473,7 +477,7 @@ async fn carry_out(
             parameters.refuse_any()?;
             report(&admin.settings().await?)?
         }
-        Route::RequestLog(log) if *request.method() == Method::POST => {
+        Route::RequestLog(log) if method == Method::POST => {
             let change = parameters.request_log_change()?;
             report(&logged(uri, admin.change_request_log(log, change)).await?)?
         }

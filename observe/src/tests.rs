@@ -188,6 +188,10 @@ impl Admin for Node {
         ready(replayed).boxed()
     }
 
+    fn reload_certificates(&self) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.note_call("reload certificates", None, None)).boxed()
+    }
+
     fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(self.note_call("archive log", None, None)).boxed()
     }
@@ -565,6 +569,7 @@ async fn rows_come_back_from_snapshots_and_directories() {
             "no snapshot of -9223372036854775808 to 9223372036854775807 at ALL",
         ),
         ("/admin/archivelog", ""),
+        ("/admin/reloadssl", ""),
     ] {
         let answer = ask(&server, "POST", path).await;
         assert!(answer.status == 200 && answer.body.contains(expected), "{path}: {}", answer.body);

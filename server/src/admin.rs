@@ -42,6 +42,7 @@ use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, Consent, MembershipError};
 use crate::session::request_logs::RequestLogs;
+use crate::session::encryption::Certificates;
 use crate::streaming;
 use crate::streaming::cleanup::CleanupError;
 use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
@@ -264,6 +265,30 @@ fn total(shards: impl Iterator<Item = CompactionStatistics>) -> CompactionStatis
     })
 }
 
+/// Loads the files of all certificates. Fails with what is wrong with them.
+async fn reload_certificates(context: Rc<ShardContext>) -> Result<(), String> {
+    let mut problems = Vec::new();
+    for (purpose, encryption) in Certificates::of(&context).all() {
+        let (encryption, now_seconds) = (encryption.clone(), i64::from(context.now_seconds()));
+        let reloaded = tokio::task::spawn_blocking(move || encryption.reload(now_seconds)).await;
+        match reloaded
+            .map_err(|error| error.to_string())
+            .and_then(|loaded| loaded.map_err(|it| it.to_string()))
+        {
+            Ok(()) => tracing::info!(purpose, "certificates were loaded again"),
+            Err(error) => problems.push(format!("certificates for {purpose}: {error}")),
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
+/// By the use of the certificates.
+fn seconds_until_expiry(context: &ShardContext) -> Vec<(&'static str, i64)> {
+    let now_seconds = i64::from(context.now_seconds());
+    let certificates = Certificates::of(context);
+    certificates.all().map(|(purpose, all)| (purpose, all.seconds_until_expiry(now_seconds))).collect()
+}
+
 fn failed(error: &RequestError) -> AdminError {
     AdminError::Failed(error.to_string())
 }
@@ -310,6 +335,7 @@ impl Admin for NodeAdmin {
             let unknown = self.unknown_table_reports().await.unwrap_or_default();
             let reserve = &self.node.reserve;
             let logs = RequestLogs::of(&self.node);
+            let certificates = self.on_first_shard(|context| Ok(seconds_until_expiry(context))).await;
             let gauges = EngineGauges {
                 request_logs: vec![
                     ("audit", logs.report(RequestLog::Audit)),
@@ -335,6 +361,7 @@ impl Admin for NodeAdmin {
                     .max()
                     .unwrap_or(0),
                 unknown_tables: unknown.len() as u64,
+                certificates: certificates.unwrap_or_default(),
                 tables: self.reports(None).await.unwrap_or_default(),
                 repairs: self.repaired_tables().await.unwrap_or_default(),
                 latencies: self.table_latency_reports(None, None).await.unwrap_or_default(),
@@ -468,6 +495,15 @@ impl Admin for NodeAdmin {
 
     fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>> {
         self.replay_logs(request).boxed()
+    }
+
+    fn reload_certificates(&self) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move {
+            let reloaded =
+                run_on(&self.node.links[0], |context| Box::pin(reload_certificates(context))).await;
+            reloaded.map_err(|error| failed(&error))?.map_err(AdminError::Failed)
+        }
+        .boxed()
     }
 
     fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>> {

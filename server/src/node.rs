@@ -56,6 +56,7 @@ use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::node::error::StartError;
 use crate::session::request_logs::RequestLogs;
+use crate::session::encryption::{self, Certificates, OpenCertificates};
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
 use helenus_execution::shard::context::{
@@ -110,6 +111,7 @@ impl Node {
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
             Identity::with_tokens(Uuid::new_v4(), shards, config.num_tokens)
         }))?;
+        let certificates = Certificates::open(&config, i64::from(RealClock::new().now_seconds()))?;
         // Bound now, so that no other process takes them. Clients are refused until the node serves.
         let client_port = BoundPort::bind(config.listen)?;
         let address = client_port.address;
@@ -135,6 +137,7 @@ impl Node {
         }))?;
         let shared = assembled.shared.clone();
         RequestLogs::of(&shared).start(&shared.config)?;
+        shared.layers.get::<OpenCertificates>().set(certificates);
         let local = Arc::new(Local {
             cluster_name: shared.config.cluster_name.clone(),
             host_id: shared.host_id,
@@ -153,6 +156,7 @@ impl Node {
             _lock: lock,
         };
         node.serve_administration(admin_ports)?;
+        node.watch_certificates()?;
         if let Some(listener) = internode_listener {
             node.accept_links(listener, local)?;
         }
@@ -173,6 +177,14 @@ impl Node {
             *administration = Some(servers);
         }
         Ok(())
+    }
+
+    fn watch_certificates(&self) -> Result<(), StartError> {
+        let watching = self.wait_for(0, |context| {
+            encryption::watch(&context);
+            Box::pin(std::future::ready(Ok(())))
+        });
+        watching.map_err(|error| StartError::Shard { shard: 0, message: error.to_string() })
     }
 
     fn finish_start(
@@ -412,6 +424,7 @@ fn real_parts(
         Rc::new(TcpTransport::new(
             local,
             options,
+            shared.layers.get::<OpenCertificates>().get().of_links(&shared.config),
             clock,
             random_seed(),
             shared.metrics[index].internode.clone(),

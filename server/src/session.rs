@@ -5,6 +5,7 @@ pub mod allowance;
 pub(crate) mod authorization;
 pub(crate) mod connection;
 pub(crate) mod connection_state;
+pub mod encryption;
 pub(crate) mod errors;
 pub(crate) mod guardrails;
 pub(crate) mod handshake;

@@ -29,6 +29,21 @@ pub struct Args {
     /// Password of the user; asked for if a user is given without one
     #[arg(short, long, env = "HELENUS_PASSWORD", hide_env_values = true)]
     pub password: Option<String>,
+    /// Encrypt connections with TLS
+    #[arg(long, env = "HELENUS_SSL", value_parser = clap::builder::BoolishValueParser::new(), action = clap::ArgAction::SetTrue, requires = "authorities")]
+    pub ssl: bool,
+    /// PEM file with the authorities that vouch for nodes
+    #[arg(long, value_name = "FILE", env = "SSL_CERTFILE")]
+    pub authorities: Option<PathBuf>,
+    /// PEM file with a certificate of the user, where nodes ask for one
+    #[arg(long, value_name = "FILE", env = "HELENUS_CERTIFICATE", requires_all = ["ssl", "key"])]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with the key of that certificate
+    #[arg(long, value_name = "FILE", env = "HELENUS_KEY", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// Accept a certificate of the authorities for any name, as cqlsh does
+    #[arg(long, requires = "ssl")]
+    pub any_name: bool,
     /// Print rows as JSON, one object a line
     #[arg(long)]
     pub json: bool,

@@ -30,6 +30,7 @@ use crate::{
     contact_point,
     error::ShellError,
     interrupt::Interrupts,
+    relay::Relay,
     target::{Target, format_address},
 };
 
@@ -98,6 +99,8 @@ pub struct Connection {
     session: Arc<Session>,
     target: Target,
     interrupts: Interrupts,
+    /// What the connections of the session go through.
+    _relay: Option<Relay>,
 }
 
 impl Connection {
@@ -109,8 +112,8 @@ impl Connection {
             .enable_all()
             .build()
             .map_err(ShellError::Startup)?;
-        let session = match runtime.block_on(connect(&target)) {
-            Ok(session) => session,
+        let (session, relay) = match runtime.block_on(connect(&target)) {
+            Ok(connected) => connected,
             Err(error) => {
                 // A look-up of a name that is still under way is not waited for.
                 runtime.shutdown_background();
@@ -118,7 +121,7 @@ impl Connection {
             }
         };
         let interrupts = Interrupts::default();
-        let connection = Self { runtime, session: Arc::new(session), target, interrupts };
+        let connection = Self { runtime, session: Arc::new(session), target, interrupts, _relay: relay };
         if let Some(keyspace) = &connection.target.keyspace {
             connection.use_keyspace(keyspace)?;
         }
@@ -221,7 +224,7 @@ impl Connection {
 
 /// Tries the addresses of the host until one answers; each has the whole time. Where all refuse, they are tried again
 /// if the target says so.
-async fn connect(target: &Target) -> Result<Session, ShellError> {
+async fn connect(target: &Target) -> Result<(Session, Option<Relay>), ShellError> {
     let place = format_address(&target.host, target.port);
     let unknown = |error: &dyn std::fmt::Display| {
         ShellError::Connection(format!("the address of {place} cannot be found: {error}"))
@@ -233,8 +236,16 @@ async fn connect(target: &Target) -> Result<Session, ShellError> {
         let mut failure = unknown(&"it has none");
         let mut refusals = 0;
         for &address in &addresses {
-            match in_time(target, contact_point::open_session(target, address)).await {
-                Ok(Ok(session)) => return Ok(session),
+            let relay = match in_time(target, Relay::open(target, address)).await.and_then(|opened| opened) {
+                Ok(relay) => relay,
+                Err(error) => {
+                    failure = error;
+                    continue;
+                }
+            };
+            let reached = relay.as_ref().map_or(address, |relay| relay.address);
+            match in_time(target, contact_point::open_session(target, reached)).await {
+                Ok(Ok(session)) => return Ok((session, relay)),
                 Ok(Err(error)) => {
                     refusals += usize::from(is_refusal(&error));
                     failure = error.into();
@@ -393,6 +404,7 @@ mod tests {
             connect_timeout,
             awaits_start,
             request_timeout: Duration::from_secs(30),
+            tls: None,
         }
     }
 

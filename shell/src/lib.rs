@@ -3,7 +3,7 @@
 //!
 //! * [`args`]: the command line
 //! * [`splitter`]: input text into statements; [`token`], [`command`]: the shell's own commands
-//! * [`target`], [`contact_point`]: the one node for everything; [`connection`]: statements to it and pages of rows back
+//! * [`target`], [`relay`], [`contact_point`]: the one node for everything; [`connection`]: statements to it and pages of rows back
 //! * [`mod@format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
 //! * [`copy`], [`copy_from`], [`copy_to`], [`csv`], [`field`]: CSV import and export
 //! * [`pager`], [`interrupt`]: stopping between pages, and Ctrl-C
@@ -32,6 +32,7 @@ mod interrupt;
 mod json;
 mod output;
 mod pager;
+mod relay;
 mod shell;
 mod splitter;
 mod table;

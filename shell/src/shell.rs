@@ -20,7 +20,7 @@ use crate::{
     help, json,
     output::Output,
     pager, splitter, table,
-    target::{Target, format_address},
+    target::{Target, TlsFiles, format_address},
     trace,
 };
 
@@ -98,6 +98,12 @@ fn target(args: &Args) -> Result<Target, ShellError> {
         }),
         awaits_start: args.connect_timeout > 0,
         request_timeout: Duration::from_secs(args.request_timeout),
+        tls: args.authorities.clone().filter(|_| args.ssl).map(|authorities| TlsFiles {
+            authorities,
+            certificate: args.certificate.clone(),
+            key: args.key.clone(),
+            checks_name: !args.any_name,
+        }),
     })
 }
 

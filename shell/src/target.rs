@@ -1,5 +1,6 @@
 //! Which node to connect to, as whom, and how long to wait for it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The target of a connection, and how to connect.
@@ -14,6 +15,20 @@ pub struct Target {
     /// A node that refuses connections is taken for one that is starting, until the time to connect is over.
     pub awaits_start: bool,
     pub request_timeout: Duration,
+    /// `None`: connections are not encrypted.
+    pub tls: Option<TlsFiles>,
+}
+
+/// The files for TLS.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// Certificates of the authorities that vouch for nodes.
+    pub authorities: PathBuf,
+    /// The certificate of the user, with its key.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    /// Whether the certificate of the node must name the host.
+    pub checks_name: bool,
 }
 
 /// `host:port`, with brackets around an IPv6 address.

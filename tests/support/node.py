@@ -98,6 +98,16 @@ def allocated_bytes(paths):
     return total
 
 
+def toml(settings):
+    """Settings as a TOML file: tables behind all others."""
+    plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    tables = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "".join(f"{line}\n" for line in lines)
+
+
 class Node:
     """One node on the loopback address, in a directory of its own."""
 
@@ -147,8 +157,7 @@ class Node:
     def start(self):
         """Starts the process and returns when it serves CQL."""
         configuration = self.home / "helenus.toml"
-        given = {key: value for key, value in self.settings.items() if value is not None}
-        configuration.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
+        configuration.write_text(toml({key: value for key, value in self.settings.items() if value is not None}))
         command = [self.program, "node", "--config", configuration, "--data-dir", self.data_dir, "--listen", self.listen]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(

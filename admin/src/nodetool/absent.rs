@@ -50,7 +50,7 @@ const OTHERS: &str = "abortdecommission abortmove abortremovenode accord alterto
      getinterdcstreamthroughput getmaxhintwindow getsnapshotthrottle getsstables gettimeout history invalidatecidrpermissionscache \
      invalidatecountercache invalidatecredentialscache invalidatejmxpermissionscache invalidatekeycache \
      invalidatenetworkpermissionscache invalidatepermissionscache invalidaterolescache invalidaterowcache listcidrgroups \
-     listpendinghints profileload rangekeysample recompress_sstables refreshsizeestimates reloadcidrgroupscache reloadssl \
+     listpendinghints profileload rangekeysample recompress_sstables refreshsizeestimates reloadcidrgroupscache \
      reloadtriggers relocatesstables replaybatchlog setauthcacheconfig setautorepairconfig \
      setbatchlogreplaythrottle setcachecapacity setcachekeystosave setcolumnindexsize setcompactionthreshold setconcurrency \
      setconcurrentcompactors setconcurrentviewbuilders setdefaultrf setinterdcstreamthroughput setmaxhintwindow setsnapshotthrottle \

@@ -67,6 +67,8 @@ pub(super) enum Act {
     },
     /// Stops accepting requests and flushes everything.
     Drain,
+    /// Loads certificates and keys for TLS now.
+    Reloadssl,
     /// Keeps the present files under a name.
     Snapshot {
         #[arg(short = 't', long = "tag")]
@@ -352,6 +354,7 @@ impl Act {
                 indexes: indexes.clone(),
             }),
             Self::Drain => one(AdminCommand::Drain),
+            Self::Reloadssl => one(AdminCommand::Reloadssl),
             Self::Cleanup(Tables { keyspace, tables }) => {
                 if !tables.is_empty() {
                     return Err(NodetoolError::usage(

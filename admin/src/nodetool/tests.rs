@@ -97,6 +97,7 @@ fn verbs_that_change_something_become_requests() {
             &["POST /admin/garbagecollect?keyspace=ks&tables=t%2Cu&granularity=CELL"],
         ),
         (&["drain"], &["POST /admin/drain"]),
+        (&["reloadssl"], &["POST /admin/reloadssl"]),
         (&["cleanup", "ks"], &["POST /admin/cleanup?keyspace=ks"]),
         (&["rebuild", "-ks", "ks", "dc2"], &["POST /admin/rebuild?data_center=dc2&keyspace=ks"]),
         (&["decommission"], &["POST /admin/decommission"]),

@@ -32,6 +32,7 @@ use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::{Registry, StatementCache};
 use helenus_ring::view::ClusterView;
 use helenus_roles::Roles;
+use helenus_tls::stream::DetachedStream;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
@@ -58,7 +59,7 @@ pub enum Message {
     /// A connection of a client to serve.
     Connection(std::net::TcpStream, SocketAddr),
     /// A link of another node to serve; its handshake is complete.
-    Link(std::net::TcpStream, Peer),
+    Link(DetachedStream, Peer),
     /// Stop serving, make everything durable, and end the thread.
     Stop,
 }

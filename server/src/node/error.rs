@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use helenus_audit::audit_log::LogError;
 use helenus_config::ConfigError;
 use helenus_engine::io::DiskError;
+use helenus_tls::error::TlsError;
 use uuid::Uuid;
 
 use crate::cluster::stored::StoredError;
@@ -19,6 +20,8 @@ pub enum StartError {
     Config(#[from] ConfigError),
     #[error("{what} {path}: {source}")]
     File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]

@@ -10,6 +10,7 @@ use crate::cluster::schema::SchemaLock;
 use crate::session::authentication::logins::Logins;
 use crate::session::allowance::RoleLimits;
 use crate::session::connection::{self, Connections};
+use crate::session::encryption::{LoggedFailures, OpenCertificates};
 use crate::session::latencies::Latencies;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests::SlowRequests;
@@ -38,6 +39,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(RepairRuns::default())
         .with(HashingPool::default())
         .with(Logins::default())
+        .with(OpenCertificates::default())
 }
 
 /// The states of each shard.
@@ -54,6 +56,7 @@ pub fn of_shard() -> Layers {
         .with(SchemaLock::default())
         .with(HashLock::default())
         .with(SlowRequests::default())
+        .with(LoggedFailures::default())
         .with(ClientSource(connection::clients))
         .with(views::reports());
     Layers { states, view_changes }

@@ -12,6 +12,7 @@ use helenus_internode::listener::{self, Acceptor};
 use helenus_query::error::RequestError;
 
 use crate::node::error::StartError;
+use crate::session::encryption::Certificates;
 use helenus_execution::shard::context::{Message, ShardContext};
 
 /// The configured port on which a client's source port chooses the shard; 0: a free one.
@@ -82,6 +83,7 @@ pub fn accept_links(
         local,
         clock: context.clock.clone(),
         timeout: Duration::from_millis(context.node.config.internode_connect_timeout_ms),
+        encryption: Certificates::of(context).of_links(&context.node.config),
         is_removed: Box::new(move |host_id| members.cluster_view().topology.removed.contains(host_id)),
         hand_over: Box::new(move |shard, stream, peer| {
             let link = links.links.get(usize::from(shard));

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use helenus_internode::incoming::{self, Peer};
+use helenus_tls::stream::DetachedStream;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::dispatch::Dispatcher;
 use crate::cluster;
 use crate::session::connection;
+use crate::session::encryption::{self, Certificates};
 use helenus_execution::shard::context::{Message, ShardContext};
 
 /// Serves the queue of a shard until it gets [`Message::Stop`], or all senders have been dropped.
@@ -46,7 +48,9 @@ fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketA
     context.metrics.connections.increment();
     let counted = CountedConnection(context.clone());
     tokio::task::spawn_local(async move {
-        connection::serve(context, stream, peer).await;
+        if let Some(stream) = encryption::open(&context, stream, peer).await {
+            connection::serve(context, stream, peer).await;
+        }
         drop(counted);
     });
     Ok(())
@@ -62,12 +66,12 @@ impl Drop for CountedConnection {
     }
 }
 
-fn accept_link(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: Peer) -> std::io::Result<()> {
-    stream.set_nonblocking(true)?;
-    let stream = TcpStream::from_std(stream)?;
+fn accept_link(context: &Rc<ShardContext>, stream: DetachedStream, peer: Peer) -> std::io::Result<()> {
+    let stream = stream.attach()?;
     let server = incoming::Server {
         handler: Rc::new(Dispatcher(context.clone())),
         options: context.node.config.link_options(),
+        encryption: Certificates::of(context).of_links(&context.node.config),
         clock: context.clock.clone(),
         metrics: context.metrics.internode.clone(),
         stopping: context.node.stopping.subscribe(),

@@ -29,8 +29,9 @@ use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 use helenus_observe::metrics::LoginResult;
 use helenus_query::schema::virtual_tables::ConnectedClient;
+use helenus_tls::names::Names;
+use helenus_tls::stream::Stream;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, broadcast};
 
 use super::authentication::admission::Admission;
@@ -61,7 +62,7 @@ const BYTES_PER_WRITE: usize = 16 << 10;
 
 /// The bytes of a connection in both directions.
 struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     input: BytesMut,
     output: BytesMut,
     /// Bytes of `output` that are written already.
@@ -135,7 +136,7 @@ fn client(connection: &Connection) -> Option<ConnectedClient> {
 }
 
 /// Serves a connection until it ends.
-pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAddr) {
+pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr) {
     let mut events = context.node.events.subscribe();
     let mut stopping = context.node.stopping.subscribe();
     let logs = RequestLogs::of(&context.node).clone();
@@ -145,6 +146,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
         stage: Cell::new(Stage::Established),
         allowance: OnceCell::new(),
         logs,
+        identity: stream.peer_names().and_then(Names::identity).map(Rc::from),
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
         user: RefCell::new(None),
@@ -197,6 +199,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: TcpStream, peer: SocketAdd
     if let Err(error) = outcome {
         tracing::debug!(%peer, %error, "connection ended");
     }
+    wire.stream.close();
     Connections::of(&connection.context).borrow_mut().remove(&peer);
 }
 
@@ -209,7 +212,8 @@ impl Wire {
         loop {
             let has_more = self.handle_input(connection)?;
             self.flush(connection)?;
-            if connection.closing.get() && self.output.is_empty() && connection.under_way() == 0 {
+            let is_all_sent = self.output.is_empty() && !self.stream.has_unsent();
+            if connection.closing.get() && is_all_sent && connection.under_way() == 0 {
                 return Ok(());
             }
             let takes = self.takes_requests(connection);
@@ -229,7 +233,7 @@ impl Wire {
                     Err(error) => return Err(error),
                 }
             }
-            let interest = match (reads, self.output.is_empty()) {
+            let interest = match (reads, is_all_sent) {
                 (true, true) => Some(Interest::READABLE),
                 (true, false) => Some(Interest::READABLE | Interest::WRITABLE),
                 (false, false) => Some(Interest::WRITABLE),

@@ -42,6 +42,8 @@ pub struct Connection {
     pub allowance: OnceCell<Arc<Allowance>>,
     /// Those that record its requests, while they are on.
     pub logs: Arc<RequestLogs>,
+    /// The identity that the client's certificate names; `None`: it has shown none, or it names none.
+    pub identity: Option<Rc<str>>,
     pub keyspace: RefCell<Option<Rc<str>>>,
     pub startup: RefCell<Option<Startup>>,
     /// The role that the client logged in as; `None`: it is anonymous.

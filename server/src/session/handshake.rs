@@ -2,6 +2,7 @@
 
 use cql_lite::frame::{Compression, ErrorCode, ErrorKind, ErrorResponse, ProtocolVersion};
 use helenus_query::schema::virtual_tables::{CQL_VERSION, PARTITIONER};
+use helenus_tls::policy::Mode;
 
 use helenus_execution::shard::context::{IGNORE_MSB, ShardContext};
 
@@ -11,7 +12,14 @@ const RATE_LIMIT_EXTENSION: &str = "SCYLLA_RATE_LIMIT_ERROR";
 /// The options of SUPPORTED on a connection to this shard.
 pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
     let one = |key: &str, value: String| (key.to_owned(), vec![value]);
-    vec![
+    let port = |key: &str| one(key, context.node.shard_aware_port.to_string());
+    // One port serves both kinds of connections.
+    let ports = match context.node.config.client_encryption.mode {
+        Mode::Off => vec![port("SCYLLA_SHARD_AWARE_PORT")],
+        Mode::Optional => vec![port("SCYLLA_SHARD_AWARE_PORT"), port("SCYLLA_SHARD_AWARE_PORT_SSL")],
+        Mode::Required => vec![port("SCYLLA_SHARD_AWARE_PORT_SSL")],
+    };
+    let mut options = vec![
         one("CQL_VERSION", CQL_VERSION.to_owned()),
         ("COMPRESSION".to_owned(), vec!["lz4".to_owned(), "snappy".to_owned()]),
         (
@@ -24,8 +32,9 @@ pub fn supported(context: &ShardContext) -> Vec<(String, Vec<String>)> {
         one("SCYLLA_PARTITIONER", PARTITIONER.to_owned()),
         one("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned()),
         one(RATE_LIMIT_EXTENSION, format!("ERROR_CODE={}", ErrorCode::RateLimit.number())),
-        one("SCYLLA_SHARD_AWARE_PORT", context.node.shard_aware_port.to_string()),
-    ]
+    ];
+    options.extend(ports);
+    options
 }
 
 /// The options that a client has selected in STARTUP.

@@ -1,0 +1,124 @@
+"""TLS between nodes: a cluster with certificates, nodes that do not belong, and the switch while it runs."""
+
+import socket
+import subprocess
+import threading
+
+import pytest
+from certificates import Authority
+from cluster import Cluster, until
+from conftest import PROGRAM
+from node import Node, binary, clean_environment
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    made = Authority(binary(PROGRAM), tmp_path_factory.mktemp("authority"))
+    for number in range(1, 5):
+        made.node(f"node{number}", "--address", f"127.0.0.{number}")
+    return made
+
+
+class TlsCluster(Cluster):
+    """Each node has its own certificate."""
+
+    def __init__(self, count, authority, mode):
+        super().__init__(count, PROGRAM)
+        self.authority, self.mode = authority, mode
+
+    def make(self):
+        node = super().make()
+        self.switch(node, self.mode)
+        return node
+
+    def switch(self, node, mode):
+        name = f"node{self.nodes.index(node) + 1}"
+        node.settings["internode_encryption"] = self.authority.settings(name, mode)
+
+
+def normal(cluster, node):
+    return [member["state"] for member in cluster.status(node)["members"]].count("NORMAL")
+
+
+def write_and_read(session, number):
+    session.execute("INSERT INTO k.t (k, v) VALUES (%s, 'a')", (number,))
+    assert session.execute("SELECT v FROM k.t WHERE k = %s", (number,)).one().v == "a"
+
+
+def prepare(session):
+    session.execute("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}")
+    session.execute("CREATE TABLE k.t (k int PRIMARY KEY, v text)")
+
+
+def try_to_join(cluster, table, tmp_path, number=4):
+    """What a node says that shall join with these settings, within some seconds."""
+    node = Node(binary(PROGRAM), data_dir=tmp_path / "data", shards=1, settings={
+        "cluster_name": "test",
+        "internode": f"127.0.0.{number}:{cluster.internode_port}",
+        "seeds": [f"127.0.0.1:{cluster.internode_port}"],
+        "internode_encryption": table,
+    })
+    node.listen = f"127.0.0.{number}:{cluster.port}"
+    starting = threading.Thread(target=lambda: pytest.raises(Exception, node.start))
+    starting.start()
+    try:
+        yield_to = lambda: "cannot be reached" in node.log_tail(1000)  # noqa: E731
+        until("the node is refused", yield_to, seconds=60)
+        return node.log_tail(1000)
+    finally:
+        until("the process is there", lambda: node.process is not None)
+        node.process.kill()
+        starting.join()
+
+
+def test_a_cluster_with_certificates_and_nodes_that_do_not_belong(authority, connect, tmp_path, tmp_path_factory):
+    foreign = Authority(binary(PROGRAM), tmp_path_factory.mktemp("foreign"))
+    foreign.node("node4", "--address", "127.0.0.4")
+    with TlsCluster(3, authority, "required") as cluster:
+        session = connect(cluster)
+        prepare(session)
+        for number in range(100):
+            write_and_read(session, number)
+        wrong = {
+            "foreign": foreign.settings("node4", "required"),
+            "foreign but trusting": foreign.settings("node4", "required", authorities=authority.certificate),
+            "of another address": authority.settings("node3", "required"),
+            "none": {"mode": "off"},
+        }
+        for name, table in wrong.items():
+            directory = tmp_path / name.replace(" ", "-")
+            directory.mkdir()
+            try_to_join(cluster, table, directory)
+            assert len(cluster.status(cluster.nodes[0])["members"]) == 3, name
+        # Whoever speaks to the port without TLS is told so, or nothing.
+        with socket.create_connection(("127.0.0.1", cluster.internode_port), timeout=10) as plain:
+            plain.sendall(b"HLNSLINK" + bytes(200))
+            assert b"NORMAL" not in plain.recv(1000)
+        # With the right certificate it joins.
+        cluster.add()
+        write_and_read(session, 1)
+        assert normal(cluster, cluster.nodes[0]) == 4
+
+
+def test_a_running_cluster_is_switched_on_node_by_node(authority, connect):
+    with TlsCluster(3, authority, "off") as cluster:
+        session = connect(cluster)
+        prepare(session)
+        number = 0
+        for mode in ("optional", "required", "optional", "off"):
+            for node in cluster.nodes:
+                cluster.switch(node, mode)
+                node.restart()
+                for each in cluster.nodes:
+                    until("all see each other", lambda each=each: all(
+                        member["status"] == "UP" for member in cluster.status(each)["members"]
+                    ))
+                for _ in range(20):
+                    number += 1
+                    write_and_read(session, number)
+            for node in cluster.nodes:
+                encrypted = sum(node.metric(name) for name in ["helenus_internode_encrypted_links"])
+                if mode == "required":
+                    assert encrypted > 0
+                if mode == "off":
+                    assert encrypted == 0
