@@ -167,7 +167,31 @@ def test_a_superuser_is_made_over_the_socket_only():
         for stdin, reason in (("", "no password"), ("\n", "no password"), ("a\nb\n", "more than one line")):
             status, _, complaint = command("admin", "create-superuser", "anna", "--data-dir", node.data_dir, stdin=stdin)
             assert status == 1 and reason in complaint
+        place = ("--data-dir", node.data_dir)
+        done = command("admin", "create-superuser", "anna", *place, stdin="secret\n")
+        assert done == (0, "anna is a superuser\n", "")
+        status, _, complaint = command("admin", "create-superuser", "boris", *place, stdin="secret\n")
+        assert status == 1 and "there is a superuser that can log in already: anna" in complaint
+        for name in ("anna", "boris"):
+            done = command("admin", "create-superuser", name, "--reset", *place, stdin="another secret\n")
+            assert done == (0, f"{name} is a superuser\n", "")
+        # They outlive a restart.
+        node.restart()
+        status, _, complaint = command("admin", "create-superuser", "clara", *place, stdin="secret\n")
+        assert status == 1 and "there is a superuser that can log in already" in complaint
         assert "secret" not in node.log_path.read_text()
+
+
+def test_where_clients_log_in_the_port_changes_nothing():
+    with new_node(settings={"authenticator": "PasswordAuthenticator"}) as node:
+        port = int(node.http_address.rsplit(":", 1)[1])
+        for path in ("/metrics", "/health", "/version", "/admin/status", "/admin/settings"):
+            assert ask(port, "GET", path)[0] == 200, path
+        reason = "/admin/flush is served on the node's Unix socket only while clients of the node have to log in"
+        assert ask(port, "POST", "/admin/flush") == (403, json.dumps({"error": reason}, separators=(",", ":")) + "\n")
+        assert command("admin", "flush", "--http-port", port) == (1, "", f"helenus admin: {reason}\n")
+        assert command("nodetool", "-p", port, "disablebinary")[0] != 0
+        assert command("admin", "flush", "--data-dir", node.data_dir) == (0, "done\n", "")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
