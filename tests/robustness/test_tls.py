@@ -50,8 +50,8 @@ def supported(node, context=None):
     """The options of SUPPORTED."""
     with socket.create_connection((node.host, node.port), timeout=10) as plain:
         connection = context.wrap_socket(plain, server_hostname=node.host) if context else plain
-        connection.sendall(frame(4, 1, OPTIONS, b""))
-        head = connection.recv(9, socket.MSG_WAITALL) if not context else exactly(connection, 9)
+        connection.sendall(frame(OPTIONS))
+        head = exactly(connection, 9)
         assert head[4] == SUPPORTED
         body = exactly(connection, int.from_bytes(head[5:9], "big"))
         return body.decode("latin-1")
