@@ -158,6 +158,25 @@ def plain(name, password):
     return b"\0" + name.encode() + b"\0" + password.encode()
 
 
+class Refused:
+    """In place of a client that could not log in."""
+
+    def __init__(self, answer):
+        self.answer = {"login": answer}
+
+    def close(self):
+        """There is nothing to close."""
+
+    def query(self, _):
+        return self.answer
+
+    def prepare(self, _):
+        return self.answer, None
+
+    def batch(self, _):
+        return self.answer
+
+
 class Client:
     """A connection, logged in as `name` unless that is None."""
 

@@ -13,6 +13,8 @@ SECURED = {
     "role_manager": "CassandraRoleManager",
     "network_authorizer": "CassandraNetworkAuthorizer",
     "cidr_authorizer": "CassandraCIDRAuthorizer",
+    "cidr_authorizer_mode": "ENFORCE",
+    "cidr_checks_for_superusers": False,
 }
 
 

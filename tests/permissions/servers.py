@@ -8,7 +8,7 @@ import re
 import time
 from contextlib import contextmanager
 
-from client import Client, NotLoggedIn
+from client import Client, NotLoggedIn, Refused
 
 SUPERUSER = "cassandra"
 # Whoever may log in by default, and so stays when a case is over.
@@ -35,9 +35,12 @@ class Server:
         return RETURNS.sub(lambda match: LANGUAGES[self.language].format(match[1]), cql)
 
     def session(self, role):
-        """The connection of a role."""
+        """The connection of a role; if it may not log in, one that answers everything with the refusal."""
         if role not in self.sessions:
-            self.sessions[role] = Client(self.address, role, role)
+            try:
+                self.sessions[role] = Client(self.address, role, role)
+            except NotLoggedIn as refused:
+                return Refused(refused.answer)
         return self.sessions[role]
 
     def wait_for_superuser(self):
@@ -45,7 +48,7 @@ class Server:
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while True:
             try:
-                self.session(SUPERUSER)
+                Client(self.address, SUPERUSER, SUPERUSER).close()
                 return
             except NotLoggedIn:
                 if time.monotonic() > deadline:
@@ -69,7 +72,7 @@ class Server:
         """Statements of the superuser that have to succeed."""
         for cql in statements:
             answer = self.query(SUPERUSER, cql)
-            if "error" in answer:
+            if "error" in answer or "login" in answer:
                 raise CaseError(f"{cql}: {answer}")
 
     def clear(self, keyspaces):
