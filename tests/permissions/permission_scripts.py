@@ -109,7 +109,6 @@ SCRIPTS = {
         "REVOKE SELECT ON ks.nope FROM r",
         "REVOKE SELECT ON ks.t FROM nope",
         "REVOKE CREATE ON ks.t FROM r",
-        "REVOKE IF EXISTS SELECT ON ks.t FROM r",
         "GRANT SELECT ON ks.t",
         "GRANT SELECT TO r",
         "GRANT ON ks.t TO r",
@@ -388,5 +387,15 @@ SCRIPTS = {
     "tables of system_auth are not for writing": [
         "INSERT INTO system_auth.roles (role, can_login, is_superuser) VALUES ('by_hand', false, false)",
         "DELETE FROM system_auth.roles WHERE role = 'by_hand'",
+    ],
+    "what only later versions have": [
+        "CREATE ROLE r WITH GENERATED PASSWORD",
+        "CREATE ROLE r2 WITH GENERATED PASSWORD AND LOGIN = true",
+        "CREATE USER r3 WITH GENERATED PASSWORD",
+        "CREATE GENERATED ROLE",
+        "LIST SUPERUSERS",
+        "REVOKE IF EXISTS SELECT ON ks.t FROM r",
+        "GRANT IF NOT EXISTS r TO r2",
+        "COMMENT ON ROLE r IS 'x'",
     ],
 }
