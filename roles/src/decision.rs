@@ -63,13 +63,11 @@ impl Roles {
         false
     }
 
-    /// Whether a role may use nodes of a data center. As in Cassandra, superusers may use all, and the restrictions of the roles that
-    /// it is a member of do not count.
+    /// Whether a role may use nodes of a data center. As in Cassandra, who cannot log in may use none, superusers may use all, and the
+    /// restrictions of the roles that it is a member of do not count.
     pub fn may_enter(&self, role: &str, datacenter: &str) -> bool {
-        if self.is_superuser(role) {
-            return true;
-        }
-        let datacenters = self.role(role).and_then(|role| role.datacenters.as_ref());
-        datacenters.is_none_or(|datacenters| datacenters.contains(datacenter))
+        let Some(found) = self.role(role).filter(|found| found.can_login) else { return false };
+        let is_named = |names: &BTreeSet<String>| names.contains(datacenter);
+        self.is_superuser(role) || found.datacenters.as_ref().is_none_or(is_named)
     }
 }
