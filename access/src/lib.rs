@@ -15,4 +15,4 @@ pub use self::listing::{Listed, list};
 pub use self::resources::stored_name;
 pub use self::role_statements::{PlannedChange, RolesContext, authorize, plan_change};
 pub use self::schema_demands::created_resources;
-pub use self::subject::Subject;
+pub use self::subject::{Subject, check_data_center};

@@ -10,7 +10,7 @@ use helenus_query::schema::virtual_tables::{IntoWire, Row};
 use helenus_roles::{Permission, PermissionSet, Resource, Role, Roles};
 
 use crate::resources::{exists, resolve, stored_name};
-use crate::role_statements::{RolesContext, applicable};
+use crate::role_statements::RolesContext;
 use crate::subject::refuse;
 
 /// The rows of a LIST statement. Cassandra names a table of `system_auth` as their origin.
@@ -24,7 +24,7 @@ pub struct Listed {
 /// Refuses a LIST statement to who may not see its rows.
 pub(crate) fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()> {
     let subject = &context.subject;
-    let user = subject.logged_in()?;
+    let user = context.logged_in()?;
     match statement {
         Statement::ListRoles(list) => {
             let Some(of) = &list.of else { return Ok(()) };
@@ -180,12 +180,9 @@ fn list_permissions(list: &ast::ListPermissions, context: &RolesContext<'_>) -> 
         Some(resource) => Some(resolve(resource, context.keyspace, catalog)?),
         None => None,
     };
-    let wanted = match (&list.permissions, &named) {
-        (ast::PermissionSet::All, _) => None,
-        (permissions, Some(resource)) => Some(applicable(permissions, resource)?),
-        (ast::PermissionSet::Some(permissions), None) => {
-            Some(permissions.iter().copied().collect::<PermissionSet>())
-        }
+    let wanted = match &list.permissions {
+        ast::PermissionSet::All => None,
+        ast::PermissionSet::Some(permissions) => Some(permissions.iter().copied().collect::<PermissionSet>()),
     };
     let mut resources = Vec::new();
     let mut present = named.clone();

@@ -4,7 +4,9 @@ use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Catalog;
-use helenus_roles::Resource;
+use helenus_query::schema::ddl::resolve_type;
+use helenus_query::schema::system_keyspaces::SYSTEM;
+use helenus_roles::{FunctionSignature, Resource};
 
 use crate::schema_demands::signature;
 
@@ -27,6 +29,7 @@ pub(crate) fn resolve(named: &ast::Resource, default: Option<&str>, catalog: &Ca
         ast::Resource::AllRoles => Resource::AllRoles,
         ast::Resource::Role(role) => Resource::Role(text(role)),
         ast::Resource::AllFunctions => Resource::AllFunctions,
+        ast::Resource::AllFunctionsIn(keyspace) if *keyspace == SYSTEM => return Err(builtin_functions()),
         ast::Resource::AllFunctionsIn(keyspace) => Resource::FunctionsOf(text(keyspace)),
         ast::Resource::Function { name, argument_types } => function(name, argument_types, catalog)?,
         ast::Resource::AllMbeans => Resource::AllMbeans,
@@ -44,27 +47,24 @@ fn function(
             "In this context function name must be explictly qualified by a keyspace",
         ));
     };
-    if *keyspace == "system" {
-        return Err(RequestError::invalid("Altering permissions on builtin functions is not supported"));
+    if *keyspace == SYSTEM {
+        return Err(builtin_functions());
     }
     let known = catalog.keyspace(keyspace.as_str());
-    let known = known
-        .ok_or_else(|| RequestError::invalid(format!("Keyspace '{}' doesn't exist", keyspace.as_str())))?;
-    // Says which type does not exist.
-    for argument in argument_types {
-        helenus_query::schema::ddl::resolve_type(argument, known)?;
+    if let Some(known) = known {
+        // Says which type does not exist.
+        argument_types.iter().try_for_each(|argument| resolve_type(argument, known).map(drop))?;
     }
-    let found = signature(known, name.name.as_str(), argument_types);
-    let found = found.filter(|function| known.user_functions.has(&function.name, &function.argument_types));
-    found.map(Resource::Function).ok_or_else(|| {
-        let arguments: Vec<String> = argument_types.iter().map(ToString::to_string).collect();
-        RequestError::Syntax(format!(
-            "Function {}.{}({}) doesn't exist",
-            keyspace.as_str(),
-            name.name.as_str(),
-            arguments.join(", ")
-        ))
-    })
+    let found = known.and_then(|known| signature(known, name.name.as_str(), argument_types));
+    Ok(Resource::Function(found.unwrap_or_else(|| FunctionSignature {
+        keyspace: keyspace.as_str().to_owned(),
+        name: name.name.as_str().to_owned(),
+        argument_types: argument_types.iter().map(ToString::to_string).collect(),
+    })))
+}
+
+fn builtin_functions() -> RequestError {
+    RequestError::invalid("Altering permissions on builtin functions is not supported")
 }
 
 /// Whether a resource exists. Of roles the statement itself knows.

@@ -13,7 +13,7 @@ use helenus_roles::{Alteration, Permission, PermissionSet, Resource, RoleChange,
 use crate::demands::Demand;
 use crate::listing;
 use crate::resources::{exists, resolve};
-use crate::subject::{Subject, refuse};
+use crate::subject::{Subject, check_data_center, refuse};
 
 const EMPTY_NAME: &str = "Role name can't be an empty string";
 /// Keyspaces of the system on which next to nothing can be granted.
@@ -31,10 +31,21 @@ pub struct RolesContext<'a> {
     pub data_centers: &'a BTreeSet<String>,
     /// Clients log in with passwords or certificates.
     pub has_logins: bool,
-    /// `ACCESS TO DATACENTERS` is obeyed.
-    pub restricts_data_centers: bool,
+    /// The data center of this node where `ACCESS TO DATACENTERS` is obeyed.
+    pub data_center: Option<&'a str>,
     /// `ACCESS FROM CIDRS` is obeyed.
     pub restricts_networks: bool,
+}
+
+impl<'a> RolesContext<'a> {
+    /// The role, or the refusal of who is anonymous or may not work in this data center.
+    pub(crate) fn logged_in(&self) -> Result<&'a str> {
+        let user = self.subject.logged_in()?;
+        if let Some(data_center) = self.data_center {
+            check_data_center(self.subject.roles, user, data_center)?;
+        }
+        Ok(user)
+    }
 }
 
 /// A change that a statement asks for.
@@ -47,9 +58,10 @@ pub struct PlannedChange {
     pub warnings: Vec<String>,
 }
 
-/// Refuses a statement about roles to who may not execute it.
+/// Refuses a statement about roles to who may not execute it. Who is anonymous is refused by [`plan_change`]: Cassandra looks at the
+/// options of a role before.
 pub fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()> {
-    let user = context.subject.logged_in()?;
+    let Some(user) = context.subject.user else { return Ok(()) };
     let subject = &context.subject;
     match statement {
         Statement::CreateRole(create) => {
@@ -80,8 +92,7 @@ pub fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()
         }
         Statement::Grant(ast::Grant { permissions, resource, .. })
         | Statement::Revoke(ast::Revoke { permissions, resource, .. }) => {
-            let resource = resolve(resource, context.keyspace, context.catalog)?;
-            let permissions = applicable(permissions, &resource)?;
+            let (resource, permissions) = named_permissions(permissions, resource, context)?;
             subject.ensure(&Demand::new(Permission::Authorize, resource.clone()))?;
             let each = permissions.iter().map(|permission| Demand::new(permission, resource.clone()));
             each.into_iter().try_for_each(|demand| subject.ensure(&demand))
@@ -139,8 +150,8 @@ fn authorize_alteration(alter: &ast::AlterRole, context: &RolesContext<'_>, user
 
 /// The change that a statement asks for, after [`authorize`]. `None`: there is nothing to do.
 pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<Option<PlannedChange>> {
-    let user = context.subject.logged_in()?;
     let roles = context.subject.roles;
+    let user = || context.logged_in();
     let text = |name: &ast::Identifier| name.as_str().to_owned();
     let change = match statement {
         Statement::CreateRole(create) => {
@@ -156,7 +167,7 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
                 role: text(&create.role),
                 properties,
                 if_not_exists: create.if_not_exists,
-                creator: Some(user.to_owned()),
+                creator: Some(user()?.to_owned()),
             };
             return Ok(Some(PlannedChange { change, password, warnings: Vec::new() }));
         }
@@ -166,25 +177,28 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
                 return Err(RequestError::invalid("ALTER [ROLE|USER] can't be empty"));
             }
             let (properties, password) = properties(&alter.options, context)?;
+            user()?;
             let change =
                 RoleChange::Alter { role: text(&alter.role), properties, if_exists: alter.if_exists };
             return Ok(Some(PlannedChange { change, password, warnings: Vec::new() }));
         }
         Statement::DropRole(drop) => {
-            if drop.role.as_str() == user {
+            if drop.role.as_str() == user()? {
                 return Err(RequestError::invalid("Cannot DROP primary role for current login"));
             }
             RoleChange::Drop { role: text(&drop.role), if_exists: drop.if_exists }
         }
         Statement::GrantRole(grant) => {
+            user()?;
             RoleChange::GrantRole { role: text(&grant.role), grantee: text(&grant.grantee) }
         }
         Statement::RevokeRole(revoke) => {
+            user()?;
             RoleChange::RevokeRole { role: text(&revoke.role), grantee: text(&revoke.grantee) }
         }
         Statement::Grant(ast::Grant { permissions, resource, grantee }) => {
-            let resource = named_for(context, "GRANT", resource, grantee)?;
-            let permissions = applicable(permissions, &resource)?;
+            let (resource, permissions) = named_permissions(permissions, resource, context)?;
+            check_grantee(context, "GRANT", &resource, grantee)?;
             check_grantable(permissions, &resource)?;
             let granted = roles.role(grantee.as_str()).map(|role| role.granted(&resource));
             let present = granted.unwrap_or_default().intersection(permissions);
@@ -193,34 +207,57 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
         Statement::Revoke(ast::Revoke { permissions, resource, grantee }) => {
-            let resource = named_for(context, "REVOKE", resource, grantee)?;
-            let permissions = applicable(permissions, &resource)?;
+            let (resource, permissions) = named_permissions(permissions, resource, context)?;
+            check_grantee(context, "REVOKE", &resource, grantee)?;
             let granted = roles.role(grantee.as_str()).map(|role| role.granted(&resource));
             let absent = permissions.without(granted.unwrap_or_default());
             let warnings = warning("not granted", absent, &resource, grantee);
             let change = RoleChange::Revoke { permissions, resource, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
-        Statement::AddIdentity(add) => RoleChange::AddIdentity {
-            identity: add.identity.clone(),
-            role: add.role.clone(),
-            if_not_exists: add.if_not_exists,
-        },
+        Statement::AddIdentity(add) => {
+            user()?;
+            RoleChange::AddIdentity {
+                identity: add.identity.clone(),
+                role: add.role.clone(),
+                if_not_exists: add.if_not_exists,
+            }
+        }
         Statement::DropIdentity(drop) => {
+            user()?;
             RoleChange::DropIdentity { identity: drop.identity.clone(), if_exists: drop.if_exists }
         }
-        _ => return Ok(None),
+        _ => {
+            user()?;
+            return Ok(None);
+        }
     };
     Ok(Some(PlannedChange { change, password: None, warnings: Vec::new() }))
 }
 
-/// The resource of a GRANT or REVOKE, after what both check.
-fn named_for(
+/// What a GRANT or REVOKE names.
+fn named_permissions(
+    permissions: &ast::PermissionSet,
+    resource: &ast::Resource,
+    context: &RolesContext<'_>,
+) -> Result<(Resource, PermissionSet)> {
+    let resource = resolve(resource, context.keyspace, context.catalog)?;
+    // Cassandra fails while it parses, with the text of an exception.
+    if matches!(resource, Resource::Function(_)) && !exists(&resource, context.subject.roles, context.catalog) {
+        return Err(RequestError::Syntax(RoleError::UnknownResource { resource }.to_string()));
+    }
+    let permissions = applicable(permissions, &resource)?;
+    Ok((resource, permissions))
+}
+
+/// What GRANT and REVOKE both check of their role and resource.
+fn check_grantee(
     context: &RolesContext<'_>,
     operation: &str,
-    resource: &ast::Resource,
+    resource: &Resource,
     grantee: &ast::Identifier,
-) -> Result<Resource> {
+) -> Result<()> {
+    context.logged_in()?;
     if !context.subject.is_enforced {
         return Err(RequestError::invalid(format!(
             "{operation} operation is not supported by AllowAllAuthorizer"
@@ -230,15 +267,15 @@ fn named_for(
     if roles.role(&role).is_none() {
         return Err(RequestError::invalid(RoleError::UnknownToChange { role }.to_string()));
     }
-    let resource = resolve(resource, context.keyspace, context.catalog)?;
-    if !exists(&resource, roles, context.catalog) {
+    if !exists(resource, roles, context.catalog) {
+        let resource = resource.clone();
         return Err(RequestError::invalid(RoleError::UnknownResource { resource }.to_string()));
     }
-    Ok(resource)
+    Ok(())
 }
 
 /// The permissions of a statement that can be granted on a resource.
-pub(crate) fn applicable(named: &ast::PermissionSet, resource: &Resource) -> Result<PermissionSet> {
+fn applicable(named: &ast::PermissionSet, resource: &Resource) -> Result<PermissionSet> {
     let wanted = match named {
         ast::PermissionSet::All => return Ok(resource.applicable()),
         ast::PermissionSet::Some(permissions) => permissions.iter().copied().collect::<PermissionSet>(),
@@ -338,7 +375,7 @@ fn data_centers(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<
             named.into_iter().collect::<Vec<_>>().join(", ")
         )));
     }
-    if !context.restricts_data_centers {
+    if context.data_center.is_none() {
         return not_obeyed("ACCESS TO DATACENTERS", "AllowAllNetworkAuthorizer");
     }
     Ok(Some(named))

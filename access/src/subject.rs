@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::system_keyspaces::{
-    SYSTEM, SYSTEM_SCHEMA, SYSTEM_VIRTUAL_SCHEMA, is_replicated, is_system,
+    SYSTEM, SYSTEM_SCHEMA, SYSTEM_TRACES, SYSTEM_VIRTUAL_SCHEMA, is_replicated, is_system,
 };
 use helenus_roles::{Permission, Resource, Roles};
 
 use crate::demands::Demand;
 
-/// The tables of keyspace `system` that every client reads to find the nodes.
-const TABLES_FOR_ALL: [&str; 3] = ["local", "peers", "peers_v2"];
+/// The tables of keyspace `system` that every client reads: to find the nodes, and to divide what it reads among them.
+const TABLES_FOR_ALL: [&str; 5] = ["local", "peers", "peers_v2", "size_estimates", "table_estimates"];
 
 /// The client of a request.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +121,14 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// Refuses who is bound to other data centers. As in Cassandra the role may log in, but not work.
+pub fn check_data_center(roles: &Roles, user: &str, data_center: &str) -> Result<()> {
+    if roles.may_enter(user, data_center) {
+        return Ok(());
+    }
+    Err(refuse(format!("You do not have access to this datacenter ({data_center})")))
+}
+
 fn is_data(resource: &Resource) -> bool {
     matches!(
         resource,
@@ -149,7 +157,7 @@ fn is_readable_by_all(resource: &Resource) -> bool {
     let Resource::Table { keyspace, table } = resource else { return false };
     match keyspace.as_str() {
         SYSTEM => TABLES_FOR_ALL.contains(&table.as_str()),
-        SYSTEM_SCHEMA | SYSTEM_VIRTUAL_SCHEMA => true,
+        SYSTEM_SCHEMA | SYSTEM_TRACES | SYSTEM_VIRTUAL_SCHEMA => true,
         _ => false,
     }
 }

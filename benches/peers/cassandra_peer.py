@@ -79,9 +79,11 @@ class Cassandra:
 
     name = "cassandra"
 
-    def __init__(self, commit_log="periodic", heap="4G", number=1, ports=None):
+    def __init__(self, commit_log="periodic", heap="4G", number=1, ports=None, settings=(), properties=()):
+        """`settings`: further lines of cassandra.yaml. `properties`: those of the JVM, as "name=value"."""
         need("java")
         self.commit_log, self.heap = commit_log, heap
+        self.further_settings, self.properties = list(settings), list(properties)
         self.home = CACHE / f"peers/cassandra-data-{number}"
         self.jars = jars()
         self.process = None
@@ -140,6 +142,7 @@ class Cassandra:
             f'parameters: [{{seeds: "127.0.0.1:{self.storage_port}"}}]}}]'
         )
         lines += [f"{key}: {value}" for key, value in COMMIT_LOG[self.commit_log].items()]
+        lines += self.further_settings
         return "\n".join(lines) + "\n"
 
     def start(self):
@@ -155,6 +158,7 @@ class Cassandra:
         command += [f"-Dcassandra.config=file://{self.home}/conf/cassandra.yaml", f"-Dcassandra.storagedir={self.home}"]
         command += [f"-Dlogback.configurationFile={self.home}/conf/logback.xml", f"-Dcassandra.logdir={self.home}"]
         command += ["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"]
+        command += [f"-D{property}" for property in self.properties]
         command += ["-cp", f"{self.home}/conf:{self.jars}/*", "org.apache.cassandra.service.CassandraDaemon"]
         with (self.home / "out.log").open("wb") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)

@@ -33,9 +33,9 @@ impl Roles {
         self.members_of(role).any(|role| role.is_superuser)
     }
 
-    /// Whether a role, or one that it is a member of, can log in.
+    /// Whether a role can log in. That of the roles that it is a member of does not count, as in Cassandra.
     pub fn can_login(&self, role: &str) -> bool {
-        self.members_of(role).any(|role| role.can_login)
+        self.role(role).is_some_and(|role| role.can_login)
     }
 
     /// What a role may do on a resource because of what was granted on exactly this one. A superuser may do everything.
@@ -63,10 +63,11 @@ impl Roles {
         false
     }
 
-    /// The data centers that a role may log in to; `None`: all. Without restrictions of its own, those of the roles that it is a
-    /// member of do not count, as in Cassandra.
+    /// Whether a role may use nodes of a data center. As in Cassandra, who cannot log in may use none, superusers may use all, and the
+    /// restrictions of the roles that it is a member of do not count.
     pub fn may_enter(&self, role: &str, datacenter: &str) -> bool {
-        let datacenters = self.role(role).and_then(|role| role.datacenters.as_ref());
-        datacenters.is_none_or(|datacenters| datacenters.contains(datacenter))
+        let Some(found) = self.role(role).filter(|found| found.can_login) else { return false };
+        let is_named = |names: &BTreeSet<String>| names.contains(datacenter);
+        self.is_superuser(role) || found.datacenters.as_ref().is_none_or(is_named)
     }
 }

@@ -101,7 +101,8 @@ fn decide(
         keyspace: statement.keyspace.as_deref(),
         data_centers: &data_centers,
         has_logins: config.authenticator.requires_login(),
-        restricts_data_centers: config.network_authorizer == NetworkAuthorizer::CassandraNetworkAuthorizer,
+        data_center: (config.network_authorizer == NetworkAuthorizer::CassandraNetworkAuthorizer)
+            .then_some(config.data_center.as_str()),
         restricts_networks: config.cidr_authorizer == CidrAuthorizer::CassandraCIDRAuthorizer,
     };
     authorize(&statement.plan, &roles_context)?;

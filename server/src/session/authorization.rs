@@ -10,9 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use helenus_access::{Demand, Subject, demands};
+use helenus_access::{Demand, Subject, check_data_center, demands};
 use helenus_config::{Authorizer, NetworkAuthorizer};
-use helenus_query::error::{RequestError, Result};
+use helenus_query::error::Result;
 use helenus_query::statement::{Statement, StatementId};
 use helenus_roles::Roles;
 
@@ -75,7 +75,12 @@ fn decide(connection: &Connection, statement: &Statement) -> Result<Option<State
     let user: Option<Rc<str>> = connection.user.borrow().clone();
     let known = &connection.decisions;
     known.renew(&roles, user.as_deref());
-    check_data_center(context, &roles, user.as_deref(), statement)?;
+    let config = &context.node.config;
+    let is_bound = config.network_authorizer == NetworkAuthorizer::CassandraNetworkAuthorizer
+        && !matches!(statement, Statement::Describe(_) | Statement::Roles(_));
+    if let Some(user) = user.as_deref().filter(|_| is_bound) {
+        check_data_center(&roles, user, &config.data_center)?;
+    }
     if !is_enforced(context) {
         return Ok(None);
     }
@@ -104,26 +109,4 @@ fn decide(connection: &Connection, statement: &Statement) -> Result<Option<State
         }
         _ => Ok(None),
     }
-}
-
-/// Refuses who is bound to other data centers. As in Cassandra the role may log in, but not work.
-fn check_data_center(
-    context: &ShardContext,
-    roles: &Roles,
-    user: Option<&str>,
-    statement: &Statement,
-) -> Result<()> {
-    let config = &context.node.config;
-    if config.network_authorizer == NetworkAuthorizer::AllowAllNetworkAuthorizer {
-        return Ok(());
-    }
-    let is_free = matches!(statement, Statement::Describe(_) | Statement::Roles(_));
-    let Some(user) = user.filter(|_| !is_free) else { return Ok(()) };
-    if roles.is_superuser(user) || roles.may_enter(user, &config.data_center) {
-        return Ok(());
-    }
-    Err(RequestError::Unauthorized(format!(
-        "You do not have access to this datacenter ({})",
-        config.data_center
-    )))
 }
