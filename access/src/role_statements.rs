@@ -8,7 +8,9 @@ use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES,
 };
-use helenus_roles::{Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError, password};
+use helenus_roles::{
+    Access, Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError, password,
+};
 
 use crate::demands::Demand;
 use crate::listing;
@@ -243,7 +245,8 @@ fn named_permissions(
 ) -> Result<(Resource, PermissionSet)> {
     let resource = resolve(resource, context.keyspace, context.catalog)?;
     // Cassandra fails while it parses, with the text of an exception.
-    if matches!(resource, Resource::Function(_)) && !exists(&resource, context.subject.roles, context.catalog) {
+    if matches!(resource, Resource::Function(_)) && !exists(&resource, context.subject.roles, context.catalog)
+    {
         return Err(RequestError::Syntax(RoleError::UnknownResource { resource }.to_string()));
     }
     let permissions = applicable(permissions, &resource)?;
@@ -365,9 +368,9 @@ fn properties(options: &[RoleOption], context: &RolesContext<'_>) -> Result<(Alt
     Ok((properties, password))
 }
 
-fn data_centers(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<Option<BTreeSet<String>>> {
+fn data_centers(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<Access> {
     let Some(named) = named.map(|named| named.iter().cloned().collect::<BTreeSet<_>>()) else {
-        return Ok(None);
+        return Ok(Access::All);
     };
     if !named.is_subset(context.data_centers) {
         return Err(RequestError::invalid(format!(
@@ -378,12 +381,12 @@ fn data_centers(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<
     if context.data_center.is_none() {
         return not_obeyed("ACCESS TO DATACENTERS", "AllowAllNetworkAuthorizer");
     }
-    Ok(Some(named))
+    Ok(Access::Only(named))
 }
 
-fn cidr_groups(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<Option<BTreeSet<String>>> {
+fn cidr_groups(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<Access> {
     let Some(named) = named.map(|named| named.iter().cloned().collect::<BTreeSet<_>>()) else {
-        return Ok(None);
+        return Ok(Access::All);
     };
     let known: BTreeSet<String> =
         context.subject.roles.cidr_groups().map(|(group, _)| group.to_owned()).collect();
@@ -399,10 +402,10 @@ fn cidr_groups(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<O
     if !context.restricts_networks {
         return not_obeyed("ACCESS FROM CIDRS", "AllowAllCIDRAuthorizer");
     }
-    Ok(Some(named))
+    Ok(Access::Only(named))
 }
 
 /// A restriction that no authorizer obeys is refused: to accept it would promise what does not hold.
-fn not_obeyed(option: &str, authorizer: &str) -> Result<Option<BTreeSet<String>>> {
+fn not_obeyed(option: &str, authorizer: &str) -> Result<Access> {
     Err(RequestError::invalid(format!("{option} operations not supported by {authorizer}")))
 }

@@ -9,18 +9,33 @@ use crate::network::Network;
 use crate::permission::PermissionSet;
 use crate::resource::Resource;
 
+/// The places that a role is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// It is bound to none.
+    All,
+    /// To these.
+    Only(BTreeSet<String>),
+}
+
+impl Access {
+    /// Those that it is bound to; `None`: it is bound to none.
+    pub fn bounds(&self) -> Option<&BTreeSet<String>> {
+        match self {
+            Self::All => None,
+            Self::Only(places) => Some(places),
+        }
+    }
+}
+
 /// What an `ALTER ROLE` sets; `None`: it stays as it is.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alteration {
     pub is_superuser: Option<bool>,
     pub can_login: Option<bool>,
     pub salted_hash: Option<String>,
-    /// `Some(None)`: all data centers.
-    #[serde(default, with = "double_option")]
-    pub datacenters: Option<Option<BTreeSet<String>>>,
-    /// `Some(None)`: all networks.
-    #[serde(default, with = "double_option")]
-    pub cidr_groups: Option<Option<BTreeSet<String>>>,
+    pub datacenters: Option<Access>,
+    pub cidr_groups: Option<Access>,
 }
 
 /// Without the hash: it has no place in logs.
@@ -125,24 +140,5 @@ impl fmt::Display for RoleChange {
             Self::DropCidrGroup { group } => write!(formatter, "drop CIDR group {group}"),
             Self::SetSuperuser { role, .. } => write!(formatter, "make {role} a superuser"),
         }
-    }
-}
-
-/// Tells "not set" from "set to nothing" in formats in which both are a null.
-mod double_option {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub fn serialize<T: Serialize, S: Serializer>(
-        value: &Option<Option<T>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        value.as_ref().map(|inner| inner.iter().collect::<Vec<_>>()).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Option<T>>, D::Error> {
-        let listed = Option::<Vec<T>>::deserialize(deserializer)?;
-        Ok(listed.map(|list| list.into_iter().next()))
     }
 }

@@ -14,7 +14,7 @@ impl Roles {
     pub fn closure<'r>(&'r self, role: &str) -> BTreeSet<&'r str> {
         let mut found = BTreeSet::new();
         let mut open: Vec<&str> =
-            self.roles.get_key_value(role).map(|(name, _)| name.as_str()).into_iter().collect();
+            self.by_name.get_key_value(role).map(|(name, _)| name.as_str()).into_iter().collect();
         while let Some(name) = open.pop() {
             if found.insert(name) {
                 let role = self.role(name);

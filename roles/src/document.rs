@@ -35,10 +35,10 @@ impl RolesDocument {
     /// The changes from `base` to `roles`.
     pub fn since(base: &Roles, roles: &Roles) -> Self {
         let is_new = |(name, role): &(&String, &Arc<Role>)| {
-            base.roles.get(*name).is_none_or(|known| !Arc::ptr_eq(known, role) && known != *role)
+            base.by_name.get(*name).is_none_or(|known| !Arc::ptr_eq(known, role) && known != *role)
         };
-        let changed = roles.roles.iter().filter(is_new);
-        let gone = base.roles.keys().filter(|name| !roles.roles.contains_key(*name));
+        let changed = roles.by_name.iter().filter(is_new);
+        let gone = base.by_name.keys().filter(|name| !roles.by_name.contains_key(*name));
         Self {
             version: roles.version,
             roles: changed.map(|(name, role)| (name.clone(), role.clone())).collect(),
@@ -51,8 +51,8 @@ impl RolesDocument {
     /// The roles whose changes since `base` these are.
     pub fn over(self, base: &Roles) -> Roles {
         let mut roles = base.clone();
-        roles.roles.retain(|name, _| !self.dropped.contains(name));
-        roles.roles.extend(self.roles);
+        roles.by_name.retain(|name, _| !self.dropped.contains(name));
+        roles.by_name.extend(self.roles);
         roles.version = self.version;
         if let Some(identities) = self.identities {
             roles.identities = identities;

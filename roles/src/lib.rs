@@ -14,7 +14,7 @@ mod resource;
 mod role;
 mod roles;
 
-pub use self::change::{Alteration, RoleChange};
+pub use self::change::{Access, Alteration, RoleChange};
 pub use self::document::RolesDocument;
 pub use self::error::RoleError;
 pub use self::network::{Network, NetworkError};

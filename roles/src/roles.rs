@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::change::{Alteration, RoleChange};
+use crate::change::{Access, Alteration, RoleChange};
 use crate::error::RoleError;
 use crate::network::Network;
 use crate::permission::PermissionSet;
@@ -27,7 +27,7 @@ pub const GRANTS_MAX: usize = 100_000;
 /// The roles of a cluster. Cheap to clone beside what it shares.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roles {
-    pub(crate) roles: BTreeMap<String, Arc<Role>>,
+    pub(crate) by_name: BTreeMap<String, Arc<Role>>,
     /// The roles of the identities in certificates.
     pub(crate) identities: BTreeMap<String, String>,
     /// Networks by the name of their group.
@@ -38,7 +38,7 @@ pub struct Roles {
 
 impl Roles {
     pub fn is_empty(&self) -> bool {
-        self.roles.is_empty() && self.identities.is_empty() && self.cidr_groups.is_empty()
+        self.by_name.is_empty() && self.identities.is_empty() && self.cidr_groups.is_empty()
     }
 
     /// The index of the log's last entry that changed roles: decisions hold as long as it is the same.
@@ -47,12 +47,12 @@ impl Roles {
     }
 
     pub fn role(&self, name: &str) -> Option<&Role> {
-        self.roles.get(name).map(AsRef::as_ref)
+        self.by_name.get(name).map(AsRef::as_ref)
     }
 
     /// All roles by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Role)> {
-        self.roles.iter().map(|(name, role)| (name.as_str(), role.as_ref()))
+        self.by_name.iter().map(|(name, role)| (name.as_str(), role.as_ref()))
     }
 
     pub fn role_of_identity(&self, identity: &str) -> Option<&str> {
@@ -93,7 +93,7 @@ impl Roles {
     pub fn without_grants_on(&self, index: u64, is_gone: impl Fn(&Resource) -> bool) -> Option<Self> {
         let mut changed = self.clone();
         let mut is_changed = false;
-        for role in changed.roles.values_mut() {
+        for role in changed.by_name.values_mut() {
             if role.grants.keys().any(&is_gone) {
                 Arc::make_mut(role).grants.retain(|resource, _| !is_gone(resource));
                 is_changed = true;
@@ -106,7 +106,7 @@ impl Roles {
     fn apply(&mut self, change: &RoleChange) -> Result<bool, RoleError> {
         match change {
             RoleChange::Create { role, properties, if_not_exists, creator } => {
-                if self.roles.contains_key(role) {
+                if self.by_name.contains_key(role) {
                     let refused = RoleError::AlreadyExists { role: role.clone() };
                     return if *if_not_exists { Ok(false) } else { Err(refused) };
                 }
@@ -114,17 +114,17 @@ impl Roles {
                 let mut created = Role::default();
                 self.check_groups(properties)?;
                 alter(&mut created, properties);
-                self.roles.insert(role.clone(), Arc::new(created));
+                self.by_name.insert(role.clone(), Arc::new(created));
                 let resource = Resource::Role(role.clone());
                 if let Some(creator) = creator
-                    && let Some(creator) = self.roles.get_mut(creator)
+                    && let Some(creator) = self.by_name.get_mut(creator)
                 {
                     grant(Arc::make_mut(creator), resource.applicable(), resource);
                 }
                 Ok(true)
             }
             RoleChange::Alter { role, properties, if_exists } => {
-                if *if_exists && !self.roles.contains_key(role) {
+                if *if_exists && !self.by_name.contains_key(role) {
                     return Ok(false);
                 }
                 self.check_groups(properties)?;
@@ -132,7 +132,7 @@ impl Roles {
                 Ok(true)
             }
             RoleChange::Drop { role, if_exists } => {
-                if self.roles.remove(role).is_none() {
+                if self.by_name.remove(role).is_none() {
                     let refused = RoleError::Unknown { role: role.clone() };
                     return if *if_exists { Ok(false) } else { Err(refused) };
                 }
@@ -186,7 +186,7 @@ impl Roles {
                 Ok(left != granted)
             }
             RoleChange::AddIdentity { identity, role, if_not_exists } => {
-                if !self.roles.contains_key(role) {
+                if !self.by_name.contains_key(role) {
                     return Err(RoleError::IdentityOfUnknown { role: role.clone() });
                 }
                 if self.identities.contains_key(identity) {
@@ -228,10 +228,10 @@ impl Roles {
         if let Some(present) = self.superuser().filter(|_| !resets) {
             return Err(RoleError::SuperuserExists { role: present.to_owned() });
         }
-        if !self.roles.contains_key(role) {
+        if !self.by_name.contains_key(role) {
             self.check_room_for(role)?;
         }
-        let changed = Arc::make_mut(self.roles.entry(role.to_owned()).or_default());
+        let changed = Arc::make_mut(self.by_name.entry(role.to_owned()).or_default());
         let before = changed.clone();
         // The way back in after everybody is locked out: no restriction of this role stays.
         (changed.is_superuser, changed.can_login) = (true, true);
@@ -243,7 +243,7 @@ impl Roles {
     /// Removes what names a role that is gone.
     fn forget(&mut self, gone: &str) {
         let resource = Resource::Role(gone.to_owned());
-        for role in self.roles.values_mut() {
+        for role in self.by_name.values_mut() {
             if role.member_of.contains(gone) || role.grants.contains_key(&resource) {
                 let role = Arc::make_mut(role);
                 role.member_of.remove(gone);
@@ -254,16 +254,20 @@ impl Roles {
     }
 
     fn known(&self, role: &str) -> Result<(), RoleError> {
-        if self.roles.contains_key(role) { Ok(()) } else { Err(RoleError::Unknown { role: role.to_owned() }) }
+        if self.by_name.contains_key(role) {
+            Ok(())
+        } else {
+            Err(RoleError::Unknown { role: role.to_owned() })
+        }
     }
 
     fn role_to_change(&mut self, role: &str) -> Result<&mut Role, RoleError> {
-        let found = self.roles.get_mut(role).map(Arc::make_mut);
+        let found = self.by_name.get_mut(role).map(Arc::make_mut);
         found.ok_or_else(|| RoleError::UnknownToChange { role: role.to_owned() })
     }
 
     fn check_groups(&self, properties: &Alteration) -> Result<(), RoleError> {
-        let mut named = properties.cidr_groups.iter().flatten().flatten();
+        let mut named = properties.cidr_groups.iter().filter_map(Access::bounds).flatten();
         match named.find(|group| !self.cidr_groups.contains_key(*group)) {
             Some(unknown) => Err(RoleError::UnknownCidrGroup { group: unknown.clone() }),
             None => Ok(()),
@@ -272,10 +276,10 @@ impl Roles {
 
     fn check_room_for(&self, role: &str) -> Result<(), RoleError> {
         check_name("the name of a role", role)?;
-        if self.roles.len() < ROLES_MAX {
+        if self.by_name.len() < ROLES_MAX {
             return Ok(());
         }
-        let (count, most) = (self.roles.len() as u64, ROLES_MAX as u64);
+        let (count, most) = (self.by_name.len() as u64, ROLES_MAX as u64);
         Err(RoleError::TooMany { what: "roles".to_owned(), count, most })
     }
 }
@@ -295,10 +299,10 @@ fn alter(role: &mut Role, properties: &Alteration) {
         role.salted_hash = Some(hash.clone());
     }
     if let Some(datacenters) = &properties.datacenters {
-        role.datacenters.clone_from(datacenters);
+        role.datacenters = datacenters.bounds().cloned();
     }
     if let Some(groups) = &properties.cidr_groups {
-        role.cidr_groups.clone_from(groups);
+        role.cidr_groups = groups.bounds().cloned();
     }
 }
 

@@ -55,8 +55,8 @@ use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
 use crate::node::error::StartError;
-use crate::session::request_logs::RequestLogs;
 use crate::session::encryption::{self, Certificates, OpenCertificates};
+use crate::session::request_logs::RequestLogs;
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
 use helenus_execution::shard::context::{

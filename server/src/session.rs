@@ -1,7 +1,7 @@
 //! Sessions: the protocol of a client's connection, from its first frame to the statements that it runs.
 
-pub(crate) mod authentication;
 pub mod allowance;
+pub(crate) mod authentication;
 pub(crate) mod authorization;
 pub(crate) mod connection;
 pub(crate) mod connection_state;

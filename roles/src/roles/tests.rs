@@ -115,7 +115,7 @@ fn a_group_of_networks_that_a_role_names_stays() {
     let from = |group: &str| RoleChange::Alter {
         role: "a".to_owned(),
         properties: Alteration {
-            cidr_groups: Some(Some(BTreeSet::from([group.to_owned()]))),
+            cidr_groups: Some(Access::Only(BTreeSet::from([group.to_owned()]))),
             ..Alteration::default()
         },
         if_exists: false,
@@ -183,7 +183,7 @@ proptest! {
                 base = roles.clone();
             }
             if let Ok(Some(changed)) = roles.changed(index as u64 + 1, change) {
-                let is_same = changed.roles == roles.roles && changed.identities == roles.identities;
+                let is_same = changed.by_name == roles.by_name && changed.identities == roles.identities;
                 prop_assert!(!is_same, "{} has no effect", change);
                 roles = changed;
             }

@@ -2,6 +2,7 @@
 //! member has applied the change. So what is revoked is revoked on all of them, but for those that are cut off.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +16,12 @@ use helenus_query::run::select::ResultPage;
 use helenus_query::schema::system_keyspaces::SYSTEM_AUTH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{Command, CommandOutcome, Refusal};
-use helenus_roles::{RoleChange, password};
+use helenus_roles::RoleChange;
 
 use crate::cluster;
 use helenus_execution::coordinator::Outcome;
+use helenus_execution::passwords::pool::{HashingPool, PoolFull};
+use helenus_execution::passwords::source::Source;
 use helenus_execution::shard::context::ShardContext;
 
 /// Time limit for a change to get into the metadata log: less than the ten seconds that drivers wait for an answer.
@@ -30,10 +33,6 @@ const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
 /// Attempts to get a change into the log beside those of other members.
 const ATTEMPTS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The lock of the hash that is being computed for a statement; used on the first shard.
-#[derive(Default)]
-pub struct HashLock(tokio::sync::Mutex<()>);
 
 /// Executes a statement about roles for the role of a client; `None`: it is anonymous.
 pub async fn execute(
@@ -137,7 +136,7 @@ fn rows(listed: Listed) -> Outcome {
     Outcome::OwnRows { keyspace, table, columns: listed.columns, page }
 }
 
-/// The change with the hash of the password. One hash at a time: they are computed for a few statements only, and take a processor.
+/// The change with the hash of the password.
 async fn with_password(
     context: &ShardContext,
     mut change: RoleChange,
@@ -148,14 +147,16 @@ async fn with_password(
     else {
         return Ok(change);
     };
-    properties.salted_hash = Some(hash(context, password).await?);
+    properties.salted_hash = Some(hash(context, &password).await?);
     Ok(change)
 }
 
-async fn hash(context: &ShardContext, password: String) -> Result<String> {
-    let _turn = context.layers.get::<HashLock>().0.lock().await;
-    let hashed = tokio::task::spawn_blocking(move || password::hash(&password)).await;
-    let hashed = hashed.map_err(|error| RequestError::Server(error.to_string()))?;
+/// Hashes a new password, beside those of logins.
+async fn hash(context: &ShardContext, password: &str) -> Result<String> {
+    let source = Source::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let full = |_| RequestError::Overloaded(PoolFull.to_string());
+    let hashed = HashingPool::of(context).hash(source, password).map_err(full)?;
+    let hashed = hashed.await.map_err(|_| RequestError::Overloaded(PoolFull.to_string()))?;
     hashed.map_err(|error| RequestError::Server(error.to_string()))
 }
 
@@ -166,7 +167,7 @@ pub async fn make_superuser(
     password: String,
     resets: bool,
 ) -> Result<()> {
-    let salted_hash = hash(context, password).await?;
+    let salted_hash = hash(context, &password).await?;
     apply(context, RoleChange::SetSuperuser { role, salted_hash, resets }).await
 }
 

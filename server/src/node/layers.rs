@@ -5,10 +5,9 @@ use std::sync::Arc;
 use crate::admin::views;
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
-use crate::cluster::roles::HashLock;
 use crate::cluster::schema::SchemaLock;
-use crate::session::authentication::logins::Logins;
 use crate::session::allowance::RoleLimits;
+use crate::session::authentication::logins::Logins;
 use crate::session::connection::{self, Connections};
 use crate::session::encryption::{LoggedFailures, OpenCertificates};
 use crate::session::latencies::Latencies;
@@ -54,7 +53,6 @@ pub fn of_shard() -> Layers {
         .with(LivenessMonitor::default())
         .with(OpenMetadataLog::default())
         .with(SchemaLock::default())
-        .with(HashLock::default())
         .with(SlowRequests::default())
         .with(LoggedFailures::default())
         .with(ClientSource(connection::clients))

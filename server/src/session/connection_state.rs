@@ -14,9 +14,9 @@ use helenus_query::error::Result;
 use helenus_query::statement::Description;
 use tokio::sync::Notify;
 
+use crate::session::allowance::Allowance;
 use crate::session::authentication::admission::Admission;
 use crate::session::authentication::stage::Stage;
-use crate::session::allowance::Allowance;
 use crate::session::authorization::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
@@ -107,11 +107,6 @@ impl Connection {
             Latencies::record(context, measured, duration_us, now);
         }
         slow_requests::note(context, self.peer, statement, duration);
-    }
-
-    /// The identity in the client's certificate; `None`: it has shown none.
-    pub(super) fn identity(&self) -> Option<Rc<str>> {
-        None
     }
 
     /// Refuses the requests of a client whose role may not send them any more.

@@ -69,7 +69,7 @@ impl Node {
         let Statement::Schema(statement) = statement else {
             panic!("{} changes no schema", &*statement.text)
         };
-        change(self.0.clone(), statement).await
+        change(self.0.clone(), statement, None).await
     }
 }
 

@@ -64,7 +64,7 @@ fn check(roles: &Roles, config: &Config, name: &str, peer: IpAddr) -> Result<()>
 mod tests {
     use std::collections::BTreeSet;
 
-    use helenus_roles::{Alteration, RoleChange};
+    use helenus_roles::{Access, Alteration, RoleChange};
 
     use super::*;
 
@@ -101,8 +101,8 @@ mod tests {
             .map_or_else(|error| error.to_string(), |()| String::new())
     }
 
-    fn set(names: &[&str]) -> Option<Option<BTreeSet<String>>> {
-        Some(Some(names.iter().map(|name| (*name).to_owned()).collect()))
+    fn set(names: &[&str]) -> Option<Access> {
+        Some(Access::Only(names.iter().map(|name| (*name).to_owned()).collect()))
     }
 
     #[test]

@@ -28,7 +28,13 @@ impl Attempt {
 /// Carries an attempt out, and answers it.
 pub async fn carry_out(connection: Rc<Connection>, attempt: Attempt) {
     let Attempt { stream, credentials } = attempt;
+    let name = credentials.as_ref().ok().map(|credentials| credentials.role.clone());
     let outcome = log_in(&connection, credentials).await;
+    let name = outcome.as_deref().ok().or(name.as_deref());
+    let refusal = outcome.as_ref().err().map(ToString::to_string);
+    let millis = connection.context.clock.now_micros() / 1_000;
+    let logged = refusal.as_deref().map_or(Ok(()), Err);
+    connection.logs.audit.login(name, connection.peer, millis, logged);
     let result = outcome.as_ref().map_or_else(Refusal::result, |_| LoginResult::Success);
     connection.context.metrics.logins[result as usize].increment();
     if let Err(refusal) = &outcome {
@@ -42,9 +48,9 @@ async fn log_in(
     credentials: Result<Credentials, PlainError>,
 ) -> Result<Rc<str>, Refusal> {
     let (context, authenticator) = (&connection.context, connection.context.node.config.authenticator);
-    let identity = connection.identity();
+    let identity = connection.identity.as_deref();
     if authenticator.takes_certificates() && (identity.is_some() || !authenticator.takes_passwords()) {
-        return logins::with_certificate(context, identity.as_deref());
+        return logins::with_certificate(context, identity);
     }
     logins::with_password(context, connection.peer, credentials?).await
 }
