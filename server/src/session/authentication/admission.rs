@@ -1,12 +1,12 @@
-//! Whether a client that is logged in may still send requests: its role may have been dropped, or locked, or bound to other data centers
-//! or addresses. The texts are Cassandra's.
+//! Whether a client that is logged in may still send requests: its role may have been dropped, or locked, or bound to other addresses. The
+//! texts are Cassandra's. Data centers are left to the authorisation of statements: some may be executed in any.
 //!
 //! The answer holds as long as the roles are the same, so that a request costs a comparison of numbers.
 
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use helenus_config::{CidrAuthorizer, CidrAuthorizerMode, Config, NetworkAuthorizer};
+use helenus_config::{CidrAuthorizer, CidrAuthorizerMode, Config};
 use helenus_query::error::{RequestError, Result};
 use helenus_roles::Roles;
 
@@ -41,11 +41,6 @@ fn check(roles: &Roles, config: &Config, name: &str, peer: IpAddr) -> Result<()>
     let Some(role) = roles.role(name) else { return unauthorized("You have not logged in".to_owned()) };
     if !role.can_login {
         return unauthorized(format!("{name} is not permitted to log in"));
-    }
-    if config.network_authorizer == NetworkAuthorizer::CassandraNetworkAuthorizer
-        && !roles.may_enter(name, &config.data_center)
-    {
-        return unauthorized(format!("You do not have access to this datacenter ({})", config.data_center));
     }
     if config.cidr_authorizer == CidrAuthorizer::CassandraCIDRAuthorizer
         && (config.cidr_checks_for_superusers || !roles.is_superuser(name))
@@ -87,8 +82,6 @@ mod tests {
 
     fn config() -> Config {
         Config {
-            data_center: "dc1".to_owned(),
-            network_authorizer: NetworkAuthorizer::CassandraNetworkAuthorizer,
             cidr_authorizer: CidrAuthorizer::CassandraCIDRAuthorizer,
             cidr_authorizer_mode: CidrAuthorizerMode::Enforce,
             ..Config::default()
@@ -111,17 +104,6 @@ mod tests {
         assert_eq!(refusal(&roles(allowed()), &config(), "10.0.0.1"), "");
         let locked = Alteration { can_login: Some(false), ..Alteration::default() };
         assert_eq!(refusal(&roles(locked), &config(), "10.0.0.1"), "ann is not permitted to log in");
-    }
-
-    #[test]
-    fn a_role_is_bound_to_its_data_centers() {
-        let elsewhere = roles(Alteration { datacenters: set(&["dc2"]), ..allowed() });
-        let text = "You do not have access to this datacenter (dc1)";
-        assert_eq!(refusal(&elsewhere, &config(), "10.0.0.1"), text);
-        let open = Config { network_authorizer: NetworkAuthorizer::AllowAllNetworkAuthorizer, ..config() };
-        assert_eq!(refusal(&elsewhere, &open, "10.0.0.1"), "");
-        let here = roles(Alteration { datacenters: set(&["dc1", "dc2"]), ..allowed() });
-        assert_eq!(refusal(&here, &config(), "10.0.0.1"), "");
     }
 
     #[test]
