@@ -78,7 +78,7 @@ pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -
     let (client, verifier) = match purpose {
         Use::Clients(_) => (None, None),
         Use::Nodes => {
-            let verifier = ServerVerifier::new(&provider, authorities, owned(files, &lists)?, false)
+            let verifier = ServerVerifier::new(&provider, &authorities, owned(files, &lists)?, false)
                 .map_err(|reason| refused(authorities_path, reason))?;
             let builder = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
@@ -104,7 +104,7 @@ pub fn for_program(
     let provider = Arc::new(default_provider());
     let refused = |path: &Path, reason: String| TlsError::Refused { path: path.to_owned(), reason };
     let trusted = files::authorities(authorities, now_seconds)?;
-    let verifier = ServerVerifier::new(&provider, trusted, Vec::new(), checks_name)
+    let verifier = ServerVerifier::new(&provider, &trusted, Vec::new(), checks_name)
         .map_err(|reason| refused(authorities, reason))?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()

@@ -277,7 +277,7 @@ async fn a_client_certificate_is_asked_for_as_the_settings_say() {
     let anonymous = {
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
         let roots = crate::files::authorities(&place.file("authority.pem"), now()).unwrap();
-        let verifier = crate::verifier::ServerVerifier::new(&provider, roots, Vec::new(), true).unwrap();
+        let verifier = crate::verifier::ServerVerifier::new(&provider, &roots, Vec::new(), true).unwrap();
         let builder = rustls::ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()

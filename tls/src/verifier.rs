@@ -32,7 +32,7 @@ impl ServerVerifier {
     /// `checks_name`: whether the certificate must name the host to which the connection was made.
     pub fn new(
         provider: &CryptoProvider,
-        authorities: Vec<CertificateDer<'static>>,
+        authorities: &[CertificateDer<'static>],
         revocations: Vec<CertRevocationList<'static>>,
         checks_name: bool,
     ) -> Result<Arc<Self>, String> {
