@@ -51,7 +51,9 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
         }
         Statement::Batch(batch) => {
             let BatchPlan { statements, .. } = &batch.plan;
-            statements.iter().for_each(|plan| of_modification(plan, &mut demands));
+            for plan in statements {
+                of_modification(plan, &mut demands);
+            }
             of_functions(batch, &mut demands);
         }
         Statement::Truncate(truncate) => demands.push(Demand::on(Permission::Modify, &truncate.plan)),

@@ -324,7 +324,7 @@ fn warning(
 }
 
 fn has_superuser(options: &[RoleOption], value: bool) -> bool {
-    options.iter().any(|option| *option == RoleOption::Superuser(value))
+    options.contains(&RoleOption::Superuser(value))
 }
 
 fn check_options(options: &[RoleOption], context: &RolesContext<'_>) -> Result<()> {

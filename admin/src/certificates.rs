@@ -46,7 +46,7 @@ pub(crate) enum CertificatesCommand {
         /// For a client, not a node.
         #[arg(long, conflicts_with_all = ["host_id", "dns", "addresses"])]
         client: bool,
-        /// Of a client: spiffe://DOMAIN/NAME, which ADD IDENTITY maps to a role.
+        /// Of a client: `spiffe://DOMAIN/NAME`, which ADD IDENTITY maps to a role.
         #[arg(long, requires = "client")]
         identity: Option<String>,
         /// How long it is valid.

@@ -13,8 +13,8 @@ use crate::request_logs::{AuditLogArguments, QueryLogArguments};
 /// The arguments of `helenus admin`.
 #[derive(Debug, clap::Args)]
 pub struct AdminArguments {
-    /// Where the node's HTTP port is. Also HELENUS_ADMIN_URL. Default: the node is asked over the Unix socket in its data directory
-    /// (HELENUS_DATA_DIR, else helenus-data), or at http://127.0.0.1:9180 if nobody listens there.
+    /// Where the node's HTTP port is. Also `HELENUS_ADMIN_URL`. Default: the node is asked over the Unix socket in its data directory
+    /// (`HELENUS_DATA_DIR`, else helenus-data), or at `http://127.0.0.1:9180` if nobody listens there.
     #[arg(long, global = true, conflicts_with_all = ["http_port", "socket", "data_dir"])]
     pub(crate) url: Option<String>,
     #[command(flatten)]

@@ -274,7 +274,8 @@ mod tests {
         };
         let parameters = vec![("keyspace", "a b".to_owned())];
         let question = Call { method: Method::POST, path: "/admin/flush", parameters, password: None };
-        let (answer, request) = futures::join!(call(&Place::Url(url), &question, None), answering);
+        let place = Place::Url(url);
+        let (answer, request) = futures::join!(call(&place, &question, None), answering);
         assert!(request.starts_with("POST /admin/flush?keyspace=a%20b HTTP/1.1\r\n"), "{request}");
         answer
     }

@@ -429,7 +429,7 @@ mod tests {
         log.login(Some("alice"), "127.0.0.2:9".parse().unwrap(), 7, Ok(()));
         log.login(None, "127.0.0.2:9".parse().unwrap(), 8, Err("wrong"));
         log.record(&entry(None, Some("nobody"), EntryType::Select));
-        log.stop(Duration::from_secs(60));
+        log.stop(Duration::from_mins(1));
         assert!(!log.is_on() && log.options().filters.excluded_users.is_empty());
         let expected = "\
 user:alice|host:/127.0.0.1:7000|source:/127.0.0.2|port:9|timestamp:7|type:LOGIN_SUCCESS|category:AUTH|operation:LOGIN SUCCESSFUL
@@ -440,7 +440,7 @@ user:anonymous|host:/127.0.0.1:7000|source:/127.0.0.2|port:9|timestamp:8|type:LO
             AuditChange { logger: Some("org.x.JsonFileAuditLogger".to_owned()), ..AuditChange::default() };
         log.enable(json).unwrap();
         log.login(None, "127.0.0.2:9".parse().unwrap(), 9, Ok(()));
-        log.stop(Duration::from_secs(60));
+        log.stop(Duration::from_mins(1));
         assert!(written().ends_with("\"user\":\"anonymous\"}\n"), "{}", written());
         let unknown = AuditChange { logger: Some("BinAuditLogger".to_owned()), ..AuditChange::default() };
         assert!(log.enable(unknown).unwrap_err().to_string().contains("'BinAuditLogger'"));

@@ -217,11 +217,17 @@ pub(crate) mod samples {
 mod tests {
     use super::*;
 
+    fn hex_digits(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |bits: u8| char::from(DIGITS[usize::from(bits)]);
+        bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    }
+
     #[test]
     fn the_format_has_these_bytes() {
         let record =
             Record::Request(samples::request(1_700_000_000_000_000, 4711, "SELECT v FROM t WHERE k = ?"));
-        let hex: String = record.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex_digits(&record.encode());
         let expected = concat!(
             "00000065",
             "f47a1be3", // length, checksum

@@ -246,7 +246,7 @@ mod tests {
     fn files_end_at_their_size_and_a_start_begins_a_new_one() {
         let directory = tempfile::tempdir().unwrap();
         let rotation = rotation(directory.path());
-        let records: Vec<Vec<u8>> = ["aaaa", "bbbb", "cccc", "a long record"].map(|text| text.into()).into();
+        let records: Vec<Vec<u8>> = ["aaaa", "bbbb", "cccc", "a long record"].map(Into::into).into();
         let mut files = RotatingFiles::open(rotation.clone(), NAMES, b"h").unwrap();
         files.write(&records).unwrap();
         assert_eq!(contents(&rotation), ["haaaabbbb", "hcccc", "ha long record"]);

@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(bench.written(), ["d"]);
         drop(bench.go);
         bench.sink.close();
-        assert!(bench.sink.wait_for_end(Duration::from_secs(60)));
+        assert!(bench.sink.wait_for_end(Duration::from_mins(1)));
         assert_eq!(bench.counts.written.load(Ordering::Relaxed), 2);
     }
 
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(bench.written(), ["missing 1", "b"]);
         drop(bench.go);
         bench.sink.close();
-        assert!(bench.sink.wait_for_end(Duration::from_secs(60)));
+        assert!(bench.sink.wait_for_end(Duration::from_mins(1)));
         let counts = [&bench.counts.written, &bench.counts.dropped, &bench.counts.write_errors];
         assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 1, 1]);
     }

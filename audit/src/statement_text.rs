@@ -325,7 +325,7 @@ pub fn without_passwords(text: &str, is_refused: bool) -> Cow<'_, str> {
             Token::Unfinished => return cut(),
             _ if is_next => {
                 shown.push_str(&text[kept_to..place.start]);
-                shown.push_str(&format!("'{HIDDEN}'"));
+                shown.extend(["'", HIDDEN, "'"]);
                 (kept_to, is_next) = (place.end, false);
             }
             _ => is_next = token.is(PASSWORD) && !is_generated,

@@ -572,6 +572,7 @@ mod tests {
             counted_backlog_files: 48,
             unknown_tables: 1,
             certificates: vec![("clients", 3_600)],
+            request_logs: Vec::new(),
             tables: vec![table],
             repairs: [(7, false), (900, true)]
                 .map(|(unrepaired_seconds, is_late)| RepairedTable {

@@ -504,12 +504,12 @@ fn check_access<B>(access: Access, route: Route, request: &Request<B>) -> Result
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = || request.uri().path().to_owned();
     match access {
-        Access::Socket => Ok(()),
-        Access::Monitoring if matches!(route, Route::Metrics | Route::Health) => Ok(()),
-        Access::Monitoring => Err(Refusal::MonitoringOnly(path())),
+        Access::Monitoring if !matches!(route, Route::Metrics | Route::Health) => {
+            Err(Refusal::MonitoringOnly(path()))
+        }
         Access::Port | Access::Reports if route == Route::CreateSuperuser => Err(Refusal::SocketOnly(path())),
         Access::Reports if !reads => Err(Refusal::LogIn(path())),
-        Access::Port | Access::Reports => Ok(()),
+        Access::Socket | Access::Monitoring | Access::Port | Access::Reports => Ok(()),
     }
 }
 

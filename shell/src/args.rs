@@ -7,6 +7,7 @@ pub const DEFAULT_CONNECT_TIMEOUT: u64 = 5;
 
 /// Options of `helenus shell`.
 #[derive(Debug, Clone, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of a command line")]
 pub struct Args {
     /// Name or address of the node that everything is sent to
     #[arg(default_value = "127.0.0.1", env = "HELENUS_HOST")]
