@@ -208,11 +208,10 @@ impl Shared {
 
     fn add(&self, state: &mut State, source: Source, work: Work) -> Result<(), PoolFull> {
         match state.queue.add(source, work) {
-            Added::Queued => {}
             Added::Instead(Work::Verify(digest)) => {
                 state.verifications.remove(&digest);
             }
-            Added::Instead(Work::Hash(_)) => {}
+            Added::Queued | Added::Instead(Work::Hash(_)) => {}
             Added::Refused(_) => return Err(PoolFull),
         }
         self.wake.notify_one();
