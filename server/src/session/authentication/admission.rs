@@ -94,8 +94,8 @@ mod tests {
             .map_or_else(|error| error.to_string(), |()| String::new())
     }
 
-    fn set(names: &[&str]) -> Option<Access> {
-        Some(Access::Only(names.iter().map(|name| (*name).to_owned()).collect()))
+    fn only(names: &[&str]) -> Access {
+        Access::Only(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
@@ -108,13 +108,14 @@ mod tests {
 
     #[test]
     fn a_role_is_bound_to_its_addresses() {
-        let bound = roles(Alteration { cidr_groups: set(&["office"]), ..allowed() });
+        let bound = roles(Alteration { cidr_groups: Some(only(&["office"])), ..allowed() });
         assert_eq!(refusal(&bound, &config(), "10.9.9.9"), "");
         let text = "You do not have access from this IP 11.0.0.1";
         assert_eq!(refusal(&bound, &config(), "11.0.0.1"), text);
         let monitored = Config { cidr_authorizer_mode: CidrAuthorizerMode::Monitor, ..config() };
         assert_eq!(refusal(&bound, &monitored, "11.0.0.1"), "");
-        let superuser = Alteration { is_superuser: Some(true), cidr_groups: set(&["office"]), ..allowed() };
+        let superuser =
+            Alteration { is_superuser: Some(true), cidr_groups: Some(only(&["office"])), ..allowed() };
         assert_eq!(refusal(&roles(superuser.clone()), &config(), "11.0.0.1"), text);
         let unchecked = Config { cidr_checks_for_superusers: false, ..config() };
         assert_eq!(refusal(&roles(superuser), &unchecked, "11.0.0.1"), "");

@@ -78,5 +78,5 @@ pub async fn overdue(connection: &Connection) {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

@@ -19,7 +19,7 @@ const FREE_ATTEMPTS: u32 = 5;
 const DELAY_FIRST: Duration = Duration::from_millis(250);
 const DELAY_MAX: Duration = Duration::from_secs(4);
 /// How long after the last delay the attempts are forgotten.
-const MEMORY: Duration = Duration::from_secs(60);
+const MEMORY: Duration = Duration::from_mins(1);
 const PAIRS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
 /// The attempts that have not succeeded.
@@ -89,7 +89,7 @@ fn delay_after(attempts: u32) -> Duration {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3_600);
+    const LONG: Duration = Duration::from_hours(1);
 
     fn source(number: u8) -> Source {
         Source::of(std::net::IpAddr::from([10, 0, 0, number]))
