@@ -9,7 +9,7 @@ use super::{Bindings, Bound, MarkerSpec, Markers, Receiver, resolve};
 use crate::functions::CallContext;
 use crate::plan::names::{NameScope, resolve_type};
 use crate::plan::row_layout::{RowValues, SlotBuffer};
-use crate::plan::selection::{Fetched, Selection, SelectionResolver};
+use crate::plan::selection::{Fetched, MaskedColumns, Selection, SelectionResolver};
 use crate::run::evaluate::{RowContext, evaluate};
 use crate::schema::catalog::{Catalog, Table};
 use crate::schema::test_catalog::catalog_of;
