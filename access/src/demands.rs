@@ -5,40 +5,12 @@
 use helenus_query::plan::BatchPlan;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::catalog::Catalog;
 use helenus_query::statement::{Description, Statement};
 use helenus_roles::{Permission, Resource};
 
+use crate::demand::Demand;
 use crate::schema_demands::schema_demands;
-
-/// One thing that a statement needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Demand {
-    Permission {
-        permission: Permission,
-        resource: Resource,
-    },
-    /// To restrict masked columns shows what they hide.
-    MaskedColumns {
-        keyspace: String,
-        table: String,
-        columns: Vec<String>,
-    },
-    /// `refusal`: what others are told.
-    Superuser {
-        refusal: &'static str,
-    },
-}
-
-impl Demand {
-    pub(crate) fn new(permission: Permission, resource: Resource) -> Self {
-        Self::Permission { permission, resource }
-    }
-
-    fn on(permission: Permission, table: &Table) -> Self {
-        Self::new(permission, Resource::table(&table.keyspace, &table.name))
-    }
-}
 
 /// The demands of a statement. Statements about roles have rules of their own ([`crate::authorize`]).
 pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {

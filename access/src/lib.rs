@@ -3,6 +3,8 @@
 //! Pure and synchronous: everything is decided on a [`helenus_roles::Roles`] and a catalog. Order and texts of refusals are Cassandra 5.0's.
 
 pub mod auth_tables;
+mod context;
+mod demand;
 mod demands;
 mod listing;
 mod resources;
@@ -10,9 +12,11 @@ mod role_statements;
 mod schema_demands;
 mod subject;
 
-pub use self::demands::{Demand, demands};
+pub use self::context::RolesContext;
+pub use self::demand::Demand;
+pub use self::demands::demands;
 pub use self::listing::{Listed, list};
 pub use self::resources::stored_name;
-pub use self::role_statements::{PlannedChange, RolesContext, authorize, plan_change};
+pub use self::role_statements::{PlannedChange, authorize, plan_change};
 pub use self::schema_demands::created_resources;
 pub use self::subject::{Subject, check_data_center};

@@ -9,8 +9,8 @@ use helenus_query::plan::selection::ResultColumn;
 use helenus_query::schema::virtual_tables::{IntoWire, Row};
 use helenus_roles::{Permission, PermissionSet, Resource, Role, Roles};
 
+use crate::context::RolesContext;
 use crate::resources::{exists, resolve, stored_name};
-use crate::role_statements::RolesContext;
 use crate::subject::refuse;
 
 /// The rows of a LIST statement. Cassandra names a table of `system_auth` as their origin.

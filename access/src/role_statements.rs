@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use cql_lite::syntax::ast::{self, RoleOption, Statement};
 use helenus_query::error::{RequestError, Result};
-use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES,
 };
@@ -12,43 +11,17 @@ use helenus_roles::{
     Access, Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError, password,
 };
 
-use crate::demands::Demand;
+use crate::context::RolesContext;
+use crate::demand::Demand;
 use crate::listing;
 use crate::resources::{exists, resolve};
-use crate::subject::{Subject, check_data_center, refuse};
+use crate::subject::refuse;
 
 const EMPTY_NAME: &str = "Role name can't be an empty string";
 /// Keyspaces of the system on which next to nothing can be granted.
 const GUARDED_KEYSPACES: [&str; 5] = [SYSTEM, SYSTEM_SCHEMA, SYSTEM_AUTH, SYSTEM_TRACES, SYSTEM_DISTRIBUTED];
 const GRANTABLE_ON_SYSTEM: PermissionSet =
     PermissionSet::of(&[Permission::Select, Permission::Describe, Permission::Alter]);
-
-/// What statements about roles are decided on.
-#[derive(Debug, Clone, Copy)]
-pub struct RolesContext<'a> {
-    pub subject: Subject<'a>,
-    pub catalog: &'a Catalog,
-    /// The keyspace of tables without one.
-    pub keyspace: Option<&'a str>,
-    pub data_centers: &'a BTreeSet<String>,
-    /// Clients log in with passwords or certificates.
-    pub has_logins: bool,
-    /// The data center of this node where `ACCESS TO DATACENTERS` is obeyed.
-    pub data_center: Option<&'a str>,
-    /// `ACCESS FROM CIDRS` is obeyed.
-    pub restricts_networks: bool,
-}
-
-impl<'a> RolesContext<'a> {
-    /// The role, or the refusal of who is anonymous or may not work in this data center.
-    pub(crate) fn logged_in(&self) -> Result<&'a str> {
-        let user = self.subject.logged_in()?;
-        if let Some(data_center) = self.data_center {
-            check_data_center(self.subject.roles, user, data_center)?;
-        }
-        Ok(user)
-    }
-}
 
 /// A change that a statement asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

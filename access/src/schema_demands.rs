@@ -10,7 +10,7 @@ use helenus_query::schema::catalog::{Catalog, Keyspace};
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, resolve_type};
 use helenus_roles::{FunctionSignature, Permission, Resource};
 
-use crate::demands::Demand;
+use crate::demand::Demand;
 
 const CREATE_TRIGGER: &str = "Only superusers are allowed to perform CREATE TRIGGER queries";
 // Cassandra's spelling.

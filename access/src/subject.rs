@@ -8,7 +8,7 @@ use helenus_query::schema::system_keyspaces::{
 };
 use helenus_roles::{Permission, Resource, Roles};
 
-use crate::demands::Demand;
+use crate::demand::Demand;
 
 /// The tables of keyspace `system` that every client reads: to find the nodes, and to divide what it reads among them.
 const TABLES_FOR_ALL: [&str; 5] = ["local", "peers", "peers_v2", "size_estimates", "table_estimates"];

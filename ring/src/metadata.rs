@@ -28,7 +28,6 @@ use std::sync::Arc;
 
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::document::CatalogDocument;
-use uuid::Uuid;
 
 pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
@@ -45,9 +44,6 @@ use self::outcome::{Changed, malformed, refuse};
 use crate::member::{Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
-
-/// Number of changes of schema and roles that are remembered, to recognize one that is proposed again.
-const RECENT_CHANGES: usize = 64;
 
 /// Applies a command. The state is unchanged unless the outcome is a new `Applied`.
 pub fn apply(state: &ClusterState, index: u64, command: &Command) -> (ClusterState, CommandOutcome) {
@@ -155,17 +151,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
         replaced_at_once(state, index, catalog)?
     };
     let changed = role_changes::after_schema_change(changed, index, change.creator.as_ref());
-    Ok(Some(with_recent_change(changed, version, index)))
-}
-
-/// The state in which a change is noted, so that it is recognized when it is proposed again.
-fn with_recent_change(state: ClusterState, id: Uuid, index: u64) -> ClusterState {
-    let mut recent_changes = state.recent_changes.to_vec();
-    recent_changes.push((id, index));
-    if recent_changes.len() > RECENT_CHANGES {
-        recent_changes.remove(0);
-    }
-    ClusterState { recent_changes: Arc::new(recent_changes), ..state }
+    Ok(Some(changed.with_recent_change(version, index)))
 }
 
 /// The state with a new catalog, where changes of replication need no transition (there is one member), or not all members know one.

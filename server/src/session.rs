@@ -5,6 +5,7 @@ pub(crate) mod authentication;
 pub(crate) mod authorization;
 pub(crate) mod connection;
 pub(crate) mod connection_state;
+pub(crate) mod decisions;
 pub mod encryption;
 pub(crate) mod errors;
 pub(crate) mod guardrails;

@@ -154,7 +154,7 @@ impl SelectedRow<'_> {
         let column = &self.table.columns[index];
         match self.table.masks.get(&column.id) {
             Some(mask) if self.masked == MaskedColumns::Masked => {
-                let (function, others) = mask.function(column)?;
+                let (function, others) = mask.function(&column.name, &column.column_type)?;
                 let others = others.into_iter().map(Selector::Constant);
                 Ok(Selector::Function { function, arguments: std::iter::once(read).chain(others).collect() })
             }

@@ -5,7 +5,6 @@ use cql_lite::types::{CqlType, literal};
 
 use crate::error::{RequestError, Result};
 use crate::functions::{self, ResolvedFunction};
-use crate::schema::catalog::Column;
 
 const DEFAULT: &str = "mask_default";
 
@@ -106,20 +105,19 @@ impl ColumnMask {
     }
 
     /// The function that hides the values of a column, and its arguments behind the value.
-    pub fn function(&self, column: &Column) -> Result<(ResolvedFunction, Vec<Option<Vec<u8>>>)> {
+    pub fn function(
+        &self,
+        name: &str,
+        column_type: &CqlType,
+    ) -> Result<(ResolvedFunction, Vec<Option<Vec<u8>>>)> {
         let arguments = self.arguments.iter().map(|argument| argument.of.clone());
         let known: Vec<Option<CqlType>> =
-            std::iter::once(column.column_type.clone()).chain(arguments).map(Some).collect();
+            std::iter::once(column_type.clone()).chain(arguments).map(Some).collect();
         let natural = vec![None; known.len()];
-        let texts = vec![column.name.clone(); known.len()];
+        let texts = vec![name.to_owned(); known.len()];
         // A mask of another version of the program, which this one does not know, lets nothing be read.
-        let function = functions::resolve_described(
-            &self.function,
-            &known,
-            &natural,
-            &texts,
-            Some(&column.column_type),
-        )?;
+        let function =
+            functions::resolve_described(&self.function, &known, &natural, &texts, Some(column_type))?;
         Ok((function, self.arguments.iter().map(|argument| argument.value.clone()).collect()))
     }
 

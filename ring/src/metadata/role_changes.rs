@@ -12,7 +12,6 @@ use super::command::{Creator, Refusal};
 use super::features::SECURITY;
 use super::outcome::{Changed, refuse};
 use super::state::{ClusterState, with_topology};
-use super::with_recent_change;
 
 pub(super) fn change(state: &ClusterState, index: u64, id: Uuid, change: &RoleChange) -> Changed {
     if state.recent_changes.iter().any(|(done, _)| *done == id) {
@@ -32,7 +31,7 @@ pub(super) fn change(state: &ClusterState, index: u64, id: Uuid, change: &RoleCh
         Ok(Some(roles)) => {
             let changed = with_topology(state, index, false, |_| ());
             let changed = ClusterState { roles: Arc::new(roles), ..changed };
-            Ok(Some(with_recent_change(changed, id, index)))
+            Ok(Some(changed.with_recent_change(id, index)))
         }
         Err(error) => refuse(Refusal::Roles(error)),
     }

@@ -17,6 +17,9 @@ use crate::member::{HostId, Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
+/// Number of changes of schema and roles that are remembered, to recognize one that is proposed again.
+const RECENT_CHANGES: usize = 64;
+
 /// The applied state. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ClusterState {
@@ -111,6 +114,16 @@ impl ClusterState {
 
     fn noted_among(&self, gaining: &BTreeSet<HostId>) -> Vec<HostId> {
         self.uncleaned.members().filter(|noted| gaining.contains(noted)).copied().collect()
+    }
+
+    /// The state in which a change is noted, so that it is recognized when it is proposed again.
+    pub(super) fn with_recent_change(self, id: Uuid, index: u64) -> Self {
+        let mut recent_changes = self.recent_changes.to_vec();
+        recent_changes.push((id, index));
+        if recent_changes.len() > RECENT_CHANGES {
+            recent_changes.remove(0);
+        }
+        Self { recent_changes: Arc::new(recent_changes), ..self }
     }
 
     /// The members in the order of their joining.

@@ -5,49 +5,17 @@
 //!   which this node applies it.
 //! * Where permissions are not enforced, a statement costs one branch.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
 use helenus_access::{Demand, Subject, check_data_center, demands};
 use helenus_config::{Authorizer, NetworkAuthorizer};
 use helenus_query::error::Result;
-use helenus_query::statement::{Statement, StatementId};
+use helenus_query::statement::Statement;
 use helenus_roles::Roles;
 
 use crate::session::connection_state::Connection;
 use helenus_execution::shard::context::ShardContext;
-
-/// Most decisions that a connection remembers.
-const DECISIONS_MAX: usize = 4_096;
-
-/// What a connection may do, as far as it was decided.
-#[derive(Debug, Default)]
-pub struct Decisions {
-    /// The roles on which the decisions were made.
-    version: Cell<Option<u64>>,
-    is_superuser: Cell<bool>,
-    /// The statements that it may execute, with the generations of their catalogs.
-    allowed: RefCell<HashSet<(StatementId, u64)>>,
-}
-
-impl Decisions {
-    /// Forgets what was decided for another role.
-    pub fn forget(&self) {
-        self.version.set(None);
-    }
-
-    /// Forgets what was decided on other roles.
-    fn renew(&self, roles: &Roles, user: Option<&str>) {
-        if self.version.get() == Some(roles.version()) {
-            return;
-        }
-        self.version.set(Some(roles.version()));
-        self.is_superuser.set(user.is_some_and(|user| roles.is_superuser(user)));
-        self.allowed.borrow_mut().clear();
-    }
-}
 
 /// Whether permissions are enforced on this node.
 #[inline]
@@ -85,22 +53,17 @@ fn decide(connection: &Connection, statement: &Statement) -> Result<Option<State
         return Ok(None);
     }
     let subject = Subject { roles: &roles, user: user.as_deref(), is_enforced: true };
-    let decision = (statement.id, statement.generation);
     // Superusers are checked too: there are things that nobody may do.
-    if !known.allowed.borrow().contains(&decision) {
+    if !known.allow(statement) {
         let found: Vec<Demand> = demands(statement, &context.catalog_view().catalog);
         subject.ensure_all(&found)?;
-        let mut allowed = known.allowed.borrow_mut();
-        if allowed.len() >= DECISIONS_MAX {
-            allowed.clear();
-        }
         // What a schema statement demands depends on the catalog at its execution.
         if !matches!(statement, Statement::Schema(_)) {
-            allowed.insert(decision);
+            known.remember(statement);
         }
     }
     match statement {
-        Statement::Select(select) if !select.plan.table.masks.is_empty() && !known.is_superuser.get() => {
+        Statement::Select(select) if !select.plan.table.masks.is_empty() && !known.is_superuser() => {
             let table = &select.plan.table;
             if subject.sees_masked_values(&table.keyspace, &table.name) {
                 return Ok(None);

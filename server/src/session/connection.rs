@@ -40,8 +40,8 @@ use super::authentication::stage::Stage;
 use super::errors::to_response;
 use super::handshake::{self, Startup};
 use super::request;
-use crate::session::authorization::Decisions;
 use crate::session::connection_state::{Connection, WaitingRequest};
+use crate::session::decisions::Decisions;
 use crate::session::request_logs::RequestLogs;
 use helenus_execution::shard::context::ShardContext;
 

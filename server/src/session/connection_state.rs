@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::session::allowance::Allowance;
 use crate::session::authentication::admission::Admission;
 use crate::session::authentication::stage::Stage;
-use crate::session::authorization::Decisions;
+use crate::session::decisions::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
 use crate::session::request_logs::RequestLogs;
