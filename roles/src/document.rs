@@ -68,3 +68,6 @@ impl RolesDocument {
         *self == Self::default()
     }
 }
+
+#[cfg(test)]
+mod tests;
