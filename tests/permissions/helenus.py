@@ -18,25 +18,22 @@ SECURED = {
 }
 
 
-def create_superuser(node, name, password):
-    """Makes the first superuser, as an operator does: over the node's local socket."""
-    command = [node.program, "admin", "create-superuser", name, "--socket", node.data_dir / "admin.sock"]
-    subprocess.run([str(word) for word in command], input=f"{password}\n", text=True, check=True, env=clean_environment())
+def admin(node, *words, typed=""):
+    """A command of an operator on the node's Unix socket; `typed` is its standard input."""
+    command = [str(word) for word in (node.program, "admin", "--data-dir", node.data_dir, *words)]
+    done = subprocess.run(command, input=typed, text=True, capture_output=True, check=False, env=clean_environment())
+    if done.returncode:
+        raise CaseError(f"helenus admin {' '.join(words)}: {done.stdout}{done.stderr}")
 
 
 def server_of(node):
-    def administer(*words):
-        status, output = node.admin(*words)
-        if status:
-            raise CaseError(f"helenus admin {' '.join(words)}: {output}")
-
-    return Server((node.host, node.port), "lua", administer)
+    return Server((node.host, node.port), "lua", lambda *words: admin(node, *words))
 
 
 @contextmanager
 def secured_node(binary=None):
     with Node(binary, settings={**FEATURES, **SECURED}) as node:
-        create_superuser(node, SUPERUSER, SUPERUSER)
+        admin(node, "create-superuser", SUPERUSER, typed=f"{SUPERUSER}\n")
         with closing(server_of(node)) as server:
             yield server
 

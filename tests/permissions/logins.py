@@ -115,16 +115,18 @@ def exchange(client, name, body):
 
 
 def conversation(server, frames):
-    """The answers to frames on a connection of its own, and to STARTUP and a login after them unless the last is no request at all."""
+    """The answers to frames on a connection of its own; then to STARTUP, and to a login where one is asked for, unless the last was no
+    request at all."""
     client = Client(server.address)
     try:
         said = []
-        after = [STARTUP, LOGIN] if not frames or frames[-1][0] in REQUESTS else []
-        for frame in [*frames, *after]:
+        is_request = not frames or frames[-1][0] in REQUESTS
+        for frame in [*frames, *([STARTUP] if is_request else [])]:
             said.append(exchange(client, *frame))
             if "closed" in said[-1]:
-                break
-        return said
+                return said
+        is_asked = any("authenticate" in answer for answer in said) and not any("success" in answer for answer in said)
+        return [*said, exchange(client, *LOGIN)] if is_request and is_asked else said
     finally:
         client.close()
 

@@ -61,6 +61,28 @@ fn a_member_of_a_superuser_is_one() {
 }
 
 #[test]
+fn who_may_log_in_works_where_nothing_else_was_said() {
+    let named = |datacenter: &str| Some(Some(BTreeSet::from([datacenter.to_owned()])));
+    let role = |name: &str, properties: Alteration| RoleChange::Create {
+        role: name.to_owned(),
+        properties,
+        if_not_exists: false,
+        creator: None,
+    };
+    let login = Alteration { can_login: Some(true), ..Alteration::default() };
+    let roles = after(&[
+        role("everywhere", login.clone()),
+        role("here", Alteration { datacenters: named("dc1"), ..login.clone() }),
+        role("there", Alteration { datacenters: named("dc2"), ..login.clone() }),
+        role("root", Alteration { datacenters: named("dc2"), is_superuser: Some(true), ..login }),
+        create("no_login"),
+    ]);
+    let may_enter = |name: &&str| roles.may_enter(name, "dc1");
+    let names = ["everywhere", "here", "there", "root", "no_login", "nobody"];
+    assert_eq!(names.into_iter().filter(may_enter).collect::<Vec<_>>(), ["everywhere", "here", "root"]);
+}
+
+#[test]
 fn no_role_is_a_member_of_itself() {
     let roles = after(&[create("a"), create("b"), create("c"), grant_role("a", "b"), grant_role("b", "c")]);
     for (role, grantee) in [("c", "a"), ("a", "a"), ("b", "a"), ("a", "c")] {

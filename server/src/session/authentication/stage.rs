@@ -23,7 +23,7 @@ impl Stage {
             Self::Established => matches!(opcode, Opcode::Startup | Opcode::Options),
             // OPTIONS is a sign of life for some drivers, which send it in any state.
             Self::Authenticating => matches!(opcode, Opcode::AuthResponse | Opcode::Options),
-            Self::Ready => !matches!(opcode, Opcode::Startup | Opcode::AuthResponse),
+            Self::Ready => !matches!(opcode, Opcode::Startup | Opcode::AuthResponse) && !is_response(opcode),
         };
         (!is_admitted).then(|| self.refusal_text(opcode))
     }
@@ -31,11 +31,39 @@ impl Stage {
     #[cold]
     fn refusal_text(self, opcode: Opcode) -> String {
         let name = opcode.name();
+        if is_response(opcode) {
+            let number = opcode as u8;
+            return format!(
+                "Wrong protocol direction (expected RESPONSE, got REQUEST) for opcode {number} ({name})"
+            );
+        }
         match self {
             Self::Established => format!("Unexpected message {name}, expecting STARTUP or OPTIONS"),
             Self::Authenticating => format!("Unexpected message {name}, expecting SASL_RESPONSE"),
             Self::Ready => format!("Unexpected message {name}, the connection is already initialized"),
         }
+    }
+}
+
+/// Whether only servers send it.
+fn is_response(opcode: Opcode) -> bool {
+    match opcode {
+        Opcode::Error
+        | Opcode::Ready
+        | Opcode::Authenticate
+        | Opcode::Supported
+        | Opcode::Result
+        | Opcode::Event
+        | Opcode::AuthChallenge
+        | Opcode::AuthSuccess => true,
+        Opcode::Startup
+        | Opcode::Options
+        | Opcode::Query
+        | Opcode::Prepare
+        | Opcode::Execute
+        | Opcode::Register
+        | Opcode::Batch
+        | Opcode::AuthResponse => false,
     }
 }
 
@@ -70,9 +98,15 @@ mod tests {
         };
         assert_eq!(taken(Stage::Established), [Opcode::Startup, Opcode::Options]);
         assert_eq!(taken(Stage::Authenticating), [Opcode::Options, Opcode::AuthResponse]);
-        let refused: Vec<Opcode> =
-            OPCODES.into_iter().filter(|opcode| Stage::Ready.refusal(*opcode).is_some()).collect();
-        assert_eq!(refused, [Opcode::Startup, Opcode::AuthResponse]);
+        let requests = [
+            Opcode::Options,
+            Opcode::Query,
+            Opcode::Prepare,
+            Opcode::Execute,
+            Opcode::Register,
+            Opcode::Batch,
+        ];
+        assert_eq!(taken(Stage::Ready), requests);
     }
 
     #[test]
@@ -90,6 +124,11 @@ mod tests {
                 Stage::Ready,
                 Opcode::Startup,
                 "Unexpected message STARTUP, the connection is already initialized",
+            ),
+            (
+                Stage::Authenticating,
+                Opcode::Result,
+                "Wrong protocol direction (expected RESPONSE, got REQUEST) for opcode 8 (RESULT)",
             ),
         ] {
             assert_eq!(stage.refusal(opcode).as_deref(), Some(text));
