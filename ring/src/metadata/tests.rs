@@ -1,6 +1,7 @@
 mod removals;
 mod replacements;
 mod replication;
+mod roles;
 mod uncleaned;
 mod voters;
 
