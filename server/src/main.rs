@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use helenus::node::Node;
 use helenus::node::error::StartError;
 use helenus::node::offline;
+use helenus::node::secure::secure;
 use helenus_admin::{AdminArguments, NodetoolArguments};
 use helenus_audit::command::{self, FqlArguments, ReplayArguments};
 use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
@@ -112,6 +113,10 @@ struct NodeArguments {
     log_format: Option<LogFormat>,
     #[arg(long, help = summary("log_filter"), env = "HELENUS_LOG")]
     log_filter: Option<String>,
+    /// Turn logins, permissions and TLS on, with certificates that the node makes itself beside its data directory, and print how to
+    /// connect. What the settings say about these stays.
+    #[arg(long, env = "HELENUS_SECURE", value_parser = clap::builder::BoolishValueParser::new())]
+    secure: bool,
     /// Print the settings in force as TOML and exit.
     #[arg(long)]
     show_config: bool,
@@ -195,9 +200,13 @@ fn run_check(arguments: CheckArguments) -> ExitCode {
 
 #[allow(clippy::disallowed_methods, reason = "a program waits for its node to stop")]
 fn run_node(arguments: NodeArguments) -> ExitCode {
-    let show_config = arguments.show_config;
-    let config = match arguments.config() {
+    let (show_config, is_secure) = (arguments.show_config, arguments.secure);
+    let mut config = match arguments.config() {
         Ok(config) => config,
+        Err(error) => return fail(&error),
+    };
+    let told = match is_secure.then(|| secure(&mut config)).transpose() {
+        Ok(told) => told,
         Err(error) => return fail(&error),
     };
     if show_config {
@@ -234,6 +243,10 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
     };
     if let Err(error) = writeln!(std::io::stdout(), "listening on {}", node.address()) {
         tracing::warn!(%error, "could not print the address on which this node listens");
+    }
+    if let Some(told) = told {
+        // Who does not listen finds it in the documentation.
+        let _ = write!(std::io::stderr(), "{told}");
     }
     if let Some(address) = node.internode_address() {
         tracing::info!(%address, "internode");

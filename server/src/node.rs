@@ -20,6 +20,7 @@ mod listeners;
 #[cfg(test)]
 mod lost_files;
 pub mod offline;
+pub mod secure;
 pub mod serve;
 
 use crate::cluster::liveness::LivenessMonitor;

@@ -1,0 +1,76 @@
+"""Roles in a cluster: every node has them, whatever nodes are down, and what is revoked is revoked on all of them."""
+
+import subprocess
+from contextlib import contextmanager
+
+from cassandra import Unauthorized
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster as Driver
+from cassandra.cluster import NoHostAvailable
+from cassandra.policies import WhiteListRoundRobinPolicy
+from cluster import Cluster, until
+from conftest import PROGRAM
+from node import clean_environment
+
+SETTINGS = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
+
+
+@contextmanager
+def session_of(node, port, name):
+    """A session of a role whose password is its name."""
+    driver = Driver(
+        [node.host],
+        port=port,
+        auth_provider=PlainTextAuthProvider(name, name),
+        load_balancing_policy=WhiteListRoundRobinPolicy([node.host]),
+        protocol_version=5,
+    )
+    try:
+        yield driver.connect()
+    finally:
+        driver.shutdown()
+
+
+def is_refused(session, statement):
+    try:
+        session.execute(statement)
+    except Unauthorized:
+        return True
+    return False
+
+
+def test_roles_are_on_every_node_and_what_is_revoked_is_revoked_everywhere():
+    with Cluster(3, PROGRAM, settings=SETTINGS) as cluster:
+        first, second, third = cluster.nodes
+        command = [str(first.program), "admin", "--data-dir", str(first.data_dir), "create-superuser", "root"]
+        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        with session_of(second, cluster.port, "root") as root:
+            root.execute("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}")
+            root.execute("CREATE TABLE k.t (k int PRIMARY KEY, v int)")
+            root.execute("CREATE ROLE reader")
+            root.execute("GRANT SELECT ON KEYSPACE k TO reader")
+            root.execute("CREATE ROLE ann WITH LOGIN = true AND PASSWORD = 'ann'")
+            root.execute("GRANT reader TO ann")
+            with session_of(third, cluster.port, "ann") as ann, session_of(first, cluster.port, "ann") as elsewhere:
+                prepared = ann.prepare("SELECT v FROM k.t WHERE k = ?")
+                assert not ann.execute(prepared, (1,)).all() and not elsewhere.execute("SELECT * FROM k.t").all()
+                assert is_refused(ann, "INSERT INTO k.t (k, v) VALUES (1, 1)")
+                # One of the three is down: roles are as they were.
+                first.kill()
+                root.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'ben'")
+                with session_of(third, cluster.port, "ben") as ben:
+                    assert is_refused(ben, "SELECT * FROM k.t")
+                root.execute("REVOKE reader FROM ann")
+                # The acknowledgement says that the live nodes know.
+                assert is_refused(ann, prepared.bind((1,)))
+                first.start()
+                until("the node knows what was revoked", lambda: refused_on(first, cluster.port))
+
+
+def refused_on(node, port):
+    try:
+        with session_of(node, port, "ann") as ann:
+            return is_refused(ann, "SELECT * FROM k.t")
+    except NoHostAvailable:
+        return False
+
