@@ -56,7 +56,7 @@ def test_roles_are_on_every_node_and_what_is_revoked_is_revoked_everywhere():
                 assert not ann.execute(prepared, (1,)).all() and not elsewhere.execute("SELECT * FROM k.t").all()
                 assert is_refused(ann, "INSERT INTO k.t (k, v) VALUES (1, 1)")
                 # One of the three is down: roles are as they were.
-                first.kill()
+                cluster.kill(first)
                 root.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'ben'")
                 with session_of(third, cluster.port, "ben") as ben:
                     assert is_refused(ben, "SELECT * FROM k.t")
