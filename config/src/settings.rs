@@ -168,7 +168,7 @@ settings! {
         cassandra Alias::Same("commitlog_directory"),
         example Some(PathBuf::from("helenus-commit-log"));
     /// Address and port for CQL clients. Port 0 picks a free one (the node prints it). Drivers are told this address unless
-    /// `broadcast_rpc_address` is set. 0.0.0.0 or [::] (all addresses of the machine) need `broadcast_rpc_address`, or an address in
+    /// `broadcast_rpc_address` is set. 0.0.0.0 or `[::]` (all addresses of the machine) need `broadcast_rpc_address`, or an address in
     /// `internode` or `broadcast_address` that clients reach too.
     listen: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042),
         cassandra Alias::Port("native_transport_port"),
@@ -394,7 +394,7 @@ settings! {
 
     section "Neighbours";
     /// Host name or address, and port, for other nodes. They get the address (that of a name is looked up at the start) unless
-    /// `broadcast_address` is set, so it must be one by which they reach this node, not 0.0.0.0 or [::]. Port 0 picks a free one (logged
+    /// `broadcast_address` is set, so it must be one by which they reach this node, not 0.0.0.0 or `[::]`. Port 0 picks a free one (logged
     /// at start). Default: none, and the node has no neighbours.
     internode: Option<Endpoint> = None,
         flags "--internode, HELENUS_INTERNODE",

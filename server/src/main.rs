@@ -64,6 +64,7 @@ struct CheckArguments {
 
 /// The arguments of `helenus node`: flags over `HELENUS_*` variables over the configuration file.
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of a command line")]
 struct NodeArguments {
     /// Configuration file (TOML).
     #[arg(long, env = "HELENUS_CONFIG")]
