@@ -4,7 +4,7 @@ import subprocess
 from contextlib import closing, contextmanager
 
 from node import Node, clean_environment
-from servers import SUPERUSER, CaseError, Server
+from role_servers import SUPERUSER, CaseError, Server
 
 FEATURES = {"user_defined_functions_enabled": True, "dynamic_data_masking_enabled": True}
 SECURED = {

@@ -5,7 +5,7 @@ it says to a right login. `ANONYMOUS` are statements of a client of a server tha
 """
 
 from client import Client, document, plain, wire
-from servers import cleared
+from role_servers import cleared
 
 ROLE = "u"
 FIXTURE = [

@@ -5,7 +5,7 @@ superuser, so that each answer stands alone. `record` returns a document a state
 the most frequent one without them.
 """
 
-from servers import cleared
+from role_servers import cleared
 
 KEYSPACES = ["pk", "pq", "pn"]
 TESTER = "tester"

@@ -1,7 +1,7 @@
 """Scripts about permissions: who may give them, on what, who has them then, and until when. `scripts.py` says what a step is."""
 
 from beginnings import FUNCTION, KEYSPACE, REPLICATION, TABLE, login_role
-from servers import SUPERUSER
+from role_servers import SUPERUSER
 
 SCRIPTS = {
     "grant permissions": [

@@ -1,7 +1,7 @@
 """Scripts about roles: their options, what they may do to each other, where they may come from, and logins. `scripts.py` says what a step is."""
 
 from beginnings import FUNCTION, KEYSPACE, REPLICATION, TABLE, login_role
-from servers import SUPERUSER
+from role_servers import SUPERUSER
 
 # The hash of "a" with few rounds.
 HASH = "$2a$04$Dz4hsmJR/dhGxyt63P.BE.59jDyGNllJ/YSFX9DpD.QDGe3P2R/kq"

@@ -8,7 +8,7 @@ closes it, the second prepares without executing, the third is a command of node
 import permission_scripts
 import role_scripts
 from client import Client, NotLoggedIn
-from servers import SUPERUSER, cleared
+from role_servers import SUPERUSER, cleared
 
 KEYSPACES = ["ks", "kn", "kv"]
 SCRIPTS = {**role_scripts.SCRIPTS, **permission_scripts.SCRIPTS}

@@ -10,7 +10,7 @@ PERMISSIONS = Path(__file__).resolve().parents[1] / "permissions"
 sys.path.append(str(PERMISSIONS))
 import corpus  # noqa: E402
 import matrix  # noqa: E402
-import play  # noqa: E402
+import player  # noqa: E402
 import scripts  # noqa: E402
 from helenus import open_node, secured_node  # noqa: E402
 
@@ -39,17 +39,17 @@ def test_the_recorded_cases_are_those_of_today():
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_statements_about_roles(server, name):
-    assert_none(play.play_script(server, SCRIPTS[name]))
+    assert_none(player.play_script(server, SCRIPTS[name]))
 
 
 def test_each_statement_under_each_permission(server):
-    assert_none(play.play_matrix(server))
+    assert_none(player.play_matrix(server))
 
 
 def test_before_the_login(server):
-    assert_none(play.play_logins(server))
+    assert_none(player.play_logins(server))
 
 
 def test_a_server_that_asks_nobody():
     with open_node(program()) as server:
-        assert_none(play.play_anonymous(server))
+        assert_none(player.play_anonymous(server))

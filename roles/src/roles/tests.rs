@@ -62,7 +62,7 @@ fn a_member_of_a_superuser_is_one() {
 
 #[test]
 fn who_may_log_in_works_where_nothing_else_was_said() {
-    let named = |datacenter: &str| Some(Some(BTreeSet::from([datacenter.to_owned()])));
+    let named = |datacenter: &str| Some(Access::Only(BTreeSet::from([datacenter.to_owned()])));
     let role = |name: &str, properties: Alteration| RoleChange::Create {
         role: name.to_owned(),
         properties,

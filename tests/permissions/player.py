@@ -4,8 +4,8 @@ import corpus
 import logins
 import matrix
 import scripts
-from differences import differs
-from servers import SUPERUSER
+from answer_differences import differs
+from role_servers import SUPERUSER
 
 
 def play_matrix(server):
