@@ -219,6 +219,24 @@ pub(crate) enum AdminCommand {
         #[arg(long)]
         reset: bool,
     },
+    /// Makes a group of networks for `ACCESS FROM CIDRS`, or gives it other networks.
+    Updatecidrgroup {
+        /// The name of the group.
+        group: String,
+        /// Its networks: `10.1.0.0/16`, `fd00::/8`.
+        #[arg(required = true)]
+        networks: Vec<String>,
+    },
+    /// Removes a group of networks that no role names.
+    Dropcidrgroup {
+        /// The name of the group.
+        group: String,
+    },
+    /// The groups of networks.
+    Listcidrgroups {
+        /// This group only.
+        group: Option<String>,
+    },
     /// Removes the data of ranges that the node does not own any more.
     Cleanup {
         /// Of this keyspace only.

@@ -176,6 +176,14 @@ impl AdminCommand {
                 parameters.extend(reset.then(|| ("reset", "true".to_owned())));
                 (Method::POST, "/admin/create_superuser", parameters)
             }
+            Self::Updatecidrgroup { group, networks } => {
+                let parameters = vec![("group", group.clone()), ("networks", networks.join(","))];
+                (Method::POST, "/admin/updatecidrgroup", parameters)
+            }
+            Self::Dropcidrgroup { group } => {
+                (Method::POST, "/admin/dropcidrgroup", vec![("group", group.clone())])
+            }
+            Self::Listcidrgroups { .. } => (Method::GET, "/admin/cidrgroups", Vec::new()),
             Self::RecoverMetadata => (Method::POST, "/admin/recovermetadata", Vec::new()),
             Self::Getendpoints { keyspace, table, key } => {
                 let names = [("keyspace", keyspace), ("table", table), ("key", key)];

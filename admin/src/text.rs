@@ -1,5 +1,7 @@
 //! What each command of `helenus admin` prints, and whether it has failed.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -57,6 +59,11 @@ impl AdminCommand {
             }
             Self::Compactionstats => tables::compactions(&read::<CompactionsReport>(answer)?),
             Self::CreateSuperuser { name, .. } => format!("{name} is a superuser\n"),
+            Self::Listcidrgroups { group } => {
+                let groups: BTreeMap<String, Vec<String>> = part(&answer, "groups")?;
+                let shown = groups.iter().filter(|(name, _)| group.as_ref().is_none_or(|group| group == *name));
+                shown.flat_map(|(name, networks)| [name.clone(), ": ".to_owned(), networks.join(", "), "\n".to_owned()]).collect()
+            }
             Self::Drain => "drained\n".to_owned(),
             Self::Archivelog => "archived\n".to_owned(),
             Self::Repair(arguments) if arguments.asks_for_status() => repair::status(&read(answer)?),
@@ -124,6 +131,8 @@ impl AdminCommand {
             | Self::Decommission { .. }
             | Self::Removenode { .. }
             | Self::Abortjoin { .. }
+            | Self::Updatecidrgroup { .. }
+            | Self::Dropcidrgroup { .. }
             | Self::Cleanup { .. }
             | Self::Truncatehints { .. }
             | Self::Assassinate { .. }

@@ -92,6 +92,19 @@ pub trait Controls: Send + Sync {
         resets: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>>;
 
+    /// Makes a group of networks, or gives it other networks.
+    fn update_cidr_group(
+        &self,
+        group: String,
+        networks: Vec<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// Removes a group of networks.
+    fn drop_cidr_group(&self, group: String) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// The networks of each group.
+    fn cidr_groups(&self) -> BoxFuture<'_, Result<BTreeMap<String, Vec<String>>, AdminError>>;
+
     /// Removes a dead member (its host id, or an address of it) also if it has the only copy of some data, and if others may bring old data
     /// back.
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>>;

@@ -89,6 +89,9 @@ enum Route {
     Assassinate,
     RecoverMetadata,
     CreateSuperuser,
+    UpdateCidrGroup,
+    DropCidrGroup,
+    CidrGroups,
 }
 
 impl Route {
@@ -145,6 +148,9 @@ impl Route {
             "/admin/assassinate" => Self::Assassinate,
             "/admin/recovermetadata" => Self::RecoverMetadata,
             "/admin/create_superuser" => Self::CreateSuperuser,
+            "/admin/updatecidrgroup" => Self::UpdateCidrGroup,
+            "/admin/dropcidrgroup" => Self::DropCidrGroup,
+            "/admin/cidrgroups" => Self::CidrGroups,
             _ => return None,
         })
     }
@@ -170,12 +176,14 @@ impl Route {
                 | Self::Activity
                 | Self::Latencies
                 | Self::TableLatencies
+                | Self::CidrGroups
         )
     }
 
     fn parameters(self) -> &'static [&'static str] {
         match self {
-            Self::Metrics
+            Self::CidrGroups
+            | Self::Metrics
             | Self::Health
             | Self::Version
             | Self::NodeInfo
@@ -233,6 +241,8 @@ impl Route {
             Self::RequestLog(RequestLog::FullQuery) => FULL_QUERY_LOG,
             Self::TruncateHints | Self::Assassinate => &["member"],
             Self::CreateSuperuser => &["name", "reset"],
+            Self::UpdateCidrGroup => &["group", "networks"],
+            Self::DropCidrGroup => &["group"],
         }
     }
 }
@@ -491,6 +501,13 @@ async fn carry_out(
             json_answer(StatusCode::OK, &json!({ "down": down }))
         }
         Route::Assassinate => operate(uri, admin.assassinate(parameters.needed("member")?)).await?,
+        Route::UpdateCidrGroup => {
+            let (group, networks) = (parameters.needed("group")?, parameters.needed("networks")?);
+            let networks = networks.split(',').map(str::to_owned).collect();
+            operate(uri, admin.update_cidr_group(group, networks)).await?
+        }
+        Route::DropCidrGroup => operate(uri, admin.drop_cidr_group(parameters.needed("group")?)).await?,
+        Route::CidrGroups => json_answer(StatusCode::OK, &json!({ "groups": admin.cidr_groups().await? })),
         Route::CreateSuperuser => {
             let (name, resets) = (parameters.needed("name")?, parameters.flag("reset")?);
             let password = password(body).await?;

@@ -28,6 +28,8 @@ pub enum RoleError {
     CidrGroupInUse { group: String, role: String },
     #[error("Resource {resource} doesn't exist")]
     UnknownResource { resource: Resource },
+    #[error("Key may not be empty")]
+    EmptyName,
     #[error("there is a superuser that can log in already: {role}")]
     SuperuserExists { role: String },
     #[error("{what} of {length} bytes: at most {most} are allowed")]

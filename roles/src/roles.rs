@@ -197,6 +197,7 @@ impl Roles {
                 self.identities.insert(identity.clone(), role.clone());
                 Ok(true)
             }
+            RoleChange::DropIdentity { identity, .. } if identity.is_empty() => Err(RoleError::EmptyName),
             RoleChange::DropIdentity { identity, if_exists } => match self.identities.remove(identity) {
                 Some(_) => Ok(true),
                 None if *if_exists => Ok(false),
@@ -285,6 +286,9 @@ impl Roles {
 }
 
 fn check_name(what: &str, name: &str) -> Result<(), RoleError> {
+    if name.is_empty() {
+        return Err(RoleError::EmptyName);
+    }
     if name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }

@@ -8,8 +8,8 @@ mod indexes;
 mod partition_key;
 mod repairs;
 mod request_logs;
+mod roles;
 mod storage;
-mod superuser;
 pub mod views;
 
 use crate::cluster::liveness::LivenessMonitor;

@@ -1,5 +1,7 @@
 //! Instruments and settings over HTTP.
 
+use std::collections::BTreeMap;
+
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, EndpointsReport, RequestLog, RequestLogReport, RuntimeSettings,
     TableLatencies,
@@ -64,6 +66,25 @@ impl Controls for Node {
 
     fn recover_metadata(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>> {
         ready(self.note_call("recover metadata of", None, None).map(|()| vec!["7".to_owned()])).boxed()
+    }
+
+    fn update_cidr_group(
+        &self,
+        group: String,
+        networks: Vec<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        assert_eq!((group.as_str(), networks.len()), ("office", 2));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn drop_cidr_group(&self, group: String) -> BoxFuture<'_, Result<(), AdminError>> {
+        assert_eq!(group, "office");
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn cidr_groups(&self) -> BoxFuture<'_, Result<BTreeMap<String, Vec<String>>, AdminError>> {
+        let groups = BTreeMap::from([("office".to_owned(), vec!["10.0.0.0/8".to_owned()])]);
+        Box::pin(std::future::ready(Ok(groups)))
     }
 
     fn create_superuser(

@@ -17,7 +17,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use helenus_ring::topology::Topology;
 
-use super::{NodeAdmin, failed, partition_key, request_logs, superuser};
+use super::{NodeAdmin, failed, partition_key, request_logs, roles};
 use crate::cluster::membership::{self, Consent};
 use crate::cluster::recovery::{self, RecoveryError};
 use crate::logs;
@@ -323,7 +323,23 @@ impl Controls for NodeAdmin {
         password: String,
         resets: bool,
     ) -> BoxFuture<'_, Result<(), AdminError>> {
-        superuser::create_superuser(self, name, password, resets).boxed()
+        roles::create_superuser(self, name, password, resets).boxed()
+    }
+
+    fn update_cidr_group(
+        &self,
+        group: String,
+        networks: Vec<String>,
+    ) -> BoxFuture<'_, Result<(), AdminError>> {
+        roles::update_cidr_group(self, group, networks).boxed()
+    }
+
+    fn drop_cidr_group(&self, group: String) -> BoxFuture<'_, Result<(), AdminError>> {
+        roles::drop_cidr_group(self, group).boxed()
+    }
+
+    fn cidr_groups(&self) -> BoxFuture<'_, Result<BTreeMap<String, Vec<String>>, AdminError>> {
+        roles::cidr_groups(self).boxed()
     }
 
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>> {

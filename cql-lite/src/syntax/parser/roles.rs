@@ -123,7 +123,7 @@ impl Parser<'_> {
             if options.iter().skip(at + 1).any(is_same) {
                 return Err(SyntaxError::Rule(format!(
                     "Multiple definition for property '{}'",
-                    option.name()
+                    option.name().to_uppercase()
                 )));
             }
         }
