@@ -136,6 +136,10 @@ def test_before_the_login_no_message_has_an_effect(node, opcode, is_asked):
             assert answer.opcode == AUTHENTICATE
         elif opcode == AUTH_RESPONSE and is_asked:
             assert answer.error_code in (BAD_CREDENTIALS, OVERLOADED)
+        elif opcode in wire.RESPONSES:
+            assert answer.error_code == PROTOCOL_ERROR
+            named = f"opcode {opcode} ({NAMES[opcode]})"
+            assert answer.message == f"Wrong protocol direction (expected RESPONSE, got REQUEST) for {named}"
         else:
             assert answer.error_code == PROTOCOL_ERROR
             assert answer.message == f"Unexpected message {NAMES[opcode]}, expecting {expected}"
