@@ -32,6 +32,14 @@ def without_excerpt(answer):
     return {**answer, "message": re.sub(r" \(.*\)$", "", message, flags=re.DOTALL)}
 
 
+def comparable(text, answer):
+    """What is compared of an answer. The rows of a whole table of `system_auth` have no order: Cassandra's is that of hashes."""
+    answer = without_excerpt(answer)
+    if "rows" in answer and re.search(r"FROM system_auth\.\w+$", text):
+        answer = {**answer, "rows": sorted(answer["rows"], key=as_text)}
+    return answer
+
+
 def differs(text, cassandra, helenus):
     """Whether an answer is wrong."""
-    return without_excerpt(cassandra) != without_excerpt(helenus) and accepted(text, cassandra, helenus) is None
+    return comparable(text, cassandra) != comparable(text, helenus) and accepted(text, cassandra, helenus) is None
