@@ -284,7 +284,10 @@ fn what_cannot_be_obeyed_is_refused() {
     }
     assert!(fake.asked.take().is_empty());
     let (_, text) = refusal(&fake, &["-u", "admin", "status"]);
-    assert_eq!(text, "-u, -pw and -pwf cannot be obeyed: there is no authentication for administration yet");
+    assert_eq!(
+        text,
+        "-u, -pw and -pwf cannot be obeyed: nodes are administered over their Unix socket, which needs no password"
+    );
 }
 
 #[test]

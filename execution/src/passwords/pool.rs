@@ -282,6 +282,8 @@ fn lower_priority() {}
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::super::digest::DigestKey;
     use super::*;
 
@@ -293,7 +295,8 @@ mod tests {
     }
 
     fn digest(password: &str) -> Digest {
-        DigestKey::random().unwrap().digest("ann", HASH, password)
+        static KEY: OnceLock<DigestKey> = OnceLock::new();
+        KEY.get_or_init(|| DigestKey::random().unwrap()).digest("ann", HASH, password)
     }
 
     /// A pool without threads, and its counters.

@@ -45,11 +45,11 @@ fn columns_are_arranged_and_ids_unique() {
 }
 
 #[test]
-fn traces_and_roles_are_stored_the_rest_is_computed() {
+fn traces_are_stored_the_rest_is_computed() {
     let catalog = initial_catalog(Uuid::nil());
     let kind = |keyspace: &str, table: &str| catalog.table(keyspace, table).unwrap().kind;
     assert_eq!(kind("system_traces", "sessions"), TableKind::Stored);
-    assert_eq!(kind("system_auth", "roles"), TableKind::Stored);
+    assert_eq!(kind("system_auth", "roles"), TableKind::Virtual);
     assert_eq!(kind("system", "local"), TableKind::Virtual);
     assert!(catalog.keyspace("system_views").unwrap().is_virtual);
     assert!(!catalog.keyspace("system").unwrap().is_virtual);

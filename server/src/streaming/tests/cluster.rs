@@ -48,6 +48,10 @@ where
              {replicas}}} AND durable_writes = {durable}"
         ));
     }
+    // Each of its ranges has one source.
+    let single = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    statements.push(format!("CREATE KEYSPACE alone WITH replication = {single}"));
+    statements.push("CREATE TABLE alone.t (p blob, c blob, v blob, PRIMARY KEY (p, c))".to_owned());
     for table in TABLES {
         statements.push(format!("CREATE TABLE {table} (p blob, c blob, v blob, PRIMARY KEY (p, c))"));
     }
