@@ -8,6 +8,8 @@ import json
 import re
 from pathlib import Path
 
+# Helenus reads all partitions in pages, and does not warn of it.
+OF_AGGREGATES = "Aggregation query used without partition key"
 ACCEPTED = json.loads((Path(__file__).parent / "accepted.json").read_text())
 
 
@@ -26,16 +28,18 @@ def accepted(text, cassandra, helenus):
 
 def without_excerpt(answer):
     """A syntax error without the excerpt of the statement at its end: where it is cut off differs. The place stays."""
-    if answer.get("error") != "SyntaxError":
+    if not isinstance(answer, dict) or answer.get("error") != "SyntaxError":
         return answer
-    message = re.sub(r"^line 0:-1 ", "line 1:19 ", answer["message"].replace("'\"\"'", "''"))
+    message = re.sub(r"^line \d+:-?\d+ (?=.*'<EOF>')", "at the end ", answer["message"].replace("'\"\"'", "''"))
     return {**answer, "message": re.sub(r" \(.*\)$", "", message, flags=re.DOTALL)}
 
 
 def comparable(text, answer):
     """What is compared of an answer. The rows of a whole table of `system_auth` have no order: Cassandra's is that of hashes."""
     answer = without_excerpt(answer)
-    if "rows" in answer and re.search(r"FROM system_auth\.\w+$", text):
+    if isinstance(answer, dict) and answer.get("warnings") == [OF_AGGREGATES]:
+        answer = {name: part for name, part in answer.items() if name != "warnings"}
+    if isinstance(answer, dict) and "rows" in answer and re.search(r"FROM system_auth\.\w+$", text):
         answer = {**answer, "rows": sorted(answer["rows"], key=as_text)}
     return answer
 
