@@ -88,7 +88,11 @@ def test_a_cluster_with_certificates_and_nodes_that_do_not_belong(authority, con
         # Whoever speaks to the port without TLS is told so, or nothing.
         with socket.create_connection(("127.0.0.1", cluster.internode_port), timeout=10) as plain:
             plain.sendall(b"HLNSLINK" + bytes(200))
-            assert b"NORMAL" not in plain.recv(1000)
+            try:
+                told = plain.recv(1000)
+            except ConnectionResetError:
+                told = b""
+            assert b"NORMAL" not in told
         # With the right certificate it joins.
         cluster.add()
         write_and_read(session, 1)
