@@ -6,7 +6,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::ddl::resolve_type;
 use helenus_query::schema::system_keyspaces::SYSTEM;
-use helenus_roles::{FunctionSignature, Resource};
+use helenus_roles::{FunctionSignature, Resource, Roles};
 
 use crate::schema_demands::signature;
 
@@ -67,8 +67,8 @@ fn builtin_functions() -> RequestError {
     RequestError::invalid("Altering permissions on builtin functions is not supported")
 }
 
-/// Whether a resource exists. Of roles the statement itself knows.
-pub(crate) fn exists(resource: &Resource, roles: &helenus_roles::Roles, catalog: &Catalog) -> bool {
+/// Whether a resource exists.
+pub fn exists(resource: &Resource, roles: &Roles, catalog: &Catalog) -> bool {
     let keyspace = |name: &str| catalog.keyspace(name);
     match resource {
         Resource::AllKeyspaces
@@ -89,7 +89,7 @@ pub(crate) fn exists(resource: &Resource, roles: &helenus_roles::Roles, catalog:
 }
 
 /// The name of a resource in the tables of `system_auth`.
-pub fn stored_name(resource: &Resource, catalog: &Catalog) -> String {
+pub(crate) fn stored_name(resource: &Resource, catalog: &Catalog) -> String {
     let keyspace = resource.keyspace().and_then(|keyspace| catalog.keyspace(keyspace));
     resource.name(|name| {
         let user_type =

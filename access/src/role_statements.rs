@@ -8,7 +8,7 @@ use helenus_query::schema::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES,
 };
 use helenus_roles::{
-    Access, Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError, password,
+    Access, Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError, SaltedHash, password,
 };
 
 use crate::context::RolesContext;
@@ -125,7 +125,6 @@ fn authorize_alteration(alter: &ast::AlterRole, context: &RolesContext<'_>, user
 
 /// The change that a statement asks for, after [`authorize`]. `None`: there is nothing to do.
 pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<Option<PlannedChange>> {
-    let roles = context.subject.roles;
     let user = || context.logged_in();
     let text = |name: &ast::Identifier| name.as_str().to_owned();
     let change = match statement {
@@ -173,19 +172,17 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
         }
         Statement::Grant(ast::Grant { permissions, resource, grantee }) => {
             let (resource, permissions) = named_permissions(permissions, resource, context)?;
-            check_grantee(context, "GRANT", &resource, grantee)?;
+            let granted = granted_before(context, "GRANT", &resource, grantee)?;
             check_grantable(permissions, &resource)?;
-            let granted = roles.role(grantee.as_str()).map(|role| role.granted(&resource));
-            let present = granted.unwrap_or_default().intersection(permissions);
+            let present = granted.intersection(permissions);
             let warnings = warning("already granted", present, &resource, grantee);
             let change = RoleChange::Grant { permissions, resource, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
         Statement::Revoke(ast::Revoke { permissions, resource, grantee }) => {
             let (resource, permissions) = named_permissions(permissions, resource, context)?;
-            check_grantee(context, "REVOKE", &resource, grantee)?;
-            let granted = roles.role(grantee.as_str()).map(|role| role.granted(&resource));
-            let absent = permissions.without(granted.unwrap_or_default());
+            let granted = granted_before(context, "REVOKE", &resource, grantee)?;
+            let absent = permissions.without(granted);
             let warnings = warning("not granted", absent, &resource, grantee);
             let change = RoleChange::Revoke { permissions, resource, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
@@ -226,28 +223,29 @@ fn named_permissions(
     Ok((resource, permissions))
 }
 
-/// What GRANT and REVOKE both check of their role and resource.
-fn check_grantee(
+/// What the role of a GRANT or REVOKE has on the resource, after what both check.
+fn granted_before(
     context: &RolesContext<'_>,
     operation: &str,
     resource: &Resource,
     grantee: &ast::Identifier,
-) -> Result<()> {
+) -> Result<PermissionSet> {
     context.logged_in()?;
     if !context.subject.is_enforced {
         return Err(RequestError::invalid(format!(
             "{operation} operation is not supported by AllowAllAuthorizer"
         )));
     }
-    let (roles, role) = (context.subject.roles, grantee.as_str().to_owned());
-    if roles.role(&role).is_none() {
+    let (roles, name) = (context.subject.roles, grantee.as_str());
+    let Some(role) = roles.role(name) else {
+        let role = name.to_owned();
         return Err(RequestError::invalid(RoleError::UnknownToChange { role }.to_string()));
-    }
+    };
     if !exists(resource, roles, context.catalog) {
         let resource = resource.clone();
         return Err(RequestError::invalid(RoleError::UnknownResource { resource }.to_string()));
     }
-    Ok(())
+    Ok(role.granted(resource))
 }
 
 /// The permissions of a statement that can be granted on a resource.
@@ -326,7 +324,7 @@ fn properties(options: &[RoleOption], context: &RolesContext<'_>) -> Result<(Alt
     for option in options {
         match option {
             RoleOption::Password(text) => password = Some(text.clone()),
-            RoleOption::HashedPassword(hash) => properties.salted_hash = Some(hash.clone()),
+            RoleOption::HashedPassword(hash) => properties.salted_hash = Some(SaltedHash::new(hash.as_str())),
             RoleOption::Superuser(is_superuser) => properties.is_superuser = Some(*is_superuser),
             RoleOption::Login(can_login) => properties.can_login = Some(*can_login),
             RoleOption::Datacenters(names) => {

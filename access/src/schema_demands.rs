@@ -17,7 +17,7 @@ const CREATE_TRIGGER: &str = "Only superusers are allowed to perform CREATE TRIG
 const DROP_TRIGGER: &str = "Only superusers are allowed to perfrom DROP TRIGGER queries";
 
 /// The demands of a statement. `default`: the keyspace of names without one.
-pub(crate) fn schema_demands(statement: &Statement, default: Option<&str>, catalog: &Catalog) -> Vec<Demand> {
+pub fn schema_demands(statement: &Statement, default: Option<&str>, catalog: &Catalog) -> Vec<Demand> {
     let names = Names { default, catalog };
     names.demands(statement).unwrap_or_default()
 }

@@ -116,7 +116,7 @@ impl LogReader {
     }
 }
 
-/// Reads so many bytes, or up to the end of the file. Memory grows with what is there, not with what is asked for.
+/// Reads the given number of bytes, or fewer at the end of the file. Allocates for the bytes that the file has, not for a length that it claims.
 fn read_up_to(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(length as u64).read_to_end(&mut bytes)?;

@@ -28,7 +28,7 @@ const KIND_REQUEST: u8 = 1;
 pub enum Outcome {
     /// Without rows.
     Done,
-    /// With so many rows on its page.
+    /// It returned a page with this number of rows.
     Rows(u64),
     /// With this error of the protocol.
     Error(u32),

@@ -164,7 +164,7 @@ impl Client {
     }
 }
 
-/// How an outcome is told.
+/// The text of an outcome in the report.
 pub(crate) fn outcome_text(outcome: Outcome) -> String {
     match outcome {
         Outcome::Done => "done".to_owned(),
@@ -231,7 +231,7 @@ pub(crate) async fn replay(
     told: &mut dyn FnMut(&str),
 ) -> Result<Summary, ReplayError> {
     let mut reader = LogReader::open(path)?;
-    // Before anything is read: a target that is not there is told at once.
+    // Connects before it reads: an unreachable target fails at once.
     drop(Client::open(target).await?);
     let mut summary = Summary::default();
     let (tell, mut differences) = mpsc::unbounded_channel();
@@ -290,7 +290,7 @@ pub(crate) async fn replay(
         recorded.source.hash(&mut hasher);
         let chosen = &queues[(hasher.finish() % queues.len() as u64) as usize];
         if chosen.send((place, recorded)).await.is_err() {
-            // The worker has ended with an error, which is told below.
+            // The worker has ended with an error, which is reported below.
             break;
         }
     }

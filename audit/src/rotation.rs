@@ -1,4 +1,4 @@
-//! The files of a log: numbered, each up to a size or a time, and only so many of them.
+//! The rotating files of a log: numbered, closed at a size or an age, and the oldest removed above a number of files.
 //!
 //! Invariants:
 //! * A start continues no file: the first record goes to a new one.
@@ -47,7 +47,7 @@ impl RollCycle {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotation {
     pub directory: PathBuf,
-    /// A new file begins when this one has so many bytes.
+    /// Size in bytes at which a file is closed and the next one begins.
     pub file_bytes_max: u64,
     /// Bytes of all files above which the oldest is removed.
     pub log_bytes_max: u64,

@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes when it is told to, and to where the test sees it.
+    /// Writes into memory, each time when the test lets it.
     struct Stalled {
         go: mpsc::Receiver<io::Result<()>>,
         written: mpsc::Sender<Vec<Vec<u8>>>,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::network::Network;
 use crate::permission::PermissionSet;
 use crate::resource::Resource;
+use crate::role::SaltedHash;
 
 /// The places that a role is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,27 +30,13 @@ impl Access {
 }
 
 /// What an `ALTER ROLE` sets; `None`: it stays as it is.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alteration {
     pub is_superuser: Option<bool>,
     pub can_login: Option<bool>,
-    pub salted_hash: Option<String>,
+    pub salted_hash: Option<SaltedHash>,
     pub datacenters: Option<Access>,
     pub cidr_groups: Option<Access>,
-}
-
-/// Without the hash: it has no place in logs.
-impl fmt::Debug for Alteration {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Alteration")
-            .field("is_superuser", &self.is_superuser)
-            .field("can_login", &self.can_login)
-            .field("sets_password", &self.salted_hash.is_some())
-            .field("datacenters", &self.datacenters)
-            .field("cidr_groups", &self.cidr_groups)
-            .finish()
-    }
 }
 
 /// One change. It has its effect as a whole, or none.
@@ -111,7 +98,7 @@ pub enum RoleChange {
     /// that can log in.
     SetSuperuser {
         role: String,
-        salted_hash: String,
+        salted_hash: SaltedHash,
         resets: bool,
     },
 }

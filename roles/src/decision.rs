@@ -33,11 +33,6 @@ impl Roles {
         self.members_of(role).any(|role| role.is_superuser)
     }
 
-    /// Whether a role can log in. That of the roles that it is a member of does not count, as in Cassandra.
-    pub fn can_login(&self, role: &str) -> bool {
-        self.role(role).is_some_and(|role| role.can_login)
-    }
-
     /// What a role may do on a resource because of what was granted on exactly this one. A superuser may do everything.
     pub fn granted_on(&self, role: &str, resource: &Resource) -> PermissionSet {
         if self.is_superuser(role) {

@@ -58,46 +58,6 @@ pub fn check_hash(hash: &str) -> Result<(), PasswordError> {
     if (COST_MIN..=COST_MAX).contains(&cost) { Ok(()) } else { Err(PasswordError::Cost) }
 }
 
-/// The characters of generated passwords by kind, without those that are mistaken for others.
-const KINDS: [&[u8]; 4] =
-    [b"ABCDEFGHJKLMNPQRSTUVWXYZ", b"abcdefghijkmnopqrstuvwxyz", b"23456789", b"!#%*+-.:=?@^_~"];
-/// More than 120 bits of chance.
-const GENERATED_CHARACTERS: usize = 20;
-
-/// A password by chance, of at least `length_min` characters and with at least `of_each_kind` upper-case letters, lower-case letters,
-/// digits and other characters: what `GENERATED PASSWORD` sets.
-pub fn generate(length_min: usize, of_each_kind: usize) -> Result<String, PasswordError> {
-    let length = length_min.max(of_each_kind * KINDS.len()).max(GENERATED_CHARACTERS);
-    let all = KINDS.concat();
-    loop {
-        let password = (0..length).map(|_| choose(&all)).collect::<Result<String, _>>()?;
-        let has = |kind: &&[u8]| {
-            password.bytes().filter(|character| kind.contains(character)).count() >= of_each_kind
-        };
-        // Retried as a whole, so that every such password is equally likely.
-        if KINDS.iter().all(has) {
-            return Ok(password);
-        }
-    }
-}
-
-/// One of the characters by chance.
-fn choose(characters: &[u8]) -> Result<char, PasswordError> {
-    let count = u8::try_from(characters.len()).map_err(|error| PasswordError::Failed(error.to_string()))?;
-    // Numbers above the last multiple would make the first characters more likely.
-    let bound = u8::MAX - u8::MAX % count;
-    loop {
-        let mut byte = [0];
-        getrandom::fill(&mut byte).map_err(|error| PasswordError::Failed(error.to_string()))?;
-        let [byte] = byte;
-        if byte < bound
-            && let Some(character) = characters.get(usize::from(byte % count))
-        {
-            return Ok(char::from(*character));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,19 +117,5 @@ mod tests {
             PasswordError::InvalidHash.to_string(),
             "Invalid hashed password value. Please use jBcrypt."
         );
-    }
-
-    #[test]
-    fn generated_passwords_have_every_kind_and_differ() {
-        let generated: Vec<String> = (0..50).map(|_| generate(0, 2).unwrap()).collect();
-        for password in &generated {
-            assert_eq!(password.len(), GENERATED_CHARACTERS);
-            for kind in KINDS {
-                assert!(password.bytes().filter(|byte| kind.contains(byte)).count() >= 2, "{password}");
-            }
-        }
-        assert_ne!(generated[0], generated[1]);
-        assert_eq!(generate(40, 0).unwrap().len(), 40);
-        assert!(!generated.concat().contains('\''), "it can be written in a statement");
     }
 }

@@ -8,14 +8,35 @@ use serde::{Deserialize, Serialize};
 use crate::permission::PermissionSet;
 use crate::resource::Resource;
 
+/// The hash of a password with its salt. It has no place in logs: its debug form does not show it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SaltedHash(String);
+
+impl SaltedHash {
+    pub fn new(hash: impl Into<String>) -> Self {
+        Self(hash.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SaltedHash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("SaltedHash")
+    }
+}
+
 /// A role, with what was granted to it.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {
     pub is_superuser: bool,
     pub can_login: bool,
     /// The hash of its password with its salt; `None`: it has no password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub salted_hash: Option<String>,
+    pub salted_hash: Option<SaltedHash>,
     /// The roles that were granted to it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub member_of: BTreeSet<String>,
@@ -28,22 +49,6 @@ pub struct Role {
     /// No set is empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "list_of_grants")]
     pub grants: BTreeMap<Resource, PermissionSet>,
-}
-
-/// Without the hash: it has no place in logs.
-impl fmt::Debug for Role {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Role")
-            .field("is_superuser", &self.is_superuser)
-            .field("can_login", &self.can_login)
-            .field("has_password", &self.salted_hash.is_some())
-            .field("member_of", &self.member_of)
-            .field("datacenters", &self.datacenters)
-            .field("cidr_groups", &self.cidr_groups)
-            .field("grants", &self.grants)
-            .finish()
-    }
 }
 
 impl Role {

@@ -15,7 +15,7 @@ use crate::error::RoleError;
 use crate::network::Network;
 use crate::permission::PermissionSet;
 use crate::resource::Resource;
-use crate::role::Role;
+use crate::role::{Role, SaltedHash};
 
 /// Most roles of a cluster.
 pub const ROLES_MAX: usize = 100_000;
@@ -37,10 +37,6 @@ pub struct Roles {
 }
 
 impl Roles {
-    pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty() && self.identities.is_empty() && self.cidr_groups.is_empty()
-    }
-
     /// The index of the log's last entry that changed roles: decisions hold as long as it is the same.
     pub fn version(&self) -> u64 {
         self.version
@@ -91,16 +87,16 @@ impl Roles {
 
     /// The roles without what is granted on resources that do not exist; `None`: there is nothing of the kind.
     pub fn without_grants_on(&self, index: u64, is_gone: impl Fn(&Resource) -> bool) -> Option<Self> {
+        let loses = |role: &Role| role.grants.keys().any(&is_gone);
+        if !self.by_name.values().any(|role| loses(role)) {
+            return None;
+        }
         let mut changed = self.clone();
-        let mut is_changed = false;
-        for role in changed.by_name.values_mut() {
-            if role.grants.keys().any(&is_gone) {
-                Arc::make_mut(role).grants.retain(|resource, _| !is_gone(resource));
-                is_changed = true;
-            }
+        for role in changed.by_name.values_mut().filter(|role| loses(role)) {
+            Arc::make_mut(role).grants.retain(|resource, _| !is_gone(resource));
         }
         changed.version = index;
-        is_changed.then_some(changed)
+        Some(changed)
     }
 
     fn apply(&mut self, change: &RoleChange) -> Result<bool, RoleError> {
@@ -225,7 +221,12 @@ impl Roles {
         }
     }
 
-    fn set_superuser(&mut self, role: &str, salted_hash: &str, resets: bool) -> Result<bool, RoleError> {
+    fn set_superuser(
+        &mut self,
+        role: &str,
+        salted_hash: &SaltedHash,
+        resets: bool,
+    ) -> Result<bool, RoleError> {
         if let Some(present) = self.superuser().filter(|_| !resets) {
             return Err(RoleError::SuperuserExists { role: present.to_owned() });
         }
@@ -237,7 +238,7 @@ impl Roles {
         // The way back in after everybody is locked out: no restriction of this role stays.
         (changed.is_superuser, changed.can_login) = (true, true);
         (changed.datacenters, changed.cidr_groups) = (None, None);
-        changed.salted_hash = Some(salted_hash.to_owned());
+        changed.salted_hash = Some(salted_hash.clone());
         Ok(*changed != before)
     }
 

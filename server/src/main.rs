@@ -242,12 +242,12 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(Err(error)) => return fail(&error),
         Err(error) => return fail(&error),
     };
+    if let Some(told) = told {
+        // Who does not listen finds it in the documentation. Whoever waits for the address has been told before.
+        let _ = write!(std::io::stderr(), "{told}");
+    }
     if let Err(error) = writeln!(std::io::stdout(), "listening on {}", node.address()) {
         tracing::warn!(%error, "could not print the address on which this node listens");
-    }
-    if let Some(told) = told {
-        // Who does not listen finds it in the documentation.
-        let _ = write!(std::io::stderr(), "{told}");
     }
     if let Some(address) = node.internode_address() {
         tracing::info!(%address, "internode");

@@ -102,8 +102,7 @@ def test_a_cluster_with_certificates_and_nodes_that_do_not_belong(authority, con
 
 def test_a_running_cluster_is_switched_on_node_by_node(authority, connect):
     with TlsCluster(3, authority, "off") as cluster:
-        session = connect(cluster)
-        prepare(session)
+        prepare(connect(cluster))
         number = 0
         for mode in ("optional", "required", "optional", "off"):
             for node in cluster.nodes:
@@ -113,6 +112,8 @@ def test_a_running_cluster_is_switched_on_node_by_node(authority, connect):
                     until("all see each other", lambda each=each: all(
                         member["is_up"] for member in cluster.status(each)["members"]
                     ))
+                # A driver that was connected before learns only after a while which members are there again.
+                session = connect(cluster)
                 for _ in range(20):
                     number += 1
                     write_and_read(session, number)

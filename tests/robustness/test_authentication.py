@@ -10,6 +10,7 @@ import wire
 from cassandra import AuthenticationFailed
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import Cluster, NoHostAvailable
+from cassandra.protocol import SyntaxException
 from conftest import driver_session, new_node
 from test_administration import command
 from wire import (
@@ -251,3 +252,14 @@ def test_attempts_as_one_role_are_delayed(node):
         assert time.monotonic() - began >= 0.25
     with authenticating(node) as client:
         assert client.ask(AUTH_RESPONSE, token("anna", "secret")).opcode == AUTH_SUCCESS
+
+
+def test_a_trace_shows_no_password(session):
+    for text in ("CREATE ROLE traced WITH PASSWORD = 'geheim'", "ALTER ROLE traced WITH PASSWORD = 'geheim'"):
+        session.execute(text, trace=True)
+    session.execute(session.prepare("ALTER ROLE traced WITH PASSWORD = 'geheim'"), trace=True)
+    with pytest.raises(SyntaxException):
+        session.execute("ALTER ROLLE traced WITH PASSWORD = 'geheim'", trace=True)
+    traced = [row.parameters["query"] for row in session.execute("SELECT parameters FROM system_traces.sessions")]
+    assert len([text for text in traced if text.startswith("ALTER ROLE traced WITH PASSWORD")]) == 2, traced
+    assert not [text for text in traced if "geheim" in text]

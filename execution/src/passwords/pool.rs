@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! * The number of threads, the number of hashes that wait, and the bytes of each are bounded. Over the bound a hash is refused at once.
-//! * Sources take turns, so that who asks for many hashes waits for them alone.
+//! * Sources take turns: a source that queues many hashes delays only itself.
 //! * The same credentials are hashed once for all that ask for them meanwhile.
-//! * What nobody waits for any more is not computed.
+//! * A hash whose waiters are gone is not computed.
 //!
 //! The threads start with the first hash, and end with the pool. They have a low priority: requests of clients who are in come first.
 #![allow(clippy::disallowed_methods, reason = "this is a place that starts threads, for hashes of passwords")]

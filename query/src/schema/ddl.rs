@@ -132,8 +132,7 @@ impl ChangeTarget {
     }
 }
 
-/// Executes a statement that changes the schema. Other statements are refused, those on roles by the name of their
-/// feature.
+/// Executes a statement that changes the schema. Other statements are refused.
 pub fn execute(
     catalog: &Catalog,
     statement: &Statement,
@@ -193,19 +192,6 @@ fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
         Statement::DropAggregate(drop) => ddl.drop_aggregate(drop),
         Statement::CreateTrigger(_) => unsupported("Triggers"),
         Statement::DropTrigger(drop) => ddl.absent_trigger(&drop.name, &drop.table, drop.if_exists),
-        Statement::CreateRole(_)
-        | Statement::AlterRole(_)
-        | Statement::DropRole(_)
-        | Statement::GrantRole(_)
-        | Statement::RevokeRole(_)
-        | Statement::ListRoles(_)
-        | Statement::ListUsers
-        | Statement::ListSuperusers
-        | Statement::Grant(_)
-        | Statement::Revoke(_)
-        | Statement::ListPermissions(_)
-        | Statement::AddIdentity(_)
-        | Statement::DropIdentity(_) => unsupported("Roles and permissions"),
         _ => invalid("This statement does not change the schema"),
     }
 }

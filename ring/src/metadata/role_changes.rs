@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use helenus_query::schema::catalog::Catalog;
+use helenus_access::exists;
 use helenus_roles::{Resource, RoleChange, RoleError, Roles};
 use uuid::Uuid;
 
@@ -22,7 +22,7 @@ pub(super) fn change(state: &ClusterState, index: u64, id: Uuid, change: &RoleCh
         return refuse(Refusal::RolesTooEarly { needed: SECURITY, level });
     }
     if let RoleChange::Grant { resource, .. } = change
-        && !exists(resource, &state.catalog)
+        && !exists(resource, &state.roles, &state.catalog)
     {
         return refuse(Refusal::Roles(RoleError::UnknownResource { resource: resource.clone() }));
     }
@@ -44,7 +44,9 @@ pub(super) fn after_schema_change(
     creator: Option<&Creator>,
 ) -> ClusterState {
     let mut roles = Arc::clone(&state.roles);
-    if let Some(fewer) = roles.without_grants_on(index, |resource| !exists(resource, &state.catalog)) {
+    if let Some(fewer) =
+        roles.without_grants_on(index, |resource| !exists(resource, &state.roles, &state.catalog))
+    {
         roles = Arc::new(fewer);
     }
     for resource in creator.iter().flat_map(|creator| &creator.created) {
@@ -69,28 +71,5 @@ fn with_all_granted(
     match roles.changed(index, &grant) {
         Ok(Some(more)) => Arc::new(more),
         Ok(None) | Err(_) => roles,
-    }
-}
-
-/// Whether a resource of the schema exists. Roles know themselves which of them exist.
-pub fn exists(resource: &Resource, catalog: &Catalog) -> bool {
-    match resource {
-        Resource::AllKeyspaces
-        | Resource::AllFunctions
-        | Resource::AllRoles
-        | Resource::Role(_)
-        | Resource::AllMbeans
-        | Resource::Mbean(_) => true,
-        Resource::Keyspace(keyspace) | Resource::AllTables(keyspace) | Resource::FunctionsOf(keyspace) => {
-            catalog.keyspace(keyspace).is_some()
-        }
-        Resource::Table { keyspace, table } => {
-            catalog.keyspace(keyspace).is_some_and(|keyspace| keyspace.tables.contains_key(table))
-        }
-        Resource::Function(function) => {
-            let keyspace = catalog.keyspace(&function.keyspace);
-            keyspace
-                .is_some_and(|keyspace| keyspace.user_functions.has(&function.name, &function.argument_types))
-        }
     }
 }

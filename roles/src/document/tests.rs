@@ -4,6 +4,7 @@ use super::*;
 use crate::change::{Access, Alteration, RoleChange};
 use crate::permission::PermissionSet;
 use crate::resource::{FunctionSignature, Resource};
+use crate::role::SaltedHash;
 use cql_lite::syntax::ast::Permission;
 
 fn texts(names: &[&str]) -> BTreeSet<String> {
@@ -19,7 +20,7 @@ fn check<T: Serialize + for<'d> Deserialize<'d> + PartialEq + std::fmt::Debug>(v
 fn a_change_has_this_text() {
     let properties = Alteration {
         is_superuser: Some(true),
-        salted_hash: Some("$2a$10$x".to_owned()),
+        salted_hash: Some(SaltedHash::new("$2a$10$x")),
         datacenters: Some(Access::Only(texts(&["dc1"]))),
         cidr_groups: Some(Access::All),
         ..Alteration::default()

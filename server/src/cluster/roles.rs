@@ -16,7 +16,7 @@ use helenus_query::run::select::ResultPage;
 use helenus_query::schema::system_keyspaces::SYSTEM_AUTH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{Command, CommandOutcome, Refusal};
-use helenus_roles::RoleChange;
+use helenus_roles::{RoleChange, SaltedHash};
 
 use crate::cluster;
 use helenus_execution::coordinator::Outcome;
@@ -106,7 +106,7 @@ fn decide(
     };
     authorize(&statement.plan, &roles_context)?;
     if let Some(planned) = plan_change(&statement.plan, &roles_context)? {
-        // The log decides in the end. What it would refuse now is told at once, before a password is hashed.
+        // The log decides. A change that it would refuse now fails here, before a password is hashed.
         let changed = roles.changed(roles.version(), &planned.change);
         let changed = changed.map_err(|error| RequestError::invalid(error.to_string()))?;
         return Ok(match changed {
@@ -152,12 +152,12 @@ async fn with_password(
 }
 
 /// Hashes a new password, beside those of logins.
-async fn hash(context: &ShardContext, password: &str) -> Result<String> {
+async fn hash(context: &ShardContext, password: &str) -> Result<SaltedHash> {
     let source = Source::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let full = |_| RequestError::Overloaded(PoolFull.to_string());
     let hashed = HashingPool::of(context).hash(source, password).map_err(full)?;
     let hashed = hashed.await.map_err(|_| RequestError::Overloaded(PoolFull.to_string()))?;
-    hashed.map_err(|error| RequestError::Server(error.to_string()))
+    hashed.map(SaltedHash::new).map_err(|error| RequestError::Server(error.to_string()))
 }
 
 /// Makes a role a superuser that can log in with a password. Unless `resets`, there must be no other one. Call on the first shard.

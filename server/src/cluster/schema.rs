@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::codec;
-use helenus_access::created_resources;
+use helenus_access::{Subject, created_resources, schema_demands};
+use helenus_config::Authorizer;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
@@ -102,8 +103,13 @@ async fn change_here(
     if !context.node.config.dynamic_data_masking_enabled && ddl::declares_mask(&allowed) {
         return Err(RequestError::invalid(MASKING_DISABLED));
     }
+    let is_enforced = context.node.config.authorizer == Authorizer::CassandraAuthorizer;
     let plan = |catalog: &Catalog| {
-        ddl::execute(catalog, &allowed, statement.keyspace.as_deref(), &ddl_context(&context)).map(Some)
+        let keyspace = statement.keyspace.as_deref();
+        // Demands follow from the catalog, which may be newer than the one on which the session looked.
+        let subject = Subject { roles: &context.roles(), user: user.as_deref(), is_enforced };
+        subject.ensure_all(&schema_demands(&allowed, keyspace, catalog))?;
+        ddl::execute(catalog, &allowed, keyspace, &ddl_context(&context)).map(Some)
     };
     let check = |change: &Change| {
         let mut warnings = Vec::new();
@@ -111,7 +117,7 @@ async fn change_here(
             .guard(&mut warnings, |warnings| guardrails.check_schema_change(&allowed, change, warnings))
             .map(|()| warnings)
     };
-    Ok(match agree(&context, user, plan, check).await? {
+    Ok(match agree(&context, user.clone(), plan, check).await? {
         None => Outcome::Void,
         Some(agreed) => Outcome::SchemaChange {
             change: protocol_change(agreed.effect),

@@ -8,6 +8,7 @@ mod recovery;
 mod removals;
 mod replacement;
 mod replication;
+mod roles;
 
 use crate::cluster::raft::MetadataLog;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The addresses of a node: those that it binds, and those that clients and other nodes are told.
 //!
-//! Invariant: nobody is told a wildcard address.
+//! Invariant: a wildcard address is never advertised to clients or members.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 

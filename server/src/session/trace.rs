@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use cql_lite::frame::request::Request;
+use helenus_audit::statement_text::without_passwords;
 use helenus_execution::coordinator::traces::{self, TracedRequest};
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::trace::TraceLog;
@@ -25,7 +26,7 @@ impl Trace {
         let mut parameters = BTreeMap::new();
         let (command, name) = match request {
             Request::Query(query) => {
-                parameters.insert("query".to_owned(), query.statement.to_owned());
+                parameters.insert("query".to_owned(), shown(query.statement));
                 parameters
                     .insert("consistency_level".to_owned(), query.parameters.consistency.name().to_owned());
                 ("QUERY", "Execute CQL3 query")
@@ -40,7 +41,7 @@ impl Trace {
                 ("QUERY", "Execute batch of CQL3 queries")
             }
             Request::Prepare(prepare) => {
-                parameters.insert("query".to_owned(), prepare.statement.to_owned());
+                parameters.insert("query".to_owned(), shown(prepare.statement));
                 ("QUERY", "Preparing CQL3 query")
             }
             _ => ("NONE", "Request"),
@@ -67,7 +68,7 @@ impl Trace {
 
     /// Notes the text of a prepared statement, which is known only when it was found.
     pub fn note_query(&mut self, text: &str) {
-        self.request.parameters.entry("query".to_owned()).or_insert_with(|| text.to_owned());
+        self.request.parameters.entry("query".to_owned()).or_insert_with(|| shown(text));
     }
 
     /// Stores the trace. A client that has asked for it gets its answer when that is done, or has taken long; others do not wait.
@@ -91,6 +92,11 @@ impl Trace {
         let context = connection.context.clone();
         tokio::task::spawn_local(async move { traces::store(&context, &self.log, self.request).await });
     }
+}
+
+/// The text of a statement for a trace, which every client may read: without passwords, also where it turns out to be no statement.
+fn shown(text: &str) -> String {
+    without_passwords(text, true).into_owned()
 }
 
 /// Whether a request that has not asked for a trace gets one.

@@ -65,11 +65,16 @@ impl Deref for Node {
 
 impl Node {
     pub async fn ddl(&self, statement: &str) -> Result<coordinator::Outcome> {
+        self.ddl_as(None, statement).await
+    }
+
+    /// For the role of a client, without the checks of a session.
+    pub async fn ddl_as(&self, user: Option<&str>, statement: &str) -> Result<coordinator::Outcome> {
         let statement = Statement::new(statement, None, &self.catalog_view())?;
         let Statement::Schema(statement) = statement else {
             panic!("{} changes no schema", &*statement.text)
         };
-        change(self.0.clone(), statement, None).await
+        change(self.0.clone(), statement, user.map(Rc::from)).await
     }
 }
 

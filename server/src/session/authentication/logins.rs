@@ -153,7 +153,8 @@ impl Logins {
 }
 
 fn stored_hash(context: &ShardContext, role: &str) -> Option<String> {
-    context.roles_view().role(role)?.salted_hash.clone()
+    let hash = context.roles_view().role(role)?.salted_hash.clone()?;
+    Some(hash.as_str().to_owned())
 }
 
 /// The role, if it may log in. As in Cassandra, what the roles may that it is a member of does not count.
