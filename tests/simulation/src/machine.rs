@@ -53,6 +53,8 @@ pub struct Machine {
     pub part: Cell<Part>,
     /// Whether it was asked to leave.
     pub is_leaving: Cell<bool>,
+    /// Its join was cancelled for the sake of a dead member: it starts again when no dead one is left to be removed or replaced.
+    pub is_held_back: Cell<bool>,
     is_serving: Cell<bool>,
     /// Table files that it has lost, with their contents.
     pub lost_files: RefCell<Vec<(PathBuf, Vec<u8>)>>,
@@ -91,6 +93,7 @@ impl Machine {
             trace,
             part: Cell::new(hardware.part),
             is_leaving: Cell::new(false),
+            is_held_back: Cell::new(false),
             is_serving: Cell::new(false),
             lost_files: RefCell::default(),
         }

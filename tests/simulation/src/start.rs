@@ -31,6 +31,10 @@ pub fn boot(world: &Rc<World>, machine: Rc<Machine>) {
     if machine.is_running() || !machine.is_member() {
         return;
     }
+    if machine.is_held_back.get() && world.removals.get() > 0 {
+        return;
+    }
+    machine.is_held_back.set(false);
     let shared = world.clone();
     world.spawn(async move {
         if let Err(error) = machine.boot().await {

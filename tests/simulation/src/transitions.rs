@@ -310,6 +310,15 @@ async fn abort_other(world: &World, asked: &Machine, dead: &BTreeSet<HostId>) {
         return;
     }
     let host_id = other.host_id;
+    let joining = world.machines.iter().find(|machine| {
+        matches!(other.state, MemberState::Joining(_))
+            && machine.host_id == host_id
+            && machine.replaces.get().is_none()
+    });
+    if let Some(machine) = joining {
+        // Started at once it could be faster again than what waits for its end.
+        machine.is_held_back.set(true);
+    }
     let aborted = asked.run(async move { membership::abort_join(&context, host_id).await }).await;
     world.trace.note(format!("{:?} of {} is cancelled: {aborted:?}", other.state, other.internode_address));
 }
