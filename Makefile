@@ -18,7 +18,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance differential \
-        docker-test cluster-test bench bench-index bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
+        docker-test cluster-test bench bench-index bench-security bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
         coverage
 
 help:
@@ -45,6 +45,7 @@ help:
 	@echo 'make bench        Helenus beside Apache Cassandra, about 25 minutes (needs Java 17 and mvn; brings'
 	@echo '                  Cassandra'"'"'s jars and latte into .cache; BENCH_ARGS="--only helenus --seconds 3")'
 	@echo 'make bench-index  searches by secondary indexes beside Cassandra'"'"'s storage-attached ones, under 20 minutes'
+	@echo 'make bench-security  what logins, permissions and TLS cost, beside Cassandra with TLS, about 15 minutes'
 	@echo 'make bench-cluster  three nodes beside three of Cassandra, about 30 minutes'
 	@echo 'make bench-figures  a cluster of processes: start, schema changes, detection, hints, streaming (some minutes;'
 	@echo '                  FIGURES_ARGS="--only schema,streaming")'
@@ -145,6 +146,13 @@ bench-index: setup
 	$(call symbols,helenus)
 	scripts/install-latte
 	benches/peers/index --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+
+bench-security: setup
+	@scripts/setup test
+	cargo build --release -p helenus
+	$(call symbols,helenus)
+	scripts/install-latte
+	benches/peers/security --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 
 bench-cluster: setup
 	@scripts/setup test

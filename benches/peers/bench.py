@@ -1,7 +1,7 @@
 """A run of a script of latte against servers that take turns: load, measure, summarise, print.
 
 A server is anything with `name`, `listen`, `cpu_seconds()`, `memory_mib()`, `settle(keyspace)` and
-`table_bytes(keyspace, table, id)`.
+`table_bytes(keyspace, table, id)`; and with `client_options`, what latte needs to connect, if it needs anything.
 """
 
 import datetime
@@ -85,9 +85,10 @@ class Bench:
     def load(self, mode, server):
         """Fills a server, then measures its memory and, flushed and compacted, its bytes on disk."""
         script, rows = self.workload.script, self.workload.rows(self.options)
-        self.latte("schema", *self.parameters(), script, server.listen)
+        connection = connection_of(server)
+        self.latte("schema", *connection, *self.parameters(), script, server.listen)
         cpu, start = server.cpu_seconds(), time.monotonic()
-        self.latte("load", "-q", "--threads", 1, "--concurrency", 128, *self.parameters(), script, server.listen)
+        self.latte("load", "-q", *connection, "--threads", 1, "--concurrency", 128, *self.parameters(), script, server.listen)
         seconds, count = time.monotonic() - start, sum(rows.values())
         size = {
             "mode": mode,
@@ -106,14 +107,8 @@ class Bench:
 
     def table_id(self, server, table):
         """Id of a table as 32 hex digits, which names its directories."""
-        host, port = server.listen.rsplit(":", 1)
-        code = (
-            "import sys; from cassandra.cluster import Cluster; cluster = Cluster([sys.argv[1]], port=int(sys.argv[2])); "
-            "print(cluster.connect().execute(\"SELECT id FROM system_schema.tables WHERE keyspace_name = 'bench' AND "
-            "table_name = %s\", [sys.argv[3]]).one().id.hex); cluster.shutdown()"
-        )
-        command = [self.python, "-c", code, host, port, table]
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        command = [self.python, HERE / "table_id.py", server.listen, table, *connection_of(server)]
+        return subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
     def run(self, server, function, in_flight, seconds):
         """Runs one function for a time; returns its measurements."""
@@ -122,7 +117,7 @@ class Bench:
         weights = ",".join(f"{part}:1" for part in function.split("+"))
         server_before, children_before, busy_before = server.cpu_seconds(), children_seconds(), busy_seconds()
         self.latte(
-            "run", "-q", "-f", weights, "-w", "0s", "-d", f"{seconds}s", "--threads", 1, "--concurrency", in_flight,
+            "run", "-q", *connection_of(server), "-f", weights, "-w", "0s", "-d", f"{seconds}s", "--threads", 1, "--concurrency", in_flight,
             "--connections", 1, "--consistency", self.consistency, *self.parameters(), "-o", report,
             self.workload.script, server.listen,
         )  # fmt: skip
@@ -168,6 +163,10 @@ class Bench:
 
     def warm_up(self, server):
         return self.options.warm_up if server.name == "cassandra" else min(2, self.options.seconds)
+
+
+def connection_of(server):
+    return getattr(server, "client_options", ())
 
 
 def size_line(size):
