@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use cql_lite::frame::{
     Compression, Decoder, Envelope, Execute, Flags, HEADER_BYTES, ProtocolVersion, Query, Request, Role,
     client::{self, Response},
-    decode_request, header,
+    decode_request, header, sasl_plain,
     segment::SegmentFormat,
 };
 use libfuzzer_sys::fuzz_target;
@@ -49,6 +49,9 @@ fn decode(role: Role, envelope: &Envelope<'_>) {
         return;
     }
     let Ok(mut decoded) = decode_request(&envelope.header, envelope.body, false) else { return };
+    if let Request::AuthResponse(token) = &decoded.request {
+        log_in(token.unwrap_or_default());
+    }
     let mut again = BytesMut::new();
     let version = envelope.header.version;
     if version < ProtocolVersion::V5 {
@@ -67,4 +70,13 @@ fn decode(role: Role, envelope: &Envelope<'_>) {
     let header = parsed.header.expect("a known opcode");
     let second = decode_request(&header, &again[HEADER_BYTES..], false).expect("it decoded before");
     assert_eq!(format!("{decoded:?}"), format!("{second:?}"));
+}
+
+/// What a token says is what it would say if a client wrote it anew.
+fn log_in(token: &[u8]) {
+    let Ok(credentials) = sasl_plain::decode(token) else { return };
+    assert!(!credentials.role.is_empty() && !credentials.password.is_empty());
+    let written = format!("\0{}\0{}", credentials.role, credentials.password);
+    let again = sasl_plain::decode(written.as_bytes()).expect("it has a name and a password");
+    assert_eq!((credentials.role, credentials.password), (again.role, again.password));
 }

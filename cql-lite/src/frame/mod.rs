@@ -23,6 +23,7 @@ pub mod header;
 pub mod request;
 pub mod response;
 pub mod rows;
+pub mod sasl_plain;
 pub mod segment;
 pub mod type_codes;
 pub(crate) mod version;

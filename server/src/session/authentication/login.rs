@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::ErrorResponse;
+use cql_lite::frame::sasl_plain::{self, Credentials, PlainError};
 use futures::future::LocalBoxFuture;
 use helenus_observe::metrics::LoginResult;
 
 use super::logins::{self, Logins, Refusal};
-use super::plain::{self, Credentials, PlainError};
 use super::stage::Stage;
 use crate::session::connection_state::Connection;
 
@@ -21,7 +21,7 @@ pub struct Attempt {
 
 impl Attempt {
     pub fn new(stream: i16, token: &[u8]) -> Self {
-        Self { stream, credentials: plain::decode(token) }
+        Self { stream, credentials: sasl_plain::decode(token) }
     }
 }
 

@@ -14,11 +14,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use cql_lite::frame::sasl_plain::{Credentials, PlainError};
 use cql_lite::frame::{ErrorKind, ErrorResponse};
 use helenus_observe::metrics::LoginResult;
 use helenus_roles::password::{NOBODYS_HASH, PasswordError};
 
-use super::plain::{Credentials, PlainError};
 use super::slots::{LoginSlots, Slot};
 use super::throttle::Throttle;
 use super::verified::Verified;

@@ -1,4 +1,4 @@
-//! The token of SASL's mechanism PLAIN: names and a password.
+//! The token of SASL's mechanism PLAIN (RFC 4616), with which clients log in: names and a password.
 
 use std::fmt;
 
