@@ -237,6 +237,8 @@ pub(crate) enum AdminCommand {
         /// This group only.
         group: Option<String>,
     },
+    /// The statements that make all roles again, with the hashes of passwords: a copy to keep apart. Only over the node's Unix socket.
+    DescribeRoles,
     /// Removes the data of ranges that the node does not own any more.
     Cleanup {
         /// Of this keyspace only.

@@ -184,6 +184,7 @@ impl AdminCommand {
                 (Method::POST, "/admin/dropcidrgroup", vec![("group", group.clone())])
             }
             Self::Listcidrgroups { .. } => (Method::GET, "/admin/cidrgroups", Vec::new()),
+            Self::DescribeRoles => (Method::GET, "/admin/roles", Vec::new()),
             Self::RecoverMetadata => (Method::POST, "/admin/recovermetadata", Vec::new()),
             Self::Getendpoints { keyspace, table, key } => {
                 let names = [("keyspace", keyspace), ("table", table), ("key", key)];
@@ -488,6 +489,7 @@ mod tests {
         assert_eq!(call(&["truncatehints"]), "POST /admin/truncatehints");
         assert_eq!(call(&["truncatehints", "10.0.0.2"]), "POST /admin/truncatehints?member=10%2E0%2E0%2E2");
         assert_eq!(call(&["create-superuser", "anna"]), "POST /admin/create_superuser?name=anna");
+        assert_eq!(call(&["describe-roles"]), "GET /admin/roles");
         assert_eq!(
             call(&["create-superuser", "anna", "--reset", "--data-dir", "/data"]),
             "POST /admin/create_superuser?name=anna&reset=true"

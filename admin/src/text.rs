@@ -64,6 +64,10 @@ impl AdminCommand {
                 let shown = groups.iter().filter(|(name, _)| group.as_ref().is_none_or(|group| group == *name));
                 shown.flat_map(|(name, networks)| [name.clone(), ": ".to_owned(), networks.join(", "), "\n".to_owned()]).collect()
             }
+            Self::DescribeRoles => {
+                let statements: Vec<String> = part(&answer, "statements")?;
+                statements.iter().map(|statement| format!("{statement};\n")).collect()
+            }
             Self::Drain => "drained\n".to_owned(),
             Self::Archivelog => "archived\n".to_owned(),
             Self::Repair(arguments) if arguments.asks_for_status() => repair::status(&read(answer)?),

@@ -105,6 +105,9 @@ pub trait Controls: Send + Sync {
     /// The networks of each group.
     fn cidr_groups(&self) -> BoxFuture<'_, Result<BTreeMap<String, Vec<String>>, AdminError>>;
 
+    /// The statements that make all roles again, with their passwords as hashes.
+    fn role_statements(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>>;
+
     /// Removes a dead member (its host id, or an address of it) also if it has the only copy of some data, and if others may bring old data
     /// back.
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>>;

@@ -92,6 +92,7 @@ enum Route {
     UpdateCidrGroup,
     DropCidrGroup,
     CidrGroups,
+    RoleStatements,
 }
 
 impl Route {
@@ -151,6 +152,7 @@ impl Route {
             "/admin/updatecidrgroup" => Self::UpdateCidrGroup,
             "/admin/dropcidrgroup" => Self::DropCidrGroup,
             "/admin/cidrgroups" => Self::CidrGroups,
+            "/admin/roles" => Self::RoleStatements,
             _ => return None,
         })
     }
@@ -177,12 +179,14 @@ impl Route {
                 | Self::Latencies
                 | Self::TableLatencies
                 | Self::CidrGroups
+                | Self::RoleStatements
         )
     }
 
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::CidrGroups
+            | Self::RoleStatements
             | Self::Metrics
             | Self::Health
             | Self::Version
@@ -508,6 +512,9 @@ async fn carry_out(
         }
         Route::DropCidrGroup => operate(uri, admin.drop_cidr_group(parameters.needed("group")?)).await?,
         Route::CidrGroups => json_answer(StatusCode::OK, &json!({ "groups": admin.cidr_groups().await? })),
+        Route::RoleStatements => {
+            json_answer(StatusCode::OK, &json!({ "statements": admin.role_statements().await? }))
+        }
         Route::CreateSuperuser => {
             let (name, resets) = (parameters.needed("name")?, parameters.flag("reset")?);
             let password = password(body).await?;
@@ -524,7 +531,9 @@ fn check_access<B>(access: Access, route: Route, request: &Request<B>) -> Result
         Access::Monitoring if !matches!(route, Route::Metrics | Route::Health) => {
             Err(Refusal::MonitoringOnly(path()))
         }
-        Access::Port | Access::Reports if route == Route::CreateSuperuser => Err(Refusal::SocketOnly(path())),
+        Access::Port | Access::Reports if matches!(route, Route::CreateSuperuser | Route::RoleStatements) => {
+            Err(Refusal::SocketOnly(path()))
+        }
         Access::Reports if !reads => Err(Refusal::LogIn(path())),
         Access::Socket | Access::Monitoring | Access::Port | Access::Reports => Ok(()),
     }

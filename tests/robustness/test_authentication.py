@@ -7,7 +7,7 @@ import time
 
 import pytest
 import wire
-from cassandra import AuthenticationFailed
+from cassandra import AuthenticationFailed, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import Cluster, NoHostAvailable
 from cassandra.protocol import SyntaxException
@@ -263,3 +263,41 @@ def test_a_trace_shows_no_password(session):
     traced = [row.parameters["query"] for row in session.execute("SELECT parameters FROM system_traces.sessions")]
     assert len([text for text in traced if text.startswith("ALTER ROLE traced WITH PASSWORD")]) == 2, traced
     assert not [text for text in traced if "geheim" in text]
+
+
+def test_roles_are_made_again_from_their_statements(node, tmp_path):
+    """A backup of the roles: with them a client logs in to another cluster with its old password, and may do what it might."""
+    settings = {**SETTINGS, "authorizer": "CassandraAuthorizer"}
+    tables = ["CREATE KEYSPACE s WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}", "CREATE TABLE s.t (k int PRIMARY KEY)"]
+    changes = [
+        "CREATE ROLE readers",
+        "GRANT SELECT ON TABLE s.t TO readers",
+        "GRANT CREATE ON ALL KEYSPACES TO readers",
+        """CREATE ROLE "it's Ben" WITH LOGIN = true AND PASSWORD = 'old''s'""",
+        "GRANT readers TO 'it''s Ben'",
+        "ADD IDENTITY 'spiffe://k/ben' TO ROLE 'readers'",
+    ]
+    keeper = PlainTextAuthProvider("keeper", "secret")
+    statements = tmp_path / "roles.cql"
+    shown = []
+    for is_restored in (False, True):
+        with new_node(settings=settings) as running:
+            administer = ("--data-dir", running.data_dir)
+            assert command("admin", "create-superuser", "keeper", *administer, stdin="secret\n")[0] == 0
+            with driver_session(running, auth_provider=keeper) as session:
+                for statement in tables + ([] if is_restored else changes):
+                    session.execute(statement)
+            if is_restored:
+                run = command("shell", running.host, running.port, "-u", "keeper", "-p", "secret", "-f", statements)
+                assert run[0] == 0, run
+            status, text, _ = command("admin", "describe-roles", *administer)
+            assert status == 0
+            statements.write_text(text)
+            # Each keeper has a hash of its own.
+            shown.append([line for line in text.splitlines() if "keeper" not in line])
+            with driver_session(running, auth_provider=PlainTextAuthProvider("it's Ben", "old's")) as session:
+                assert not session.execute("SELECT * FROM s.t").all()
+                with pytest.raises(Unauthorized):
+                    session.execute("INSERT INTO s.t (k) VALUES (1)")
+    assert shown[0] == shown[1] and len(shown[0]) == 6
+    assert command("admin", "describe-roles", "--url", f"http://{node.http_address}")[0] == 1

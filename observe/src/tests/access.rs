@@ -48,7 +48,7 @@ async fn where_clients_log_in_a_port_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_superuser_is_made_over_the_socket_only() {
+async fn superusers_are_made_and_hashes_shown_over_the_socket_only() {
     for access in [Access::Port, Access::Reports] {
         let (node, server) = start_with(access);
         let reply = exchange(server.address(), superuser("secret").as_bytes()).await;
@@ -57,8 +57,17 @@ async fn a_superuser_is_made_over_the_socket_only() {
             (403, "/admin/create_superuser is served on the node's Unix socket only")
         );
         assert!(node.calls.lock().unwrap().is_empty());
+        let reply = ask(&server, "GET", "/admin/roles").await;
+        assert_eq!(
+            (reply.status, reply.error().as_str()),
+            (403, "/admin/roles is served on the node's Unix socket only")
+        );
     }
     let (node, server) = start_with(Access::Socket);
+    assert_eq!(
+        ask(&server, "GET", "/admin/roles").await.json()["statements"][0],
+        "CREATE ROLE IF NOT EXISTS anna"
+    );
     assert_eq!(exchange(server.address(), superuser("sé cret").as_bytes()).await.status, 200);
     assert_eq!(*node.calls.lock().unwrap(), ["superuser anna sé cret false in *.*"]);
     for wrong in ["", &"x".repeat(5_000)] {

@@ -87,6 +87,10 @@ impl Controls for Node {
         Box::pin(std::future::ready(Ok(groups)))
     }
 
+    fn role_statements(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>> {
+        Box::pin(std::future::ready(Ok(vec!["CREATE ROLE IF NOT EXISTS anna".to_owned()])))
+    }
+
     fn create_superuser(
         &self,
         name: String,

@@ -342,6 +342,10 @@ impl Controls for NodeAdmin {
         roles::cidr_groups(self).boxed()
     }
 
+    fn role_statements(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>> {
+        roles::statements(self).boxed()
+    }
+
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>> {
         async move {
             let host_ids = BTreeSet::from([self.member(member).await?]);

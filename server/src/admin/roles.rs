@@ -2,12 +2,13 @@
 //! of networks. Whoever may use the node's Unix socket may do so.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 use helenus_execution::shard::context::run_on;
 use helenus_observe::AdminError;
 use helenus_query::error::{RequestError, Result as RequestResult};
-use helenus_roles::{Network, RoleChange};
+use helenus_roles::{Network, RoleChange, Roles};
 
 use super::{NodeAdmin, failed};
 use crate::cluster::roles;
@@ -49,13 +50,22 @@ pub(super) async fn drop_cidr_group(admin: &NodeAdmin, group: String) -> Result<
 
 /// The networks of each group.
 pub(super) async fn cidr_groups(admin: &NodeAdmin) -> Result<BTreeMap<String, Vec<String>>, AdminError> {
+    let present = present(admin).await?;
+    let texts = |networks: &BTreeSet<Network>| networks.iter().map(ToString::to_string).collect();
+    Ok(present.cidr_groups().map(|(group, networks)| (group.to_owned(), texts(networks))).collect())
+}
+
+/// The statements that make all roles again.
+pub(super) async fn statements(admin: &NodeAdmin) -> Result<Vec<String>, AdminError> {
+    Ok(helenus_access::script(&*present(admin).await?))
+}
+
+async fn present(admin: &NodeAdmin) -> Result<Arc<Roles>, AdminError> {
     let present = run_on(&admin.node.links[0], |context| {
         let present: LocalBoxFuture<'static, _> = Box::pin(std::future::ready(context.roles()));
         present
     });
-    let present = present.await.map_err(|error| failed(&error))?;
-    let texts = |networks: &BTreeSet<Network>| networks.iter().map(ToString::to_string).collect();
-    Ok(present.cidr_groups().map(|(group, networks)| (group.to_owned(), texts(networks))).collect())
+    present.await.map_err(|error| failed(&error))
 }
 
 async fn change(admin: &NodeAdmin, change: RoleChange) -> Result<(), AdminError> {
