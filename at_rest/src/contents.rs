@@ -85,13 +85,26 @@ pub(crate) struct Frames {
 impl Frames {
     fn take(&mut self, item: &Item<'_>) {
         match item {
-            Item::Frame(frame, _) if frame.kind == Kind::Length => self.length = self.length.max(frame.offset),
+            Item::Frame(frame, _) if frame.kind == Kind::Length => self.grow(frame.offset),
             Item::Frame(frame, _) => self.put(*frame),
-            Item::Damage { offset, length } => {
+            Item::Damage { offset, length, is_certain } => {
                 self.damage.push((*offset, *length));
-                self.length = self.length.max(offset + length);
+                if *is_certain {
+                    self.length = self.length.max(offset.saturating_add(*length));
+                }
             }
         }
+    }
+
+    /// Takes over that the file was made longer by zeros: what was lost behind its end then is not in it.
+    fn grow(&mut self, length: u64) {
+        if length <= self.length {
+            return;
+        }
+        for (offset, damaged) in &mut self.damage {
+            *damaged = (*damaged).min(self.length.saturating_sub(*offset));
+        }
+        self.length = length;
     }
 
     fn put(&mut self, frame: Frame) {
@@ -149,7 +162,8 @@ impl Frames {
                     && *offset == (index * CONTENTS_BYTES) as u64
                     && frame.place == SLOTS_AT + (index * SLOT_BYTES) as u64
             })
-            && self.length == self.pieces.last_key_value().map_or(0, |(offset, piece)| offset + piece.length as u64)
+            && self.length
+                == self.pieces.last_key_value().map_or(0, |(offset, piece)| offset + piece.length as u64)
     }
 
     /// The pieces that have bytes of a part of the file, ascending.
@@ -164,7 +178,9 @@ impl Frames {
 
     /// Whether any of these bytes are damaged and were not written since.
     pub(crate) fn has_damage(&self, offset: u64, length: u64) -> bool {
-        self.damage.iter().any(|(start, damaged)| *start < offset + length && offset < start + damaged)
+        self.damage
+            .iter()
+            .any(|(start, damaged)| *damaged > 0 && *start < offset + length && offset < start + damaged)
     }
 
     fn mark_damage(&self, offset: u64, out: &mut [u8]) {
@@ -239,7 +255,13 @@ pub(crate) async fn load(
     };
     let opener = Opener::new(header.unwrap_key(keys).map_err(|key| error("open", path, key))?);
     let contents = |length, layout, opener| {
-        Ok(Loaded::Encrypted(Contents { file: Arc::clone(&file), path: path.to_path_buf(), opener, length, layout }))
+        Ok(Loaded::Encrypted(Contents {
+            file: Arc::clone(&file),
+            path: path.to_path_buf(),
+            opener,
+            length,
+            layout,
+        }))
     };
     if !whole && let Some(length) = regular_length(&file, &opener, reads).await? {
         return contents(length, Layout::Regular, opener);
@@ -295,7 +317,9 @@ pub(crate) fn decrypt(stored: &[u8], path: &Path, keys: &MasterKeys) -> Result<O
     }
     let length = usize::try_from(frames.length)
         .map_err(|_| error("read", path, io::Error::from(io::ErrorKind::FileTooLarge)))?;
-    if placed.iter().try_fold(0, |end, (frame, _)| (frame.offset == end).then(|| frame.end())) == Some(frames.length) {
+    if placed.iter().try_fold(0, |end, (frame, _)| (frame.offset == end).then(|| frame.end()))
+        == Some(frames.length)
+    {
         return Ok(Some(opened));
     }
     let mut out = vec![0; length];
@@ -351,14 +375,17 @@ impl Contents {
             }
         };
         match &self.layout {
-            Layout::Frames(frames) => frames.pieces(offset, length as u64).for_each(|(start, piece)| want(start, piece)),
+            Layout::Frames(frames) => {
+                frames.pieces(offset, length as u64).for_each(|(start, piece)| want(start, piece))
+            }
             Layout::Regular if length > 0 => {
                 let slots = offset / CONTENTS_BYTES as u64..=(end - 1) / CONTENTS_BYTES as u64;
                 for slot in slots {
                     let start = slot * CONTENTS_BYTES as u64;
                     let length = (self.length - start).min(CONTENTS_BYTES as u64) as usize;
                     let place = SLOTS_AT + slot * SLOT_BYTES as u64;
-                    let frame = Frame { place, kind: Kind::Contents, is_in_order: true, offset: start, length };
+                    let frame =
+                        Frame { place, kind: Kind::Contents, is_in_order: true, offset: start, length };
                     want(start, Piece { frame, skipped: 0, length });
                 }
             }
@@ -396,7 +423,12 @@ impl Contents {
     }
 
     /// The contents of a frame that is known; `None`: it cannot be read.
-    pub(crate) fn frame<'a>(&self, stored: &[u8], frame: &Frame, scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    pub(crate) fn frame<'a>(
+        &self,
+        stored: &[u8],
+        frame: &Frame,
+        scratch: &'a mut Vec<u8>,
+    ) -> Option<&'a [u8]> {
         match self.opener.open(stored, frame.place, scratch) {
             Found::Frame(found, contents) if found == *frame => Some(contents),
             _ => None,

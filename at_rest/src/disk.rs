@@ -20,7 +20,7 @@ use crate::contents::{Contents, Loaded, Reads, decrypt, error, load};
 use crate::error::KeyError;
 use crate::file::EncryptedFile;
 use crate::frame::Session;
-use crate::header::{HEADER_AREA_BYTES, SALT_BYTES, area};
+use crate::header::{SALT_BYTES, area};
 use crate::keys::{KEY_BYTES, MasterKeys};
 
 /// Random numbers for keys, shared by threads.
@@ -54,16 +54,23 @@ pub struct EncryptedDisk {
     keys: MasterKeys,
     random: Randomness,
     reads: Reads,
+    encrypts: bool,
 }
 
 impl EncryptedDisk {
     pub fn new(below: Arc<dyn Disk>, keys: MasterKeys, random: Randomness) -> Self {
-        Self { below, keys, random, reads: Reads::Later }
+        Self { below, keys, random, reads: Reads::Later, encrypts: true }
     }
 
     /// The disk of background jobs: `below` may hold up the calling thread with every read.
     pub fn of_jobs(below: Arc<dyn Disk>, keys: MasterKeys, random: Randomness) -> Self {
-        Self { below, keys, random, reads: Reads::Here }
+        Self { below, keys, random, reads: Reads::Here, encrypts: true }
+    }
+
+    /// New files are not encrypted from now on. Those that are, stay so and are read.
+    #[must_use]
+    pub fn that_encrypts_nothing_new(self) -> Self {
+        Self { encrypts: false, ..self }
     }
 
     /// The master keys that it uses.
@@ -137,6 +144,9 @@ impl Disk for EncryptedDisk {
     fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
         Box::pin(async move {
             let file = self.below.create(path).await?;
+            if !self.encrypts {
+                return Ok(file);
+            }
             let file = self.new_file(file, path).map_err(|key| error("create", path, key))?;
             Ok(Arc::new(file) as Arc<dyn DiskFile>)
         })
@@ -145,6 +155,9 @@ impl Disk for EncryptedDisk {
     fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
         Box::pin(async move {
             let refused = |key| error("open", path, key);
+            if !self.encrypts && matches!(self.load(path, false).await?, Loaded::Plain(_)) {
+                return self.below.open(path).await;
+            }
             let file = match self.load_for_writing(path).await? {
                 Some(contents) => {
                     let session =
@@ -185,9 +198,8 @@ impl Disk for EncryptedDisk {
     fn length<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, u64> {
         Box::pin(async move {
             let stored = self.below.length(path).await?;
-            // What is shorter has no header.
-            if stored < HEADER_AREA_BYTES as u64 {
-                return Ok(stored);
+            if stored == 0 {
+                return Ok(0);
             }
             match self.load(path, false).await? {
                 Loaded::Plain(file) => Ok(file.length()),

@@ -8,11 +8,17 @@ use thiserror::Error;
 /// Why keys cannot be had, or do not open a file. No variant contains a part of a key.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    #[error("the file is encrypted with the master key {id:?}, which is not among the keys that are configured")]
+    #[error(
+        "the file is encrypted with the master key {id:?}, which is not among the keys that are configured"
+    )]
     Unknown { id: String },
-    #[error("the file is encrypted with a master key {id:?}, and the configured key of that name does not open it")]
+    #[error(
+        "the file is encrypted with a master key {id:?}, and the configured key of that name does not open it"
+    )]
     Wrong { id: String },
-    #[error("the file is encrypted in version {version} of the format, which this program does not know: run a newer one")]
+    #[error(
+        "the file is encrypted in version {version} of the format, which this program does not know: run a newer one"
+    )]
     Version { version: u16 },
     #[error("cannot read the file of master keys {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },

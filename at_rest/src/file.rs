@@ -364,7 +364,8 @@ fn is_there(
 /// Whether only the zeros at the end of a slot lie between some bytes and a place.
 fn follows(place: u64, length: usize, next: u64) -> bool {
     let end = place + length as u64;
-    next == end || (next > end && next.is_multiple_of(SLOT_BYTES as u64) && next - end < ROOM_BYTES_MIN as u64)
+    next == end
+        || (next > end && next.is_multiple_of(SLOT_BYTES as u64) && next - end < ROOM_BYTES_MIN as u64)
 }
 
 fn add_range(ranges: &mut Vec<(usize, usize)>, from: usize, to: usize) {
@@ -419,7 +420,8 @@ impl DiskFile for EncryptedFile {
                     progress.place += room as u64;
                 }
                 let place = progress.place;
-                let frame = Frame { place, kind: Kind::Length, is_in_order: false, offset: length, length: 0 };
+                let frame =
+                    Frame { place, kind: Kind::Length, is_in_order: false, offset: length, length: 0 };
                 session.seal(&frame, &[], &mut out)?;
                 progress.place += OVERHEAD_BYTES as u64;
                 progress.length = length;

@@ -105,7 +105,11 @@ impl Session {
         out.extend_from_slice(contents);
         let tag = self
             .key
-            .seal_in_place_separate_tag(nonce(self.counter), Aad::from(additional), out.get_mut(contents_at..)?)
+            .seal_in_place_separate_tag(
+                nonce(self.counter),
+                Aad::from(additional),
+                out.get_mut(contents_at..)?,
+            )
             .ok()?;
         out.extend_from_slice(tag.as_ref());
         Some(())
@@ -127,6 +131,24 @@ fn additional(head: &[u8; HEAD_BYTES], place: u64) -> [u8; HEAD_BYTES + 8] {
     bytes[..HEAD_BYTES].copy_from_slice(head);
     bytes[HEAD_BYTES..].copy_from_slice(&place.to_le_bytes());
     bytes
+}
+
+/// What the head of a frame says, with a place of zero, its session and its counter. `None`: it is none.
+fn head(bytes: &[u8]) -> Option<(Frame, SessionId, u64)> {
+    let head = bytes.first_chunk::<HEAD_BYTES>()?;
+    let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
+    let kind = match head[2] {
+        1 if length > 0 => Kind::Contents,
+        2 if length == 0 => Kind::Length,
+        _ => return None,
+    };
+    if head[..2] != MAGIC || head[3] > 1 {
+        return None;
+    }
+    let offset = u64::from_le_bytes(*head[8..].first_chunk()?);
+    let counter = u64::from_le_bytes(*head[32..].first_chunk()?);
+    let frame = Frame { place: 0, kind, is_in_order: head[3] == 1, offset, length };
+    Some((frame, *head[16..].first_chunk()?, counter))
 }
 
 /// Opens the frames of one file.
@@ -158,31 +180,15 @@ impl Opener {
 
     /// Opens the frame that `bytes` begin with. `scratch` takes its contents.
     pub(crate) fn open<'a>(&self, bytes: &[u8], place: u64, scratch: &'a mut Vec<u8>) -> Found<'a> {
+        let Some((frame, id, counter)) = head(bytes) else { return Found::Damaged };
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return Found::Damaged };
-        let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
-        let kind = match head[2] {
-            1 if length > 0 => Kind::Contents,
-            2 if length == 0 => Kind::Length,
-            _ => return Found::Damaged,
-        };
-        let Some(sealed) = rest.get(..length + TAG_BYTES).filter(|_| head[..2] == MAGIC && head[3] <= 1) else {
-            return Found::Damaged;
-        };
-        let field = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&head[at..at + 8]);
-            u64::from_le_bytes(bytes)
-        };
-        let mut id = SessionId::default();
-        id.copy_from_slice(&head[16..32]);
+        let Some(sealed) = rest.get(..frame.length + TAG_BYTES) else { return Found::Damaged };
         let Some(key) = self.key(id) else { return Found::Damaged };
         scratch.clear();
         scratch.extend_from_slice(sealed);
         let additional = Aad::from(additional(head, place));
-        match key.open_in_place(nonce(field(32)), additional, scratch) {
-            Ok(contents) => {
-                Found::Frame(Frame { place, kind, is_in_order: head[3] == 1, offset: field(8), length }, contents)
-            }
+        match key.open_in_place(nonce(counter), additional, scratch) {
+            Ok(contents) => Found::Frame(Frame { place, ..frame }, contents),
             Err(_) => Found::Damaged,
         }
     }
@@ -202,12 +208,20 @@ pub(crate) enum Item<'a> {
     Damage {
         offset: u64,
         length: u64,
+        /// A head says the same.
+        is_certain: bool,
     },
 }
 
 /// Hands every frame of a slot to `take`, and what is damaged between them. `place`: of the slot in the file on the disk. `expected`: where the
 /// contents of the frame before it end. That frames follow each other is assumed of damaged ones only.
-pub(crate) fn scan(opener: &Opener, slot: &[u8], place: u64, expected: &mut u64, mut take: impl FnMut(Item<'_>)) {
+pub(crate) fn scan(
+    opener: &Opener,
+    slot: &[u8],
+    place: u64,
+    expected: &mut u64,
+    mut take: impl FnMut(Item<'_>),
+) {
     let mut scratch = Vec::new();
     let mut at = 0;
     loop {
@@ -234,7 +248,9 @@ pub(crate) fn scan(opener: &Opener, slot: &[u8], place: u64, expected: &mut u64,
         let exact = between.and_then(|frame| frame.offset.checked_sub(*expected));
         let length = stored.saturating_sub(OVERHEAD_BYTES) as u64;
         let length = exact.filter(|exact| *exact <= length).unwrap_or(length);
-        take(Item::Damage { offset: *expected, length });
+        let claimed =
+            head(rest).is_some_and(|(frame, ..)| frame.offset == *expected && frame.length as u64 == length);
+        take(Item::Damage { offset: *expected, length, is_certain: claimed });
         *expected += length;
         match next {
             Some((skipped, _)) => at += skipped,

@@ -90,9 +90,8 @@ pub(crate) fn area(master: &MasterKey, file_key: &Secret, salt: &[u8; SALT_BYTES
     header[SALT_AT..KEY_AT].copy_from_slice(salt);
     let mut wrapped = *file_key.clone();
     let additional = Aad::from(&header[..KEY_AT]);
-    let tag = wrapping(master, salt)?
-        .seal_in_place_separate_tag(zero_nonce(), additional, &mut wrapped)
-        .ok()?;
+    let tag =
+        wrapping(master, salt)?.seal_in_place_separate_tag(zero_nonce(), additional, &mut wrapped).ok()?;
     header[KEY_AT..TAG_AT].copy_from_slice(&wrapped);
     header[TAG_AT..CHECKSUM_AT].copy_from_slice(tag.as_ref());
     let checksum = crc32fast::hash(&header[..CHECKSUM_AT]);
@@ -147,7 +146,9 @@ impl Header {
         wrapped.copy_from_slice(&self.bytes[KEY_AT..CHECKSUM_AT]);
         let additional = Aad::from(&self.bytes[..KEY_AT]);
         let opened = wrapping(&master, &self.bytes[SALT_AT..KEY_AT])
-            .and_then(|key| key.open_in_place(zero_nonce(), additional, wrapped.as_mut_slice()).ok().map(|key| &*key))
+            .and_then(|key| {
+                key.open_in_place(zero_nonce(), additional, wrapped.as_mut_slice()).ok().map(|key| &*key)
+            })
             .and_then(|key| key.first_chunk::<KEY_BYTES>());
         match opened {
             Some(key) => Ok(Zeroizing::new(*key)),

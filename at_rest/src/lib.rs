@@ -25,3 +25,6 @@ pub use disk::{EncryptedDisk, Randomness};
 pub use error::KeyError;
 pub use keys::{KeySource, MasterKeys};
 pub use usage::{KeyUse, usage};
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
 mod addresses;
+mod at_rest;
 mod data_size;
 mod encryption;
 mod error;
@@ -25,6 +26,7 @@ use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
+pub use self::at_rest::{AtRestMode, EncryptionAtRest};
 pub use self::data_size::DataSize;
 pub use self::encryption::{ClientEncryption, InternodeEncryption};
 pub use self::error::ConfigError;
@@ -158,6 +160,7 @@ impl Config {
         for (key, problem) in [
             ("client_encryption", self.client_encryption.problem()),
             ("internode_encryption", self.internode_encryption.problem()),
+            ("encryption_at_rest", self.encryption_at_rest.problem()),
         ] {
             check(problem.is_none(), key, problem.unwrap_or_default())?;
         }

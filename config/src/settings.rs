@@ -10,6 +10,7 @@ use helenus_ring::HostId;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
+use crate::at_rest::EncryptionAtRest;
 use crate::data_size::DataSize;
 use crate::encryption::{ClientEncryption, InternodeEncryption};
 use crate::period::Period;
@@ -685,6 +686,14 @@ settings! {
     /// both and uses TLS with every node that does: it is the step between "off" and "required" of a running cluster.
     internode_encryption: InternodeEncryption = InternodeEncryption::default(),
         example InternodeEncryption::example();
+
+    section "Encryption of files" "A table: write it as [encryption_at_rest] at the end of the file. docs/security.md has the steps.";
+    /// Encryption of the files of the node with AES-256-GCM: tables, indexes, commit log, hints, metadata, snapshots.
+    /// * `mode`: "off"; "all": new files are encrypted, and older ones when they are written again. With "off" and keys the encrypted ones are read.
+    /// * `key_file` or `key_command` (its output) has the master keys, one a line: a name and 32 bytes in base64. The last one is used for new
+    ///   files. They are read at the start and by `helenus admin reloadssl`.
+    encryption_at_rest: EncryptionAtRest = EncryptionAtRest::default(),
+        example EncryptionAtRest::example();
 
     section "User-defined functions";
     /// Whether CREATE FUNCTION is allowed, and functions are called. They are written in Lua and run in a sandbox.

@@ -1,6 +1,7 @@
 //! Makes and locks the data directory. The only place outside the engine that accesses the disk directly.
 #![allow(clippy::disallowed_methods, reason = "the files that a start needs before it has a disk to hand on")]
 
+pub mod at_rest;
 pub mod node_files;
 
 use std::io;

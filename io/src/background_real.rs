@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::background::{Background, BackgroundError, Job, JobContext, JobKind, JobOutput};
 use super::clock_real::RealClock;
+use super::disk::Disk;
 use super::disk_real::DirectDisk;
 use super::priority::{FLUSH_NICENESS, LOW_NICENESS, lower_priority};
 
@@ -38,29 +39,39 @@ pub struct BackgroundPool {
 impl BackgroundPool {
     /// Starts `threads` threads (at least one) for each kind of job, and one for short ones.
     pub fn start(threads: usize) -> io::Result<Self> {
+        Self::start_on(threads, &(Arc::new(DirectDisk::new()) as Arc<dyn Disk>))
+    }
+
+    /// As `start`, with another disk for the jobs. Its calls may hold up the thread that makes them.
+    pub fn start_on(threads: usize, disk: &Arc<dyn Disk>) -> io::Result<Self> {
         Ok(Self {
-            soon: start_threads("flush", threads, FLUSH_NICENESS)?,
-            short: start_threads("compaction", 1, LOW_NICENESS)?,
-            long: start_threads("background", threads, LOW_NICENESS)?,
+            soon: start_threads("flush", threads, FLUSH_NICENESS, disk)?,
+            short: start_threads("compaction", 1, LOW_NICENESS, disk)?,
+            long: start_threads("background", threads, LOW_NICENESS, disk)?,
         })
     }
 }
 
-fn start_threads(name: &str, threads: usize, niceness: i32) -> io::Result<Sender<Task>> {
+fn start_threads(
+    name: &str,
+    threads: usize,
+    niceness: i32,
+    disk: &Arc<dyn Disk>,
+) -> io::Result<Sender<Task>> {
     let (queue, tasks) = channel();
     let tasks = Arc::new(Mutex::new(tasks));
     for number in 0..threads.max(1) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let tasks = Arc::clone(&tasks);
+        let (tasks, disk) = (Arc::clone(&tasks), Arc::clone(disk));
         thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
             lower_priority(niceness);
-            run_tasks(&runtime, &tasks);
+            run_tasks(&runtime, &tasks, &disk);
         })?;
     }
     Ok(queue)
 }
 
-fn run_tasks(runtime: &tokio::runtime::Runtime, tasks: &Mutex<Receiver<Task>>) {
+fn run_tasks(runtime: &tokio::runtime::Runtime, tasks: &Mutex<Receiver<Task>>, disk: &Arc<dyn Disk>) {
     let clock = Rc::new(RealClock::new());
     loop {
         // The lock is held only while waiting for one task; a poisoned lock means another thread died in `recv`.
@@ -69,7 +80,7 @@ fn run_tasks(runtime: &tokio::runtime::Runtime, tasks: &Mutex<Receiver<Task>>) {
             Err(_) => return,
         };
         let Ok(task) = next else { return };
-        let context = JobContext { disk: Arc::new(DirectDisk::new()), clock: Rc::clone(&clock) as _ };
+        let context = JobContext { disk: Arc::clone(disk), clock: Rc::clone(&clock) as _ };
         let job = task.job;
         let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(async move { job(context).await })));
         // The spawner may have been dropped; then the result is not needed.

@@ -58,6 +58,7 @@ use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aw
 use crate::node::error::StartError;
 use crate::session::encryption::{self, Certificates, OpenCertificates};
 use crate::session::request_logs::RequestLogs;
+use helenus_execution::files::at_rest::{AtRest, OpenAtRest};
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::files::{self as plain_files, DirectoryLock};
 use helenus_execution::shard::context::{
@@ -104,7 +105,8 @@ impl Node {
             tracing::warn!("{warning}");
         }
         let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-node", reads));
-        let disk = Arc::new(disk.map_err(StartError::Thread)?);
+        let at_rest = AtRest::open(&config)?;
+        let disk = at_rest.disk(disk.map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
         let identity = futures::executor::block_on(Identity::load_or_create(&files, config.shards, || {
             let shards = config
@@ -139,6 +141,7 @@ impl Node {
         let shared = assembled.shared.clone();
         RequestLogs::of(&shared).start(&shared.config)?;
         shared.layers.get::<OpenCertificates>().set(certificates);
+        shared.layers.get::<OpenAtRest>().set(at_rest);
         let local = Arc::new(Local {
             cluster_name: shared.config.cluster_name.clone(),
             host_id: shared.host_id,
@@ -413,9 +416,10 @@ fn real_parts(
     clock: RealClock,
 ) -> io::Result<ShardParts> {
     let clock: Rc<dyn Clock> = Rc::new(clock);
+    let at_rest = shared.layers.get::<OpenAtRest>().get();
     let environment = Environment {
-        disk: Arc::new(ThreadedDisk::start(&format!("disk-{index}"), ReadPool::start(READ_THREADS)?)?),
-        background: Rc::new(BackgroundPool::start(1)?),
+        disk: at_rest.disk(ThreadedDisk::start(&format!("disk-{index}"), ReadPool::start(READ_THREADS)?)?),
+        background: Rc::new(BackgroundPool::start_on(1, &at_rest.disk_of_jobs())?),
         clock: clock.clone(),
         random: Rc::new(SystemRandom),
     };

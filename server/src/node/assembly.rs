@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use helenus_config::{CommitLogMode, Config};
+use helenus_config::{AtRestMode, CommitLogMode, Config};
 use helenus_engine::commit_log::{ArchiveOptions, CommitLogOptions, SyncMode};
 use helenus_engine::error::EngineError;
 use helenus_engine::io::{DiskReserve, ReserveSize};
@@ -335,6 +335,7 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
     });
     options.compaction_bytes_per_second =
         (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second / shard_count);
+    let spares = CommitLogOptions::default().spare_segments_max;
     options.commit_log = CommitLogOptions {
         sync: match config.commit_log {
             CommitLogMode::Group => SyncMode::Group,
@@ -346,6 +347,8 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
         segment_bytes: config.commit_log_segment_bytes,
         unwritten_bytes_max: UNWRITTEN_BYTES_MAX,
         archive,
+        // A segment that is used again would be written behind what it has, which takes twice the room.
+        spare_segments_max: if config.encryption_at_rest.mode == AtRestMode::All { 0 } else { spares },
         ..CommitLogOptions::default()
     };
     options

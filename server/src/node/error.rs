@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use helenus_at_rest::KeyError;
 use helenus_audit::audit_log::LogError;
 use helenus_config::ConfigError;
 use helenus_engine::io::DiskError;
@@ -22,6 +23,8 @@ pub enum StartError {
     File { what: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("setting 'encryption_at_rest': {0}")]
+    MasterKeys(#[from] KeyError),
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]

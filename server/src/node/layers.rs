@@ -23,6 +23,7 @@ use helenus_execution::coordinator::repair::runs::RepairRuns;
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::coordinator::replica::ReplicationState;
 use helenus_execution::coordinator::virtual_state::ClientSource;
+use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::passwords::pool::HashingPool;
 use helenus_execution::shard::context::{Layers, ShardContext};
 use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
@@ -39,6 +40,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(HashingPool::default())
         .with(Logins::default())
         .with(OpenCertificates::default())
+        .with(OpenAtRest::default())
 }
 
 /// The states of each shard.

@@ -18,6 +18,7 @@ use super::identity::{self, Identity, shard_directory};
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, decode_files};
 use crate::node::error::StartError;
 use helenus_execution::files::DirectoryLock;
+use helenus_execution::files::at_rest::AtRest;
 use helenus_execution::files::node_files::NodeFiles;
 
 /// The findings in a data directory.
@@ -92,10 +93,13 @@ pub fn check(config: &Config) -> Result<DataReport, StartError> {
     }
     let _lock = DirectoryLock::acquire(&data_dir).map_err(file_error("cannot lock", &data_dir))?;
     let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-check", reads));
+    let at_rest = AtRest::open(config)?;
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
-        disk: Arc::new(disk.map_err(StartError::Thread)?),
-        background: Rc::new(BackgroundPool::start(1).map_err(StartError::Thread)?),
+        disk: at_rest.disk(disk.map_err(StartError::Thread)?),
+        background: Rc::new(
+            BackgroundPool::start_on(1, &at_rest.disk_of_jobs()).map_err(StartError::Thread)?,
+        ),
         clock,
         random: Rc::new(SystemRandom),
     };

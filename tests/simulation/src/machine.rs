@@ -12,7 +12,8 @@ use helenus::config::Config;
 use helenus::testing::machine;
 use helenus::testing::network::Network;
 use helenus::testing::node::begin;
-use helenus_engine::io::{CrashStyle, SimulatedDisk, SplitMix64};
+use helenus_at_rest::{EncryptedDisk, MasterKeys, Randomness};
+use helenus_engine::io::{CrashStyle, Disk, SeededRandom, SimulatedDisk, SplitMix64};
 use helenus_execution::planted::PlantedBug;
 use helenus_ring::HostId;
 use helenus_testing::clock::VirtualClock;
@@ -29,6 +30,8 @@ pub struct Hardware {
     pub address: SocketAddr,
     pub config: Config,
     pub planted_bug: Option<PlantedBug>,
+    /// Its files are encrypted.
+    pub is_encrypted: bool,
     /// The part at the beginning.
     pub part: Part,
     pub seed: u64,
@@ -68,6 +71,12 @@ impl Deref for Machine {
     }
 }
 
+/// The key of an encrypted cluster.
+#[allow(clippy::expect_used, reason = "the text is a constant")]
+fn master_keys() -> MasterKeys {
+    MasterKeys::parse(b"simulated AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").expect("a key of 32 bytes")
+}
+
 impl Machine {
     /// A machine that is switched off, with an empty disk. `start`: the start of the simulation.
     pub fn new(hardware: Hardware, network: &Rc<Network>, trace: Arc<Trace>, start: Instant) -> Self {
@@ -75,12 +84,22 @@ impl Machine {
         let disk = SimulatedDisk::new(random.next_u64());
         let pace = Arc::new(Pace::new(random.next_u64()));
         let index = hardware.index;
+        let paced = Arc::new(PacedDisk::new(index, disk.clone(), pace.clone(), trace.clone()));
+        let node_disk: Arc<dyn Disk> = if hardware.is_encrypted {
+            Arc::new(EncryptedDisk::new(
+                paced,
+                master_keys(),
+                Randomness::new(SeededRandom::new(random.next_u64())),
+            ))
+        } else {
+            paced
+        };
         let node_hardware = machine::Hardware {
             index,
             host_id: hardware.host_id,
             address: hardware.address,
             config: hardware.config,
-            node_disk: Arc::new(PacedDisk::new(index, disk.clone(), pace.clone(), trace.clone())),
+            node_disk,
             disk,
             clock: VirtualClock::new(start),
             uuids: &SEEDED_UUIDS,

@@ -67,6 +67,9 @@ struct Options {
     /// Plants a bug in every node: the checkers have to find it.
     #[arg(long)]
     plant: Option<String>,
+    /// Encrypts the files of all nodes.
+    #[arg(long)]
+    encrypted: bool,
     /// Seeds to run concurrently.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -185,6 +188,9 @@ fn repeat_options(options: &Options) -> String {
     if let Some(bug) = &options.plant {
         text.extend([" --plant ", bug]);
     }
+    if options.encrypted {
+        text.push_str(" --encrypted");
+    }
     text
 }
 
@@ -194,6 +200,7 @@ fn choice(options: &Options) -> Result<Choice, String> {
         load: named(&LoadKind::ALL, &options.load)?,
         faults: named(&FaultKind::ALL, &options.faults)?,
         centers: options.centers.map(usize::from),
+        is_encrypted: options.encrypted,
         planted_bug: match &options.plant {
             Some(name) => named(&PlantedBug::ALL, std::slice::from_ref(name))?.first().copied(),
             None => None,

@@ -141,6 +141,8 @@ pub struct Choice {
     pub load: Vec<LoadKind>,
     pub faults: Vec<FaultKind>,
     pub planted_bug: Option<PlantedBug>,
+    /// The files of the nodes are encrypted.
+    pub is_encrypted: bool,
     /// Number of data centers; `None`: the seed chooses.
     pub centers: Option<usize>,
 }
@@ -175,6 +177,8 @@ pub struct Plan {
     pub calm: Duration,
     /// Planted in every node.
     pub planted_bug: Option<PlantedBug>,
+    /// The files of the nodes are encrypted.
+    pub is_encrypted: bool,
     /// Number of replicas of the keyspace at the beginning, in all data centers together.
     pub replicas: usize,
     /// The number of replicas in each data center. Nodes are in them by turns.
@@ -236,6 +240,7 @@ impl Plan {
             transactions_rest: Duration::from_hours(1),
             calm: Duration::from_millis(2_600),
             planted_bug: choice.planted_bug,
+            is_encrypted: choice.is_encrypted,
             tokens: 1 + random.below(3) as usize,
             replicas,
             replicas_of_centers,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus::config::Config;
+use helenus::config::{AtRestMode, Config, EncryptionAtRest};
 use helenus::testing::network::Network;
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_internode::endpoint::Endpoint;
@@ -73,6 +73,7 @@ async fn simulate(plan: Plan, tasks: Rc<LocalSet>, echo: Echo) -> Verdict {
                 address: address(index),
                 config: config(&plan, index),
                 planted_bug: plan.planted_bug,
+                is_encrypted: plan.is_encrypted,
                 part: if index < plan.nodes { Part::Member } else { Part::Spare },
                 seed: random.next_u64(),
             };
@@ -131,6 +132,15 @@ fn config(plan: &Plan, index: usize) -> Config {
         stream_chunk_bytes: 512,
         automatic_repair: plan.faults.contains(&FaultKind::Repair),
         hinted_handoff_enabled: plan.keeps_hints(),
+        encryption_at_rest: EncryptionAtRest {
+            // Where it is off, segments of the commit log are used again: that has to work too.
+            mode: if plan.is_encrypted && index.is_multiple_of(2) {
+                AtRestMode::All
+            } else {
+                AtRestMode::Off
+            },
+            ..EncryptionAtRest::default()
+        },
         transaction_state_idle_seconds: plan.transactions_rest.as_secs(),
         ..Config::default()
     }
