@@ -150,7 +150,8 @@ pub(crate) enum AdminCommand {
     },
     /// Ends the present segments of the commit log and waits for their copies in the archive.
     Archivelog,
-    /// Loads certificates and keys for TLS now. The node does so by itself some seconds after they have changed.
+    /// Loads certificates and keys for TLS now, which the node does by itself some seconds after they have changed; and the master keys of encrypted
+    /// files. The node logs how many files need each of these.
     Reloadssl,
     /// Removes the snapshots of a name.
     Clearsnapshot {

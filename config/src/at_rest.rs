@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use helenus_at_rest::KeySource;
 use serde::{Deserialize, Serialize};
 
+use crate::settings::Config;
+
 /// Which files of a node are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,6 +54,20 @@ impl EncryptionAtRest {
             }
             _ => None,
         }
+    }
+}
+
+impl Config {
+    /// The directories with files of the node: data, further data, the commit log.
+    pub fn directories(&self) -> Vec<PathBuf> {
+        let further = self.data_dirs.iter().chain(&self.commit_log_dir).cloned();
+        let mut directories: Vec<PathBuf> = std::iter::once(self.data_dir.clone()).chain(further).collect();
+        // None lies within another: no file is counted twice.
+        let all = directories.clone();
+        directories.retain(|one| !all.iter().any(|other| one != other && one.starts_with(other)));
+        directories.sort();
+        directories.dedup();
+        directories
     }
 }
 

@@ -25,10 +25,12 @@ use helenus_admin::reports::{
     CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport, RequestLog,
     RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
+use helenus_at_rest::KeyUse;
 use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_execution::coordinator::repair::history::RepairHistory;
+use helenus_execution::files::at_rest::{self, OpenAtRest};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
 use helenus_observe::{Admin, AdminError, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
 use helenus_query::error::{RequestError, Result};
@@ -283,7 +285,32 @@ async fn reload_certificates(context: Rc<ShardContext>) -> Result<(), String> {
             Err(error) => problems.push(format!("certificates for {purpose}: {error}")),
         }
     }
+    if let Err(error) = reload_master_keys(&context).await {
+        problems.push(format!("master keys of files: {error}"));
+    }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
+/// Reads the master keys of the node's files again, and logs which of them its files need.
+#[allow(clippy::disallowed_methods, reason = "keys and files are read beside the thread of the shard; simulated nodes have none")]
+async fn reload_master_keys(context: &ShardContext) -> Result<(), String> {
+    let at_rest = context.node.layers.get::<OpenAtRest>().get();
+    if at_rest.key_ids().is_empty() {
+        return Ok(());
+    }
+    let directories = context.node.config.directories();
+    let read = tokio::task::spawn_blocking(move || {
+        at_rest.reload().map_err(|error| error.to_string())?;
+        at_rest::key_usage(directories).map_err(|error| error.to_string())
+    });
+    for (key, of_key) in read.await.map_err(|error| error.to_string())?? {
+        let KeyUse { files, bytes } = of_key;
+        match key {
+            Some(key) => tracing::info!(key, files, bytes, "files that need this master key"),
+            None => tracing::info!(files, bytes, "files that are not encrypted"),
+        }
+    }
+    Ok(())
 }
 
 /// By the use of the certificates.

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use helenus_at_rest::KeyUse;
 use helenus_config::Config;
 use helenus_engine::io::{
     BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
@@ -18,7 +19,7 @@ use super::identity::{self, Identity, shard_directory};
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, decode_files};
 use crate::node::error::StartError;
 use helenus_execution::files::DirectoryLock;
-use helenus_execution::files::at_rest::AtRest;
+use helenus_execution::files::at_rest::{AtRest, key_usage};
 use helenus_execution::files::node_files::NodeFiles;
 
 /// The findings in a data directory.
@@ -27,7 +28,7 @@ pub struct DataReport {
     shards: Vec<DirectoryReport>,
     /// Of the node's own files.
     problems: Vec<String>,
-    /// What the next start repairs in the node's own files.
+    /// What the next start repairs in the node's own files, and the master keys that files need.
     remarks: Vec<String>,
 }
 
@@ -105,7 +106,16 @@ pub fn check(config: &Config) -> Result<DataReport, StartError> {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
-    runtime.block_on(check_directory(config, &environment, data_dir))
+    let mut report = runtime.block_on(check_directory(config, &environment, data_dir))?;
+    if !at_rest.key_ids().is_empty() {
+        for (key, KeyUse { files, bytes }) in key_usage(config.directories())? {
+            report.remarks.push(match key {
+                Some(key) => format!("{files} files with {bytes} bytes need the master key {key}"),
+                None => format!("{files} files with {bytes} bytes are not encrypted"),
+            });
+        }
+    }
+    Ok(report)
 }
 
 async fn check_directory(
