@@ -361,11 +361,11 @@ fn is_there(
         .is_some_and(|contents| contents == wanted)
 }
 
-/// Whether only the zeros at the end of a slot lie between some bytes and a place.
+/// Whether only the end of a slot lies between some bytes and a place, and is too short for a frame.
 fn follows(place: u64, length: usize, next: u64) -> bool {
     let end = place + length as u64;
     next == end
-        || (next > end && next.is_multiple_of(SLOT_BYTES as u64) && next - end < ROOM_BYTES_MIN as u64)
+        || (next > end && next.is_multiple_of(SLOT_BYTES as u64) && next - end < OVERHEAD_BYTES as u64)
 }
 
 fn add_range(ranges: &mut Vec<(usize, usize)>, from: usize, to: usize) {

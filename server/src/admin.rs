@@ -292,7 +292,10 @@ async fn reload_certificates(context: Rc<ShardContext>) -> Result<(), String> {
 }
 
 /// Reads the master keys of the node's files again, and logs which of them its files need.
-#[allow(clippy::disallowed_methods, reason = "keys and files are read beside the thread of the shard; simulated nodes have none")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "keys and files are read beside the thread of the shard; simulated nodes have none"
+)]
 async fn reload_master_keys(context: &ShardContext) -> Result<(), String> {
     let at_rest = context.node.layers.get::<OpenAtRest>().get();
     if at_rest.key_ids().is_empty() {

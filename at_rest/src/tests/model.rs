@@ -39,7 +39,8 @@ impl Model {
         self.written_end = offset + data.len();
         for (byte, new) in self.bytes[offset..].iter_mut().zip(data) {
             byte.current = *new;
-            byte.was_written = true;
+            // Zeros may be left unwritten.
+            byte.was_written |= *new != 0;
             byte.written.push(*new);
         }
     }
@@ -58,6 +59,12 @@ impl Model {
 
     /// Checks what was found after a crash, and takes it over.
     fn found(&mut self, found: &[u8], what: &str) {
+        if self.durable_length == 0 {
+            // Nothing was synced, so the header may be lost: the file is read as it is on the disk.
+            let taken = |byte: &u8| Byte { current: *byte, was_written: *byte != 0, ..Byte::default() };
+            self.bytes = found.iter().map(taken).collect();
+            return;
+        }
         assert!(
             found.len() >= self.durable_length && found.len() <= self.bytes.len(),
             "{what}: length {}",
@@ -74,6 +81,7 @@ impl Model {
         self.bytes.truncate(found.len());
         for (byte, found) in self.bytes.iter_mut().zip(found) {
             byte.current = *found;
+            byte.was_written = *found != 0;
         }
     }
 }
@@ -197,6 +205,8 @@ async fn run(seed: u64) -> u64 {
         let what = format!("seed {seed}, life {life}, {style:?}");
         let found = disk.read(path).await.unwrap();
         model.found(&found, &what);
+        // What is written next does not begin where the last frame ends.
+        model.is_scattered = true;
         check(&disk, &found, &mut random, &what).await;
         file = disk.open(path).await.unwrap();
         // What is seen may be lost in the next crash, unless it is written again.
@@ -213,8 +223,8 @@ async fn run(seed: u64) -> u64 {
 
 #[test]
 fn what_was_synced_is_there_after_every_crash() {
-    let crashes: u64 = (0..1_500).map(|seed| block_on(run(seed))).sum();
-    assert!(crashes > 1_000, "{crashes}");
+    let crashes: u64 = (0..400).map(|seed| block_on(run(seed))).sum();
+    assert!(crashes > 200, "{crashes}");
 }
 
 #[test]
