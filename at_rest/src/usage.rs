@@ -35,7 +35,7 @@ pub async fn usage(
                 continue;
             }
             match beginning(disk, &path).await {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound || is_socket(&error) => {}
                 Err(error) => return Err(error),
                 // An empty file has nothing to encrypt.
                 Ok((_, 0)) => {}
@@ -48,6 +48,14 @@ pub async fn usage(
         }
     }
     Ok(found)
+}
+
+/// The system's number of the error of opening a socket, as Linux has it: ENXIO.
+const NO_DEVICE: i32 = 6;
+
+/// Whether there is no file, but the socket of administration.
+fn is_socket(error: &DiskError) -> bool {
+    error.source.raw_os_error() == Some(NO_DEVICE)
 }
 
 async fn beginning(disk: &dyn Disk, path: &Path) -> Result<(Option<String>, u64), DiskError> {

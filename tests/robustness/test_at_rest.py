@@ -58,8 +58,8 @@ def at_rest(keys, mode="all"):
 
 def test_no_file_has_what_clients_have_written(tmp_path):
     keys, archive = tmp_path / "keys", tmp_path / "archive"
-    one = key("one")
-    write_keys(keys, one)
+    archive.mkdir()
+    write_keys(keys, key("one"))
     settings = {"encryption_at_rest": at_rest(keys), "commit_log_archive_dir": str(archive)}
     # Uncompressed, so that a readable file would be found.
     node = new_node(data_dir=tmp_path / "data", settings=settings)
