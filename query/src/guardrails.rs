@@ -4,7 +4,7 @@
 //! `selection`, of schema changes in `schema`. A check adds warnings for the client, or refuses the request. Whether any
 //! guardrail is set is known at once, so requests without one cost a branch.
 //!
-//! DIFFERS: Cassandra checks them for ordinary users only, and without a login there are none. Here they hold for every client.
+//! They hold for every client but superusers. DIFFERS: in Cassandra they hold for nobody where clients do not log in.
 //! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements
 //! count, and compactions warn of large rows.
 
