@@ -95,13 +95,7 @@ impl Threshold {
         self.guard_between(i128::from(time), i128::from(now), what, warnings)
     }
 
-    fn guard_between(
-        &self,
-        value: i128,
-        origin: i128,
-        what: &str,
-        warnings: &mut Vec<String>,
-    ) -> Result<()> {
+    fn guard_between(&self, value: i128, origin: i128, what: &str, warnings: &mut Vec<String>) -> Result<()> {
         let limit_of = |limit: u64| match self.bound {
             Bound::Before => origin - i128::from(limit),
             Bound::AtMost | Bound::AtLeast | Bound::After => origin + i128::from(limit),

@@ -40,7 +40,12 @@ impl Guardrails {
 
     /// Those of collections, whole and by kind.
     fn collection_sizes(&self) -> [&Threshold; 4] {
-        [&self.collection_size, &self.collection_map_size, &self.collection_set_size, &self.collection_list_size]
+        [
+            &self.collection_size,
+            &self.collection_map_size,
+            &self.collection_set_size,
+            &self.collection_list_size,
+        ]
     }
 
     /// Those of values, whole and by type.
@@ -211,8 +216,7 @@ impl Guardrails {
                 _ => &self.sai_string_term_size,
             };
             let value = if is_indexed { value_of(term, bindings)? } else { None };
-            return value
-                .map_or(Ok(()), |value| guardrail.guard(value.len() as u64, &column.name, warnings));
+            return value.map_or(Ok(()), |value| guardrail.guard(value.len() as u64, &column.name, warnings));
         }
         let mut check = |key: &[u8], value: &[u8]| {
             let (key, value) = (key.len() as u64, value.len() as u64);
