@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use cql_lite::frame::Consistency;
-use helenus_query::guardrails::{Guardrails, Threshold};
+use helenus_query::guardrails::{Bound, Guardrails, Threshold};
 
 use crate::data_size::DataSize;
 use crate::error::ConfigError;
+use crate::period::Period;
 use crate::settings::{Config, SETTINGS};
 
 /// The settings by name, as a file has them.
@@ -21,8 +22,8 @@ impl Settings {
     }
 
     /// A limit of a threshold.
-    fn limit(&self, name: &str, end: &str) -> Result<Option<u64>, ConfigError> {
-        let Some((key, value)) = self.value(name, end) else { return Ok(None) };
+    fn limit(&self, threshold: &Threshold, end: &str) -> Result<Option<u64>, ConfigError> {
+        let Some((key, value)) = self.value(threshold.name, end) else { return Ok(None) };
         let refused = |message: String| ConfigError::Value { key, message };
         match value {
             toml::Value::Integer(-1) => Ok(None),
@@ -32,6 +33,10 @@ impl Settings {
             toml::Value::Integer(number) => u64::try_from(*number).map(Some).map_err(|_| {
                 refused(format!("Invalid value {number}: must be above 0, or -1 to disable it"))
             }),
+            toml::Value::String(period) if threshold.bound.is_of_times() => {
+                let period = period.parse::<Period>().map_err(refused)?;
+                Ok(Some(u64::from(period.seconds()) * 1_000_000))
+            }
             toml::Value::String(size) => match size.parse::<DataSize>() {
                 Ok(DataSize(0)) => {
                     Err(refused("0 is not allowed; if attempting to disable it leave it out".to_owned()))
@@ -62,8 +67,8 @@ impl Config {
         let settings = Settings(settings.unwrap_or_default());
         let mut guardrails = Guardrails::default();
         for threshold in guardrails.thresholds_mut() {
-            threshold.warn = settings.limit(threshold.name, "_warn_threshold")?;
-            threshold.fail = settings.limit(threshold.name, "_fail_threshold")?;
+            threshold.warn = settings.limit(threshold, "_warn_threshold")?;
+            threshold.fail = settings.limit(threshold, "_fail_threshold")?;
             check_order(threshold, &settings)?;
         }
         for flag in guardrails.flags_mut() {
@@ -101,8 +106,10 @@ impl Config {
 fn check_order(threshold: &Threshold, settings: &Settings) -> Result<(), ConfigError> {
     let (Some(warn), Some(fail)) = (threshold.warn, threshold.fail) else { return Ok(()) };
     let Some((key, _)) = settings.value(threshold.name, "_warn_threshold") else { return Ok(()) };
-    let (is_wrong, relation) =
-        if threshold.is_minimum { (warn <= fail, "greater") } else { (warn >= fail, "lower") };
+    let (is_wrong, relation) = match threshold.bound {
+        Bound::AtLeast => (warn <= fail, "greater"),
+        Bound::AtMost | Bound::After | Bound::Before => (warn >= fail, "lower"),
+    };
     if is_wrong {
         let message =
             format!("The warn threshold {warn} should be {relation} than the fail threshold {fail}");
@@ -152,13 +159,14 @@ mod tests {
             "tables_warn_threshold = 10\ntables_fail_threshold = 20\ncolumn_value_size_fail_threshold = \"1MiB\"\n\
              collection_size_warn_threshold = 5\nminimum_replication_factor_warn_threshold = 3\n\
              minimum_replication_factor_fail_threshold = 2\nallow_filtering_enabled = false\n\
-             table_properties_ignored = [\"Gc_Grace_Seconds\"]\nread_consistency_levels_disallowed = [\"all\"]",
+             table_properties_ignored = [\"Gc_Grace_Seconds\"]\nread_consistency_levels_disallowed = [\"all\"]\nmaximum_timestamp_fail_threshold = \"1d\"",
         )
         .unwrap();
         assert_eq!((guardrails.tables.warn, guardrails.tables.fail), (Some(10), Some(20)));
         assert_eq!(guardrails.column_value_size.fail, Some(1 << 20));
         assert_eq!(guardrails.collection_size.warn, Some(5));
-        assert!(guardrails.minimum_replication_factor.is_minimum);
+        assert_eq!(guardrails.minimum_replication_factor.bound, Bound::AtLeast);
+        assert_eq!(guardrails.maximum_timestamp.fail, Some(86_400_000_000));
         assert!(!guardrails.allow_filtering.is_enabled && guardrails.group_by.is_enabled);
         assert!(guardrails.table_properties.ignored.contains("gc_grace_seconds"));
         assert!(guardrails.read_consistency_levels.disallowed.contains("ALL"));

@@ -624,6 +624,78 @@ settings! {
     /// The same for an error.
     collection_size_fail_threshold: Option<DataSize> = None,
         example Some(DataSize(8 << 20));
+    /// Bytes of a value of type ascii above which a write brings a warning. Cassandra 6's.
+    column_ascii_value_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(256 << 10));
+    /// The same for an error.
+    column_ascii_value_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of a value of type blob above which a write brings a warning. Cassandra 6's.
+    column_blob_value_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(256 << 10));
+    /// The same for an error.
+    column_blob_value_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of a value of type text (or varchar, which is the same) above which a write brings a warning. Cassandra 6's.
+    column_text_value_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(256 << 10));
+    /// The same for an error.
+    column_text_value_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of a value of type varchar (or text, which is the same) above which a write brings a warning. Cassandra 6's.
+    column_varchar_value_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(256 << 10));
+    /// The same for an error.
+    column_varchar_value_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of the map that a statement writes above which it brings a warning. Cassandra 6's.
+    collection_map_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(1 << 20));
+    /// The same for an error.
+    collection_map_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of the set that a statement writes above which it brings a warning. Cassandra 6's.
+    collection_set_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(1 << 20));
+    /// The same for an error.
+    collection_set_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of the list that a statement writes above which it brings a warning. Cassandra 6's.
+    collection_list_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(1 << 20));
+    /// The same for an error.
+    collection_list_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 20));
+    /// Bytes of a value, or of an element, in a column with a storage-attached index above which a write brings a warning.
+    sai_string_term_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(1 << 10));
+    /// The same for an error.
+    sai_string_term_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 10));
+    /// Bytes of a frozen collection, tuple or user-defined type with a storage-attached index above which a write brings a warning.
+    sai_frozen_term_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(1 << 10));
+    /// The same for an error.
+    sai_frozen_term_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(8 << 10));
+    /// Bytes of a vector with a storage-attached index above which a write brings a warning.
+    sai_vector_term_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(16 << 10));
+    /// The same for an error.
+    sai_vector_term_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(32 << 10));
+    /// How far in the future the timestamp of a statement (USING TIMESTAMP) may be; further, it brings a warning.
+    maximum_timestamp_warn_threshold: Option<Period> = None,
+        example Some(Period::from_days(1));
+    /// The same for an error.
+    maximum_timestamp_fail_threshold: Option<Period> = None,
+        example Some(Period::from_days(2));
+    /// How far in the past the timestamp of a statement (USING TIMESTAMP) may be; further, it brings a warning.
+    minimum_timestamp_warn_threshold: Option<Period> = None,
+        example Some(Period::from_days(1));
+    /// The same for an error.
+    minimum_timestamp_fail_threshold: Option<Period> = None,
+        example Some(Period::from_days(30));
     /// Items of the collection that a statement writes above which it brings a warning.
     items_per_collection_warn_threshold: i64 = -1;
     /// The same for an error.
@@ -650,6 +722,10 @@ settings! {
     uncompressed_tables_enabled: bool = true;
     /// Whether CREATE TABLE may have COMPACT STORAGE.
     compact_tables_enabled: bool = true;
+    /// Whether columns and fields may be vectors.
+    vector_type_enabled: bool = true;
+    /// Whether SELECT may find rows by an index without naming their partitions.
+    non_partition_restricted_index_query_enabled: bool = true;
     /// Whether keyspaces may have `SimpleStrategy`.
     simplestrategy_enabled: bool = true;
     /// Whether a table with `TimeWindowCompactionStrategy` may have a `default_time_to_live` of 0.

@@ -4,7 +4,7 @@
 //! `selection`, of schema changes in `schema`. A check adds warnings for the client, or refuses the request. Whether any
 //! guardrail is set is known at once, so requests without one cost a branch.
 //!
-//! DIFFERS: Cassandra checks them for ordinary users only, and without a login there are none. Here they hold for every client.
+//! They hold for every client but superusers. DIFFERS: in Cassandra they hold for nobody where clients do not log in.
 //! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements
 //! count, and compactions warn of large rows.
 
@@ -13,13 +13,13 @@ mod modification;
 mod schema;
 mod selection;
 
-pub use self::kinds::{Flag, Threshold, Values, is_violation};
+pub use self::kinds::{Bound, Flag, Threshold, Values, is_violation};
 
 /// The table: the name of each guardrail in settings and messages, and its text. `{what}`, `{value}` and `{threshold}` stand for
 /// the thing that is checked, its size, and the limit that it violates.
 macro_rules! guardrails {
     (
-        thresholds { $($threshold:ident $(at least $minimum:literal)?: $warning:literal, $failure:literal;)+ }
+        thresholds { $($threshold:ident $(is $bound:ident)?: $warning:literal, $failure:literal $(because $why:literal)?;)+ }
         flags { $($flag:ident ($flag_name:literal): $feature:literal $(because $reason:literal)?;)+ }
         values { $($values:ident: $what:literal;)+ }
     ) => {
@@ -37,7 +37,8 @@ macro_rules! guardrails {
                     $($threshold: Threshold::new(
                         stringify!($threshold),
                         [$warning, $failure],
-                        false $(|| $minimum)?,
+                        concat!("" $(, $why)?),
+                        [$(Bound::$bound,)? Bound::AtMost][0],
                     ),)+
                     $($flag: Flag::new($flag_name, stringify!($flag), $feature, concat!("" $(, $reason)?)),)+
                     $($values: Values::new(stringify!($values), $what),)+
@@ -81,7 +82,7 @@ guardrails! {
         vector_dimensions:
             "{what} has a vector of {value} dimensions, this exceeds the warning threshold of {threshold}.",
             "{what} has a vector of {value} dimensions, this exceeds the failure threshold of {threshold}.";
-        minimum_replication_factor at least true:
+        minimum_replication_factor is AtLeast:
             "The keyspace {what} has a replication factor of {value}, below the warning threshold of {threshold}.",
             "The keyspace {what} has a replication factor of {value}, below the failure threshold of {threshold}.";
         maximum_replication_factor:
@@ -102,6 +103,44 @@ guardrails! {
         collection_size:
             "Detected collection {what} of size {value}, this exceeds the warning threshold of {threshold}.",
             "Detected collection {what} of size {value}, this exceeds the failure threshold of {threshold}.";
+        column_ascii_value_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        column_blob_value_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        column_text_value_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        column_varchar_value_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        collection_map_size:
+            "Detected collection {what} of size {value}, this exceeds the warning threshold of {threshold}.",
+            "Detected collection {what} of size {value}, this exceeds the failure threshold of {threshold}.";
+        collection_set_size:
+            "Detected collection {what} of size {value}, this exceeds the warning threshold of {threshold}.",
+            "Detected collection {what} of size {value}, this exceeds the failure threshold of {threshold}.";
+        collection_list_size:
+            "Detected collection {what} of size {value}, this exceeds the warning threshold of {threshold}.",
+            "Detected collection {what} of size {value}, this exceeds the failure threshold of {threshold}.";
+        sai_string_term_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        sai_frozen_term_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        sai_vector_term_size:
+            "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
+        maximum_timestamp is After:
+            "The modification to table {what} has a timestamp {value} after the maximum allowable warning threshold {threshold}",
+            "The modification to table {what} has a timestamp {value} after the maximum allowable failure threshold {threshold}"
+            because "Timestamps too far in the future can lead to data that can't be easily overwritten";
+        minimum_timestamp is Before:
+            "The modification to table {what} has a timestamp {value} before the minimum allowable warning threshold {threshold}",
+            "The modification to table {what} has a timestamp {value} before the minimum allowable failure threshold {threshold}"
+            because "Timestamps too far in the past can cause writes can be unexpectedly lost";
         items_per_collection:
             "Detected collection {what} with {value} items, this exceeds the warning threshold of {threshold}.",
             "Detected collection {what} with {value} items, this exceeds the failure threshold of {threshold}.";
@@ -123,6 +162,10 @@ guardrails! {
         allow_filtering ("allow_filtering"): "Querying with ALLOW FILTERING"
             because "ALLOW FILTERING can potentially visit all the data in the table and have unpredictable performance.";
         simplestrategy ("simplestrategy"): "SimpleStrategy";
+        vector_type ("vector_type"): "Vectors";
+        non_partition_restricted_index_query ("non_partition_restricted_index_query_enabled"):
+            "Non-partition key restricted query"
+            because "Executing a query on secondary indexes without partition key restriction might degrade performance";
         zero_ttl_on_twcs ("zero_ttl_on_twcs"):
             "0 default_time_to_live on a table with TimeWindowCompactionStrategy compaction strategy"
             because "It is suspicious to use default_time_to_live set to 0 with such compaction strategy. Please keep in mind that data will not start to automatically expire after they are older than a respective compaction window unit of a certain size. Please set TTL for your INSERT or UPDATE statements if you expect data to be expired as table settings will not do it. ";

@@ -317,6 +317,11 @@ impl ShardContext {
         self.roles.borrow()
     }
 
+    /// Whether a client is a superuser. `user`: its role; `None`: it is anonymous, and none.
+    pub fn is_superuser(&self, user: Option<&str>) -> bool {
+        user.is_some_and(|user| self.roles_view().is_superuser(user))
+    }
+
     /// Installs changed roles.
     pub fn install_roles(&self, roles: Arc<Roles>) {
         *self.roles.borrow_mut() = roles;

@@ -39,22 +39,45 @@ fn fail(message: String, warnings: &mut Vec<String>) -> Result<()> {
     Err(RequestError::Invalid(message))
 }
 
+/// How numbers are held to a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    AtMost,
+    AtLeast,
+    /// The limit is a distance in microseconds: times should not be further in the future.
+    After,
+    /// Likewise for the past.
+    Before,
+}
+
+impl Bound {
+    /// Whether the limits are lengths of time.
+    pub fn is_of_times(self) -> bool {
+        matches!(self, Self::After | Self::Before)
+    }
+}
+
 /// A number that should not be exceeded (or should be reached), with one limit for a warning and one for an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Threshold {
     /// In messages, and before `_warn_threshold` and `_fail_threshold` in settings.
     pub name: &'static str,
-    /// The number violates the guardrail when it is below the limit.
-    pub is_minimum: bool,
+    pub bound: Bound,
     pub warn: Option<u64>,
     pub fail: Option<u64>,
     /// Of the warning and of the error.
     texts: [&'static str; 2],
+    reason: &'static str,
 }
 
 impl Threshold {
-    pub(super) const fn new(name: &'static str, texts: [&'static str; 2], is_minimum: bool) -> Self {
-        Self { name, is_minimum, warn: None, fail: None, texts }
+    pub(super) const fn new(
+        name: &'static str,
+        texts: [&'static str; 2],
+        reason: &'static str,
+        bound: Bound,
+    ) -> Self {
+        Self { name, bound, warn: None, fail: None, texts, reason }
     }
 
     #[inline]
@@ -64,19 +87,35 @@ impl Threshold {
 
     /// Checks a number. `what` is the thing that it belongs to.
     pub fn guard(&self, value: u64, what: &str, warnings: &mut Vec<String>) -> Result<()> {
-        let violates = |limit: &u64| if self.is_minimum { value < *limit } else { value > *limit };
-        let message_of = |text: &str, limit: u64| {
+        self.guard_between(i128::from(value), 0, what, warnings)
+    }
+
+    /// Checks a time against what the limits allow at another one, both in microseconds since the epoch.
+    pub fn guard_time(&self, time: i64, now: i64, what: &str, warnings: &mut Vec<String>) -> Result<()> {
+        self.guard_between(i128::from(time), i128::from(now), what, warnings)
+    }
+
+    fn guard_between(&self, value: i128, origin: i128, what: &str, warnings: &mut Vec<String>) -> Result<()> {
+        let limit_of = |limit: u64| match self.bound {
+            Bound::Before => origin - i128::from(limit),
+            Bound::AtMost | Bound::AtLeast | Bound::After => origin + i128::from(limit),
+        };
+        let violates = |limit: &i128| match self.bound {
+            Bound::AtMost | Bound::After => value > *limit,
+            Bound::AtLeast | Bound::Before => value < *limit,
+        };
+        let message_of = |text: &str, limit: i128| {
             let message = text
                 .replace("{value}", &value.to_string())
                 .replace("{threshold}", &limit.to_string())
                 .replace("{what}", what);
-            decorate(self.name, &message, "")
+            decorate(self.name, &message, self.reason)
         };
         let [warning, failure] = self.texts;
-        if let Some(limit) = self.fail.filter(violates) {
+        if let Some(limit) = self.fail.map(limit_of).filter(violates) {
             return fail(message_of(failure, limit), warnings);
         }
-        if let Some(limit) = self.warn.filter(violates) {
+        if let Some(limit) = self.warn.map(limit_of).filter(violates) {
             warn(message_of(warning, limit), warnings);
         }
         Ok(())

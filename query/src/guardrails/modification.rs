@@ -2,13 +2,17 @@
 //!
 //! Sizes are those of the values that the statement gives. So a collection is judged by what a statement adds to it, as in Cassandra.
 
+use std::borrow::Cow;
+
 use cql_lite::types::{CqlType, codec};
 
-use super::Guardrails;
+use super::{Guardrails, Threshold};
 use crate::error::{RequestError, Result};
 use crate::plan::modify::{ColumnOperation, ModifyPlan, Operation};
 use crate::plan::term::{Bindings, Bound, Term};
-use crate::schema::catalog::Column;
+use crate::run::modify::timestamp_value;
+use crate::schema::catalog::{Column, Table};
+use crate::schema::index::{IndexKind, IndexedPart};
 
 /// Bytes of a cell besides its value and the key of an element, as Cassandra counts them.
 const CELL_BYTES: u64 = 20;
@@ -22,11 +26,43 @@ impl Guardrails {
         self.user_timestamps.is_set()
             || self.read_before_write_list_operations.is_set()
             || self.write_consistency_levels.is_set()
+            || self.maximum_timestamp.is_set()
+            || self.minimum_timestamp.is_set()
             || self.guard_values()
     }
 
     fn guard_values(&self) -> bool {
-        self.column_value_size.is_set() || self.collection_size.is_set() || self.items_per_collection.is_set()
+        self.items_per_collection.is_set()
+            || self.collection_sizes().iter().any(|threshold| threshold.is_set())
+            || self.value_sizes().iter().any(|threshold| threshold.is_set())
+            || self.guard_terms()
+    }
+
+    /// Those of collections, whole and by kind.
+    fn collection_sizes(&self) -> [&Threshold; 4] {
+        [
+            &self.collection_size,
+            &self.collection_map_size,
+            &self.collection_set_size,
+            &self.collection_list_size,
+        ]
+    }
+
+    /// Those of values, whole and by type.
+    fn value_sizes(&self) -> [&Threshold; 5] {
+        [
+            &self.column_value_size,
+            &self.column_ascii_value_size,
+            &self.column_blob_value_size,
+            &self.column_text_value_size,
+            &self.column_varchar_value_size,
+        ]
+    }
+
+    fn guard_terms(&self) -> bool {
+        self.sai_string_term_size.is_set()
+            || self.sai_frozen_term_size.is_set()
+            || self.sai_vector_term_size.is_set()
     }
 
     /// Checks a modification with its values. An INSERT JSON is expanded before.
@@ -36,8 +72,13 @@ impl Guardrails {
         bindings: &Bindings<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
-        if plan.timestamp.is_some() {
+        if let Some(timestamp) = &plan.timestamp {
             self.user_timestamps.guard(warnings)?;
+            if let Some(timestamp) = timestamp_value(timestamp, bindings)? {
+                let (now, table) = (bindings.call.now_micros, &plan.table.name);
+                self.maximum_timestamp.guard_time(timestamp, now, table, warnings)?;
+                self.minimum_timestamp.guard_time(timestamp, now, table, warnings)?;
+            }
         }
         for ColumnOperation { column, operation } in &plan.operations {
             let column = &plan.table.columns[*column];
@@ -46,6 +87,9 @@ impl Guardrails {
             }
             if self.guard_values() {
                 self.check_operation(column, operation, bindings, warnings)?;
+            }
+            if self.guard_terms() {
+                self.check_terms(&plan.table, column, operation, bindings, warnings)?;
             }
         }
         Ok(())
@@ -116,7 +160,16 @@ impl Guardrails {
                 }
                 return Ok(());
             }
-            return self.check_value(column, value.len() as u64, warnings);
+            let bytes = value.len() as u64;
+            self.check_value(column, bytes, warnings)?;
+            let of_type: &[&Threshold] = match &column.column_type {
+                CqlType::Ascii => &[&self.column_ascii_value_size],
+                CqlType::Blob => &[&self.column_blob_value_size],
+                // Two names of one type.
+                CqlType::Text => &[&self.column_text_value_size, &self.column_varchar_value_size],
+                _ => &[],
+            };
+            return of_type.iter().try_for_each(|threshold| threshold.guard(bytes, &column.name, warnings));
         };
         if is_multi_cell && count == 0 {
             return Ok(());
@@ -128,7 +181,75 @@ impl Guardrails {
             self.check_value(column, value.len() as u64, warnings)?;
             CELL_BYTES + value.len() as u64
         };
-        self.collection_size.guard(bytes, &column.name, warnings)
+        self.collection_size.guard(bytes, &column.name, warnings)?;
+        let of_kind = match &column.column_type {
+            CqlType::Map { .. } => &self.collection_map_size,
+            CqlType::Set { .. } => &self.collection_set_size,
+            _ => &self.collection_list_size,
+        };
+        of_kind.guard(bytes, &column.name, warnings)
+    }
+
+    /// Checks what storage-attached indexes take from a value.
+    fn check_terms(
+        &self,
+        table: &Table,
+        column: &Column,
+        operation: &Operation,
+        bindings: &Bindings<'_>,
+        warnings: &mut Vec<String>,
+    ) -> Result<()> {
+        let is_attached = |part: IndexedPart| {
+            let mut indexes = table.indexes.iter().filter(|index| index.column_id == column.id);
+            indexes.any(|index| index.kind == IndexKind::StorageAttached && index.part == part)
+        };
+        if !column.column_type.is_multi_cell() {
+            let is_indexed = is_attached(IndexedPart::Value) || is_attached(IndexedPart::Full);
+            let Operation::Set(term) = operation else { return Ok(()) };
+            let guardrail = match &column.column_type {
+                CqlType::Vector { .. } => &self.sai_vector_term_size,
+                CqlType::List { .. }
+                | CqlType::Set { .. }
+                | CqlType::Map { .. }
+                | CqlType::Tuple(_)
+                | CqlType::UserType { .. } => &self.sai_frozen_term_size,
+                _ => &self.sai_string_term_size,
+            };
+            let value = if is_indexed { value_of(term, bindings)? } else { None };
+            return value.map_or(Ok(()), |value| guardrail.guard(value.len() as u64, &column.name, warnings));
+        }
+        let mut check = |key: &[u8], value: &[u8]| {
+            let (key, value) = (key.len() as u64, value.len() as u64);
+            let parts =
+                [(IndexedPart::Keys, key), (IndexedPart::Values, value), (IndexedPart::Entries, key + value)];
+            let mut indexed = parts.into_iter().filter(|(part, _)| is_attached(*part));
+            indexed.try_for_each(|(_, bytes)| self.sai_string_term_size.guard(bytes, &column.name, warnings))
+        };
+        match operation {
+            Operation::Set(term) | Operation::Add(term) | Operation::Prepend(term) => {
+                let Some(collection) = value_of(term, bindings)? else { return Ok(()) };
+                match &column.column_type {
+                    CqlType::Map { .. } => {
+                        for entry in codec::entries(&collection).map_err(|error| malformed(&error))? {
+                            let (key, value) = entry.map_err(|error| malformed(&error))?;
+                            check(key, value)?;
+                        }
+                    }
+                    CqlType::List { .. } | CqlType::Set { .. } => {
+                        for element in codec::elements(&collection).map_err(|error| malformed(&error))? {
+                            check(&[], element.map_err(|error| malformed(&error))?)?;
+                        }
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            Operation::SetElement { key, value } => {
+                let (key, value) = (value_of(key, bindings)?, value_of(value, bindings)?);
+                value.map_or(Ok(()), |value| check(key.as_deref().unwrap_or_default(), &value))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks the elements of a collection. Returns the bytes of their cells.
@@ -160,6 +281,14 @@ impl Guardrails {
         }
         Ok(bytes)
     }
+}
+
+/// The value of a term, if it has one.
+fn value_of<'t>(term: &'t Term, bindings: &'t Bindings<'_>) -> Result<Option<Cow<'t, [u8]>>> {
+    Ok(match term.evaluate(bindings)? {
+        Bound::Bytes(value) => Some(value),
+        Bound::Null | Bound::Unset => None,
+    })
 }
 
 fn malformed(error: &codec::CodecError) -> RequestError {

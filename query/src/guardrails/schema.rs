@@ -200,12 +200,13 @@ impl Guardrails {
         named: impl Iterator<Item = (&'t str, &'t CqlType)>,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
-        if !self.vector_dimensions.is_set() {
+        if !self.vector_dimensions.is_set() && !self.vector_type.is_set() {
             return Ok(());
         }
         for (name, its_type) in named {
             let dimensions = largest_vector(its_type);
             if dimensions > 0 {
+                self.vector_type.guard_as(&format!("{kind} {name}"), warnings)?;
                 self.vector_dimensions.guard(dimensions, &format!("{kind} {name}"), warnings)?;
             }
         }

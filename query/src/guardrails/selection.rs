@@ -21,6 +21,7 @@ impl Guardrails {
             || self.partition_keys_in_select.is_set()
             || self.in_select_cartesian_product.is_set()
             || self.read_consistency_levels.is_set()
+            || self.non_partition_restricted_index_query.is_set()
     }
 
     /// Checks a SELECT. `page_rows`: the rows of a page that the client wants, if it names them.
@@ -40,6 +41,10 @@ impl Guardrails {
         }
         if !plan.group_by.is_empty() {
             self.group_by.guard(warnings)?;
+        }
+        let uses_index = plan.index.is_some() || plan.nearest.is_some();
+        if uses_index && !matches!(plan.restrictions.partition, PartitionRestriction::Keys(_)) {
+            self.non_partition_restricted_index_query.guard(warnings)?;
         }
         if let Some(rows) = page_rows {
             self.page_size.guard(rows as u64, &table.name, warnings)?;

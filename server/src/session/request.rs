@@ -286,7 +286,7 @@ pub fn execute(
     {
         let update = table_extensions(&update.plan, &Bindings { values, call: &call })?;
         let check = |warnings: &mut Vec<String>| context.node.guardrails.check_extensions(warnings);
-        if !context.guard(warnings, check)? {
+        if !context.is_superuser(user.as_deref()) && !context.guard(warnings, check)? {
             return Ok(Execution::Ready(Ok(Outcome::Void)));
         }
         return Ok(Execution::Pending(Box::pin(schema::set_extensions(context.clone(), update))));
@@ -298,7 +298,7 @@ pub fn execute(
         let expanded = Statement::Modify(Arc::new(insert.with_plan(plan)));
         return execute(context, &expanded, values, options, user, warnings);
     }
-    guardrails::check(context, statement, values, &call, options, warnings)?;
+    guardrails::check(context, statement, values, &call, options, user.as_deref(), warnings)?;
     let limited = match timeout(statement, &Bindings { values, call: &call })? {
         Some(Duration::ZERO) => return Err(timed_out(statement, options.consistency)),
         Some(timeout) => {
@@ -337,7 +337,7 @@ pub fn execute(
             let statements = (0..statement.plan.statements.len()).map(bound).collect::<Result<_>>()?;
             let (kind, now_micros) = (statement.plan.kind, call.now_micros);
             let request = BatchRequest { kind, statements, options: options.clone(), now_micros };
-            guardrails::check_batch(context, &request, warnings)?;
+            guardrails::check_batch(context, &request, user.as_deref(), warnings)?;
             batch(context, request, warnings)
         }
         Statement::Use(statement) => Execution::Ready(Ok(Outcome::SetKeyspace(statement.plan.clone()))),
@@ -472,7 +472,7 @@ fn run_batch(
     };
     let request = BatchRequest { kind, statements, options, now_micros: call.now_micros };
     check_modifications(context, request.plans(), request.options.consistency)?;
-    guardrails::check_batch(context, &request, warnings)?;
+    guardrails::check_batch(context, &request, connection.user.borrow().as_deref(), warnings)?;
     let is_conditional = request.plans().any(|plan| plan.conditions.is_some());
     Ok((is_conditional, batch(context, request, warnings)))
 }
