@@ -66,7 +66,7 @@ impl AdminCommand {
             }
             Self::DescribeRoles => {
                 let statements: Vec<String> = part(&answer, "statements")?;
-                statements.iter().map(|statement| format!("{statement};\n")).collect()
+                statements.iter().flat_map(|statement| [statement.as_str(), ";\n"]).collect()
             }
             Self::Drain => "drained\n".to_owned(),
             Self::Archivelog => "archived\n".to_owned(),

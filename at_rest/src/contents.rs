@@ -376,7 +376,7 @@ impl Contents {
         };
         match &self.layout {
             Layout::Frames(frames) => {
-                frames.pieces(offset, length as u64).for_each(|(start, piece)| want(start, piece))
+                frames.pieces(offset, length as u64).for_each(|(start, piece)| want(start, piece));
             }
             Layout::Regular if length > 0 => {
                 let slots = offset / CONTENTS_BYTES as u64..=(end - 1) / CONTENTS_BYTES as u64;
@@ -410,14 +410,11 @@ impl Contents {
         for wanted in &run.wanted {
             let Some(target) = out.get_mut(wanted.target..wanted.target + wanted.length) else { continue };
             let stored = bytes.get((wanted.frame.place - run.place) as usize..).unwrap_or_default();
-            match self.frame(stored, &wanted.frame, &mut scratch) {
-                Some(contents) => {
-                    target.copy_from_slice(&contents[wanted.skipped..wanted.skipped + wanted.length]);
-                }
-                None => {
-                    note_damage(&self.path);
-                    target.fill(DAMAGE);
-                }
+            if let Some(contents) = self.frame(stored, &wanted.frame, &mut scratch) {
+                target.copy_from_slice(&contents[wanted.skipped..wanted.skipped + wanted.length]);
+            } else {
+                note_damage(&self.path);
+                target.fill(DAMAGE);
             }
         }
     }

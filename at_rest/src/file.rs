@@ -295,7 +295,7 @@ impl EncryptedFile {
         let mut scratch = Vec::new();
         for (start, piece) in frames.pieces(offset, data.len() as u64) {
             let (from, to) = (start.max(offset), (start + piece.length as u64).min(end));
-            self.compare_hole(frames, &data, offset, (at, from), &mut different);
+            compare_hole(frames, &data, offset, (at, from), &mut different);
             let stored = self.reads.part(&before.file, piece.frame.place, piece.frame.stored_bytes()).await?;
             let wanted = &data[(from - offset) as usize..(to - offset) as usize];
             if is_there(&before, &stored, (start, piece), from, wanted, &mut scratch) {
@@ -312,7 +312,7 @@ impl EncryptedFile {
             }
             at = to;
         }
-        self.compare_hole(frames, &data, offset, (at, end), &mut different);
+        compare_hole(frames, &data, offset, (at, end), &mut different);
         for (place, bytes) in again {
             self.file.write_at(place, Bytes::from(bytes)).await?;
         }
@@ -324,24 +324,23 @@ impl EncryptedFile {
         }
         if is_synced { self.sync_data().await } else { Ok(()) }
     }
+}
 
-    /// Adds a part of what is written to `different`, unless no frame has it and it reads as what is written: zeros.
-    fn compare_hole(
-        &self,
-        frames: &Frames,
-        data: &Bytes,
-        offset: u64,
-        (from, to): (u64, u64),
-        different: &mut Vec<(usize, usize)>,
-    ) {
-        if from >= to {
-            return;
-        }
-        let (start, end) = ((from - offset) as usize, (to - offset) as usize);
-        let is_zero = data[start..end].iter().all(|byte| *byte == 0);
-        if !is_zero || to > frames.length || frames.has_damage(from, to - from) {
-            add_range(different, start, end);
-        }
+/// Adds a part of what is written to `different`, unless no frame has it and it reads as what is written: zeros.
+fn compare_hole(
+    frames: &Frames,
+    data: &Bytes,
+    offset: u64,
+    (from, to): (u64, u64),
+    different: &mut Vec<(usize, usize)>,
+) {
+    if from >= to {
+        return;
+    }
+    let (start, end) = ((from - offset) as usize, (to - offset) as usize);
+    let is_zero = data[start..end].iter().all(|byte| *byte == 0);
+    if !is_zero || to > frames.length || frames.has_damage(from, to - from) {
+        add_range(different, start, end);
     }
 }
 

@@ -308,9 +308,10 @@ async fn reload_master_keys(context: &ShardContext) -> Result<(), String> {
     });
     for (key, of_key) in read.await.map_err(|error| error.to_string())?? {
         let KeyUse { files, bytes } = of_key;
-        match key {
-            Some(key) => tracing::info!(key, files, bytes, "files that need this master key"),
-            None => tracing::info!(files, bytes, "files that are not encrypted"),
+        if let Some(key) = key {
+            tracing::info!(key, files, bytes, "files that need this master key");
+        } else {
+            tracing::info!(files, bytes, "files that are not encrypted");
         }
     }
     Ok(())

@@ -11,11 +11,11 @@ use helenus_engine::io::{DirectDisk, Disk, DiskError, SystemRandom};
 /// Encryption of a node's files; without keys there is none, and nothing is between the node and its disks.
 #[derive(Debug, Clone, Default)]
 pub struct AtRest {
-    keys: Option<Keys>,
+    keyed: Option<Keyed>,
 }
 
 #[derive(Debug, Clone)]
-struct Keys {
+struct Keyed {
     source: KeySource,
     keys: MasterKeys,
     mode: AtRestMode,
@@ -34,7 +34,7 @@ impl AtRest {
             tracing::warn!("{warning}");
         }
         tracing::info!(keys = ?keys.ids(), "master keys of the node's files were read");
-        Ok(Self { keys: Some(Keys { source, keys, mode: config.encryption_at_rest.mode }) })
+        Ok(Self { keyed: Some(Keyed { source, keys, mode: config.encryption_at_rest.mode }) })
     }
 
     fn wrap(
@@ -42,7 +42,7 @@ impl AtRest {
         disk: Arc<dyn Disk>,
         new: fn(Arc<dyn Disk>, MasterKeys, Randomness) -> EncryptedDisk,
     ) -> Arc<dyn Disk> {
-        let Some(Keys { keys, mode, .. }) = &self.keys else { return disk };
+        let Some(Keyed { keys, mode, .. }) = &self.keyed else { return disk };
         let encrypted = new(disk, keys.clone(), Randomness::new(SystemRandom));
         match mode {
             AtRestMode::All => Arc::new(encrypted),
@@ -62,17 +62,17 @@ impl AtRest {
 
     /// Whether new files are encrypted.
     pub fn encrypts(&self) -> bool {
-        self.keys.as_ref().is_some_and(|keys| keys.mode == AtRestMode::All)
+        self.keyed.as_ref().is_some_and(|keyed| keyed.mode == AtRestMode::All)
     }
 
     /// The names of the master keys. The last one is the current one.
     pub fn key_ids(&self) -> Vec<String> {
-        self.keys.as_ref().map(|keys| keys.keys.ids()).unwrap_or_default()
+        self.keyed.as_ref().map(|keyed| keyed.keys.ids()).unwrap_or_default()
     }
 
     /// Reads the master keys again, if there are any. It holds up the calling thread. After an error the former ones stay in use.
     pub fn reload(&self) -> Result<(), KeyError> {
-        let Some(Keys { source, keys, .. }) = &self.keys else { return Ok(()) };
+        let Some(Keyed { source, keys, .. }) = &self.keyed else { return Ok(()) };
         keys.reload(source)?;
         tracing::info!(keys = ?keys.ids(), "master keys of the node's files were read again");
         Ok(())

@@ -102,7 +102,8 @@ async fn change_here(
     // As in Cassandra, guardrails do not hold for superusers.
     let is_guarded = !context.is_superuser(user.as_deref());
     let allowed = if is_guarded {
-        context.guard(&mut warnings, |warnings| guardrails.check_schema_statement(&statement.plan, warnings))?
+        context
+            .guard(&mut warnings, |warnings| guardrails.check_schema_statement(&statement.plan, warnings))?
     } else {
         Cow::Borrowed(&statement.plan)
     };
