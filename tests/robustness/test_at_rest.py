@@ -37,7 +37,15 @@ def readable(*directories):
     """The files that have what clients have written."""
     files = [path for directory in directories for path in directory.rglob("*") if path.is_file()]
     assert len(files) > 10
-    return [path for path in files if MARK in path.read_bytes()]
+    return [path for path in files if MARK in contents(path)]
+
+
+def contents(path):
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        # The node has removed it meanwhile.
+        return b""
 
 
 def refusal(node):
