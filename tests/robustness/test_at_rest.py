@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from conftest import driver_session, new_node, program
 from node import NodeError
+from twins import wait_until_built
 
 ROWS = 400
 MARK = b"confidential"
@@ -90,6 +91,7 @@ def test_no_file_has_what_clients_have_written(tmp_path):
         node.start()
         with driver_session(node) as session:
             expect(session, "secrets", 2 * ROWS)
+            wait_until_built(session, "secrets", ["w = 'confidential 3'"])
             found = session.execute("SELECT k FROM secrets WHERE w = 'confidential 3'")
             assert {row.k for row in found} == {number for number in range(2 * ROWS) if number % 7 == 3}
             session.execute("TRUNCATE secrets")
