@@ -78,7 +78,7 @@ def test_some_of_all_requests_are_traced_if_an_operator_says_so(three_nodes, con
     assert settings(three_nodes.nodes[0], trace_probability=1)["trace_probability"] == 1
     session.execute(read, (1,))
     settings(three_nodes.nodes[0], trace_probability=0)
-    assert read.query_string in sessions()
+    until("the request has its trace", lambda: read.query_string in sessions())
     count = len(sessions())
     session.execute(read, (1,))
     assert len(sessions()) == count
