@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use cql_lite::syntax::ast::{AlterTableOperation, Property, Statement};
+use cql_lite::syntax::ast::{AlterTableOperation, AlterTypeOperation, ColumnDefinition, Property, Statement};
 use cql_lite::types::CqlType;
 
 use super::Guardrails;
@@ -103,7 +103,9 @@ impl Guardrails {
                 Some(definition) => {
                     let fields = definition.field_names.len() as u64;
                     self.fields_per_udt.guard(fields, name, warnings)?;
+                    let added = added_field(statement);
                     let fields = definition.field_names.iter().zip(&definition.field_types);
+                    let fields = fields.filter(|(name, _)| is_created || added == Some(&***name));
                     self.check_vectors("Field", fields.map(|(name, its)| (&**name, its)), warnings)
                 }
                 None => Ok(()),
@@ -166,11 +168,15 @@ impl Guardrails {
             let what = format!("on table {}", table.name);
             self.secondary_indexes_per_table.guard(table.indexes.len() as u64, &what, warnings)?;
         }
-        let adds_columns = matches!(statement, Statement::AlterTable(alter)
-            if matches!(alter.operation, AlterTableOperation::AddColumns { .. }));
-        if is_created || adds_columns {
+        let added = added_columns(statement);
+        if is_created || added.is_some() {
             self.columns_per_table.guard(table.columns.len() as u64, &table.name, warnings)?;
-            let columns = table.columns.iter().map(|column| (column.name.as_str(), &column.column_type));
+            // Those that the table had before are nobody's concern now.
+            let is_new = |name: &str| {
+                added.is_none_or(|added| added.iter().any(|column| column.name.as_str() == name))
+            };
+            let columns = table.columns.iter().filter(|column| is_new(&column.name));
+            let columns = columns.map(|column| (column.name.as_str(), &column.column_type));
             self.check_vectors("Column", columns, warnings)?;
         }
         if matches!(statement, Statement::CopyTable(_)) && table.compact.is_some() {
@@ -212,6 +218,20 @@ impl Guardrails {
         }
         Ok(())
     }
+}
+
+/// The columns that a statement adds to a table.
+fn added_columns(statement: &Statement) -> Option<&[ColumnDefinition]> {
+    let Statement::AlterTable(alter) = statement else { return None };
+    let AlterTableOperation::AddColumns { columns, .. } = &alter.operation else { return None };
+    Some(columns)
+}
+
+/// The field that a statement adds to a user-defined type.
+fn added_field(statement: &Statement) -> Option<&str> {
+    let Statement::AlterType(alter) = statement else { return None };
+    let AlterTypeOperation::AddField { field, .. } = &alter.operation else { return None };
+    Some(field.as_str())
 }
 
 /// The properties of a table that a statement gives; `None` if it can give none.
