@@ -16,6 +16,14 @@ FUZZ_SECONDS ?= 3600
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # Programs as they are delivered: their symbols in a file of their own beside them.
 symbols = scripts/symbols $(addprefix $(TARGET_DIR)/release/,$(1))
+# A program below benches that compares the release build with its peers.
+define compared
+@scripts/setup test
+cargo build --release -p helenus
+$(call symbols,helenus)
+scripts/install-latte
+benches/$(1) --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+endef
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance differential \
         docker-test cluster-test bench bench-index bench-security bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
@@ -134,32 +142,16 @@ differential: setup
 	tests/differential/run --binary $(TARGET_DIR)/release/helenus $(DIFFERENTIAL_ARGS)
 
 bench: setup
-	@scripts/setup test
-	cargo build --release -p helenus
-	$(call symbols,helenus)
-	scripts/install-latte
-	benches/peers/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+	$(call compared,peers/compare)
 
 bench-index: setup
-	@scripts/setup test
-	cargo build --release -p helenus
-	$(call symbols,helenus)
-	scripts/install-latte
-	benches/peers/index --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+	$(call compared,peers/index)
 
 bench-security: setup
-	@scripts/setup test
-	cargo build --release -p helenus
-	$(call symbols,helenus)
-	scripts/install-latte
-	benches/peers/security --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+	$(call compared,peers/security)
 
 bench-cluster: setup
-	@scripts/setup test
-	cargo build --release -p helenus
-	$(call symbols,helenus)
-	scripts/install-latte
-	benches/cluster/compare --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
+	$(call compared,cluster/compare)
 
 bench-figures: setup
 	@scripts/setup test

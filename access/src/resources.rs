@@ -1,6 +1,6 @@
 //! Resources as statements name them, and their names in Cassandra's tables.
 
-use cql_lite::syntax::ast;
+use cql_lite::syntax::{SyntaxError, ast, parse_type};
 use cql_lite::types::CqlType;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Catalog;
@@ -61,6 +61,33 @@ fn function(
         name: name.name.as_str().to_owned(),
         argument_types: argument_types.iter().map(ToString::to_string).collect(),
     })))
+}
+
+/// A resource as a statement names it.
+pub(crate) fn named(resource: &Resource) -> std::result::Result<ast::Resource, SyntaxError> {
+    let name = |name: &str| ast::Identifier::quoted(name);
+    Ok(match resource {
+        Resource::AllKeyspaces => ast::Resource::AllKeyspaces,
+        Resource::Keyspace(keyspace) => ast::Resource::Keyspace(name(keyspace)),
+        Resource::AllTables(keyspace) => ast::Resource::AllTables(name(keyspace)),
+        Resource::Table { keyspace, table } => {
+            ast::Resource::Table(ast::QualifiedName { keyspace: Some(name(keyspace)), name: name(table) })
+        }
+        Resource::AllFunctions => ast::Resource::AllFunctions,
+        Resource::FunctionsOf(keyspace) => ast::Resource::AllFunctionsIn(name(keyspace)),
+        Resource::Function(function) => ast::Resource::Function {
+            name: ast::FunctionName { keyspace: Some(name(&function.keyspace)), name: name(&function.name) },
+            argument_types: function
+                .argument_types
+                .iter()
+                .map(|text| parse_type(text))
+                .collect::<std::result::Result<_, _>>()?,
+        },
+        Resource::AllRoles => ast::Resource::AllRoles,
+        Resource::Role(role) => ast::Resource::Role(name(role)),
+        Resource::AllMbeans => ast::Resource::AllMbeans,
+        Resource::Mbean(pattern) => ast::Resource::Mbeans(pattern.clone()),
+    })
 }
 
 fn builtin_functions() -> RequestError {

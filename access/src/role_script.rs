@@ -2,70 +2,49 @@
 
 use std::collections::BTreeSet;
 
-use cql_lite::syntax::ast::Identifier;
-use helenus_roles::{Resource, Role, Roles};
+use cql_lite::syntax::SyntaxError;
+use cql_lite::syntax::ast::{
+    AddIdentity, CreateRole, Grant, GrantRole, Identifier, PermissionSet, RoleOption, RoleSpelling,
+};
+use helenus_roles::{Role, Roles};
+
+use crate::resources::named;
 
 /// The statements that make all roles again in a cluster that has none of them, with their passwords (as hashes), memberships, permissions
 /// and identities. Roles that are there already stay as they are and get what was granted. What roles are granted on has to exist before,
-/// and so have the groups of networks, which no statement makes.
-pub fn script(roles: &Roles) -> Vec<String> {
-    let created = roles.iter().map(|(name, role)| create(name, role));
-    let members = roles.iter().flat_map(|(name, role)| {
-        role.member_of.iter().map(move |of| format!("GRANT {} TO {}", word(of), word(name)))
-    });
-    let grants = roles.iter().flat_map(|(name, role)| {
-        role.grants.iter().flat_map(move |(resource, permissions)| {
-            let (on, to) = (on(resource), word(name));
-            permissions.iter().map(move |permission| format!("GRANT {} ON {on} TO {to}", permission.name()))
-        })
-    });
-    let identities = roles.identities().map(|(identity, role)| {
-        format!("ADD IDENTITY IF NOT EXISTS {} TO ROLE {}", string(identity), string(role))
-    });
-    created.chain(members).chain(grants).chain(identities).collect()
-}
-
-fn create(name: &str, role: &Role) -> String {
-    let mut options =
-        vec![format!("SUPERUSER = {}", role.is_superuser), format!("LOGIN = {}", role.can_login)];
-    options
-        .extend(role.salted_hash.as_ref().map(|hash| format!("HASHED PASSWORD = {}", string(hash.as_str()))));
-    options.extend(role.datacenters.as_ref().map(|names| format!("ACCESS TO DATACENTERS {}", set(names))));
-    options.extend(role.cidr_groups.as_ref().map(|names| format!("ACCESS FROM CIDRS {}", set(names))));
-    format!("CREATE ROLE IF NOT EXISTS {} WITH {}", word(name), options.join(" AND "))
-}
-
-fn on(resource: &Resource) -> String {
-    match resource {
-        Resource::AllKeyspaces => "ALL KEYSPACES".to_owned(),
-        Resource::Keyspace(keyspace) => format!("KEYSPACE {}", word(keyspace)),
-        Resource::AllTables(keyspace) => format!("ALL TABLES IN KEYSPACE {}", word(keyspace)),
-        Resource::Table { keyspace, table } => format!("TABLE {}.{}", word(keyspace), word(table)),
-        Resource::AllFunctions => "ALL FUNCTIONS".to_owned(),
-        Resource::FunctionsOf(keyspace) => format!("ALL FUNCTIONS IN KEYSPACE {}", word(keyspace)),
-        Resource::Function(function) => {
-            let (keyspace, name) = (word(&function.keyspace), word(&function.name));
-            format!("FUNCTION {keyspace}.{name}({})", function.argument_types.join(", "))
-        }
-        Resource::AllRoles => "ALL ROLES".to_owned(),
-        Resource::Role(role) => format!("ROLE {}", word(role)),
-        Resource::AllMbeans => "ALL MBEANS".to_owned(),
-        Resource::Mbean(name) => format!("MBEANS {}", string(name)),
+/// and so have the groups of networks, which no statement makes. An error: the type of an argument of a function is not CQL's.
+pub fn script(roles: &Roles) -> Result<Vec<String>, SyntaxError> {
+    let mut statements: Vec<String> =
+        roles.iter().map(|(name, role)| create(name, role).to_string()).collect();
+    for (name, role) in roles.iter() {
+        let grantee = || Identifier::quoted(name);
+        statements.extend(
+            role.member_of.iter().map(|of| {
+                GrantRole { role: Identifier::quoted(of.as_str()), grantee: grantee() }.to_string()
+            }),
+        );
     }
+    for (name, role) in roles.iter() {
+        for (resource, permissions) in &role.grants {
+            let permissions = PermissionSet::Some(permissions.iter().collect());
+            let grant = Grant { permissions, resource: named(resource)?, grantee: Identifier::quoted(name) };
+            statements.push(grant.to_string());
+        }
+    }
+    statements.extend(roles.identities().map(|(identity, role)| {
+        AddIdentity { if_not_exists: true, identity: identity.to_owned(), role: role.to_owned() }.to_string()
+    }));
+    Ok(statements)
 }
 
-/// A name, in quotes where it needs them.
-fn word(name: &str) -> String {
-    Identifier::quoted(name).to_string()
-}
-
-fn string(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
-fn set(names: &BTreeSet<String>) -> String {
-    let names: Vec<String> = names.iter().map(|name| string(name)).collect();
-    format!("{{{}}}", names.join(", "))
+fn create(name: &str, role: &Role) -> CreateRole {
+    let mut options = vec![RoleOption::Superuser(role.is_superuser), RoleOption::Login(role.can_login)];
+    options
+        .extend(role.salted_hash.as_ref().map(|hash| RoleOption::HashedPassword(hash.as_str().to_owned())));
+    let listed = |names: &BTreeSet<String>| Some(names.iter().cloned().collect());
+    options.extend(role.datacenters.as_ref().map(|names| RoleOption::Datacenters(listed(names))));
+    options.extend(role.cidr_groups.as_ref().map(|names| RoleOption::Cidrs(listed(names))));
+    CreateRole { spelling: RoleSpelling::Role, if_not_exists: true, role: Identifier::quoted(name), options }
 }
 
 #[cfg(test)]
@@ -73,7 +52,7 @@ mod tests {
     use cql_lite::syntax::parse;
     use helenus_query::schema::test_catalog::catalog_of;
     use helenus_roles::{
-        Access, Alteration, FunctionSignature, Network, Permission, PermissionSet, RoleChange, SaltedHash,
+        Access, Alteration, FunctionSignature, Network, Permission, Resource, RoleChange, SaltedHash,
     };
 
     use super::*;
@@ -144,7 +123,7 @@ mod tests {
             create(&readers, Alteration::default()),
             RoleChange::GrantRole { role: readers.clone(), grantee: anna.clone() },
             RoleChange::Grant {
-                permissions: PermissionSet::of(&[Permission::Modify]),
+                permissions: helenus_roles::PermissionSet::of(&[Permission::Modify]),
                 resource: Resource::table("shop", "orders"),
                 grantee: anna.clone(),
             },
@@ -162,7 +141,7 @@ mod tests {
         let wanted = filled();
         let (catalog, data_centers) = (catalog_of(SCHEMA), BTreeSet::from(["north's".to_owned()]));
         let mut made = empty();
-        for statement in script(&wanted) {
+        for statement in script(&wanted).unwrap() {
             let parsed = parse(&statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
             let subject = Subject { roles: &made, user: Some("keeper"), is_enforced: true };
             let context = RolesContext {
@@ -181,7 +160,11 @@ mod tests {
         }
         // Who makes roles gets permissions on them.
         let others = |roles: &Roles| -> Vec<String> {
-            script(roles).into_iter().filter(|statement| !statement.ends_with(" TO keeper")).collect()
+            script(roles)
+                .unwrap()
+                .into_iter()
+                .filter(|statement| !statement.ends_with(" TO keeper"))
+                .collect()
         };
         assert_eq!(others(&made), others(&wanted));
     }

@@ -325,10 +325,8 @@ pub(crate) fn decrypt(stored: &[u8], path: &Path, keys: &MasterKeys) -> Result<O
     let mut out = vec![0; length];
     frames.mark_damage(0, &mut out);
     for (frame, at) in placed {
-        let target = out.get_mut(frame.offset as usize..frame.end() as usize);
-        if let (Some(target), Some(contents)) = (target, opened.get(at..at + frame.length)) {
-            target.copy_from_slice(contents);
-        }
+        let target = &mut out[frame.offset as usize..frame.end() as usize];
+        target.copy_from_slice(&opened[at..at + frame.length]);
     }
     Ok(Some(out))
 }
@@ -408,8 +406,8 @@ impl Contents {
     fn put(&self, run: &Run, bytes: &[u8], out: &mut [u8]) {
         let mut scratch = Vec::with_capacity(SLOT_BYTES);
         for wanted in &run.wanted {
-            let Some(target) = out.get_mut(wanted.target..wanted.target + wanted.length) else { continue };
-            let stored = bytes.get((wanted.frame.place - run.place) as usize..).unwrap_or_default();
+            let target = &mut out[wanted.target..wanted.target + wanted.length];
+            let stored = &bytes[(wanted.frame.place - run.place) as usize..];
             if let Some(contents) = self.frame(stored, &wanted.frame, &mut scratch) {
                 target.copy_from_slice(&contents[wanted.skipped..wanted.skipped + wanted.length]);
             } else {

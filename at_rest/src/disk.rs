@@ -82,8 +82,8 @@ impl EncryptedDisk {
         let master = self.keys.current()?;
         let file_key = Zeroizing::new(self.random.next_32()?);
         let salt: [u8; SALT_BYTES] = self.random.next_32()?;
-        let header = area(&master, &file_key, &salt).ok_or(KeyError::None)?;
-        let session = Session::new(&file_key, self.random.next()?).ok_or(KeyError::None)?;
+        let header = area(&master, &file_key, &salt)?;
+        let session = Session::new(&file_key, self.random.next()?)?;
         Ok(EncryptedFile::new(file, path, header, session, self.reads))
     }
 

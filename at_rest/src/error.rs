@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use helenus_io::invariant::BrokenInvariant;
 use thiserror::Error;
 
 /// Why keys cannot be had, or do not open a file. No variant contains a part of a key.
@@ -34,6 +35,8 @@ pub enum KeyError {
     Changed { id: String },
     #[error("there is no master key")]
     None,
+    #[error(transparent)]
+    Broken(#[from] BrokenInvariant),
     #[error("the system has no random numbers for a key: {0}")]
     Random(io::Error),
 }

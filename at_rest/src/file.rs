@@ -10,7 +10,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use helenus_io::{DiskError, DiskFile, DiskFuture};
+use helenus_io::invariant::BrokenInvariant;
+use helenus_io::{DiskError, DiskFile, DiskFuture, broken};
 
 use crate::contents::{Contents, Frames, Piece, Reads, error};
 use crate::error::KeyError;
@@ -85,7 +86,12 @@ fn slot_start(place: u64) -> u64 {
 
 impl Progress {
     /// The frames of `data`, and the place where they begin.
-    fn seal(&mut self, session: &mut Session, offset: u64, data: &[u8]) -> Option<(u64, Vec<u8>)> {
+    fn seal(
+        &mut self,
+        session: &mut Session,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(u64, Vec<u8>), BrokenInvariant> {
         let mut merged = Vec::new();
         let tail = self.tail.take().filter(|_| offset == self.length);
         let (mut offset, mut rest) = match tail {
@@ -129,7 +135,7 @@ impl Progress {
         self.is_tail_lost = false;
         self.length = self.length.max(offset);
         self.written_end = self.written_end.max(offset);
-        Some((start, out))
+        Ok((start, out))
     }
 
     /// Puts the header before the first frames.
@@ -197,23 +203,24 @@ impl EncryptedFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the bytes for the disk. `None`: the session has no more nonces.
+    /// Makes the bytes for the disk.
     fn change(
         &self,
         is_synced: bool,
-        change: impl FnOnce(&mut Progress, &mut Session) -> Option<(u64, Vec<u8>)>,
-    ) -> Option<Stored> {
+        change: impl FnOnce(&mut Progress, &mut Session) -> Result<(u64, Vec<u8>), BrokenInvariant>,
+    ) -> Result<Stored, DiskError> {
         let mut state = self.state();
         let state = &mut *state;
         let previous = state.progress.clone();
-        let (place, bytes) = change(&mut state.progress, &mut state.session)?;
+        let sealed = change(&mut state.progress, &mut state.session);
+        let (place, bytes) = sealed.map_err(|broken| error("encrypt", &self.path, KeyError::from(broken)))?;
         let (place, bytes) = state.progress.with_header(place, bytes);
         if is_synced {
             // Whatever comes of the sync, it may be durable.
             state.progress.tail = None;
         }
         state.change += 1;
-        Some(Stored { place, bytes, change: state.change, previous })
+        Ok(Stored { place, bytes, change: state.change, previous })
     }
 
     /// Takes back the places of a write that has failed.
@@ -225,9 +232,8 @@ impl EncryptedFile {
         }
     }
 
-    async fn store(&self, stored: Option<Stored>, is_synced: bool) -> Result<(), DiskError> {
-        let Some(stored) = stored else { return Err(error("encrypt", &self.path, KeyError::None)) };
-        let Stored { place, bytes, change, previous } = stored;
+    async fn store(&self, stored: Result<Stored, DiskError>, is_synced: bool) -> Result<(), DiskError> {
+        let Stored { place, bytes, change, previous } = stored?;
         let written = if is_synced {
             self.file.write_and_sync_at(place, bytes).await
         } else {
@@ -286,7 +292,10 @@ impl EncryptedFile {
         data: Bytes,
         is_synced: bool,
     ) -> Result<(), DiskError> {
-        let Some(frames) = before.frames() else { return Err(error("write", &self.path, KeyError::None)) };
+        let Some(frames) = before.frames() else {
+            let broken = broken!("all frames of a file that is opened for writing were looked at");
+            return Err(error("write", &self.path, KeyError::from(broken)));
+        };
         // Parts of `data` that differ from what is there, ascending, and frames whose bytes are written again.
         let mut different: Vec<(usize, usize)> = Vec::new();
         let mut again: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -424,7 +433,7 @@ impl DiskFile for EncryptedFile {
                 session.seal(&frame, &[], &mut out)?;
                 progress.place += OVERHEAD_BYTES as u64;
                 progress.length = length;
-                Some((start, out))
+                Ok((start, out))
             });
             self.store(stored, false).await
         })

@@ -24,6 +24,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use helenus_io::invariant::BrokenInvariant;
+use helenus_io::{broken, invariant};
 use ring::aead::{Aad, LessSafeKey, Nonce};
 
 use crate::error::KeyError;
@@ -83,40 +85,49 @@ pub(crate) struct Session {
 
 impl Session {
     /// `id` is random.
-    pub(crate) fn new(file_key: &Secret, id: u128) -> Option<Self> {
+    pub(crate) fn new(file_key: &Secret, id: u128) -> Result<Self, BrokenInvariant> {
         let id = id.to_le_bytes();
-        Some(Self { id, key: session_key(file_key, id)?, counter: 0 })
+        Ok(Self { id, key: session_key(file_key, id)?, counter: 0 })
     }
 
-    /// Appends a frame to `out`. `None`: the session has no more nonces.
-    pub(crate) fn seal(&mut self, frame: &Frame, contents: &[u8], out: &mut Vec<u8>) -> Option<()> {
-        self.counter = self.counter.checked_add(1)?;
+    /// Appends a frame to `out`.
+    pub(crate) fn seal(
+        &mut self,
+        frame: &Frame,
+        contents: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), BrokenInvariant> {
+        let next = self.counter.checked_add(1);
+        self.counter = next.ok_or_else(|| broken!("a session makes fewer than 2^64 frames"))?;
         let start = out.len();
         out.extend_from_slice(&MAGIC);
         out.push(if frame.kind == Kind::Contents { 1 } else { 2 });
         out.push(u8::from(frame.is_in_order));
-        out.extend_from_slice(&u16::try_from(frame.length).ok()?.to_le_bytes());
+        invariant!(
+            contents.len() == frame.length && frame.length <= CONTENTS_BYTES,
+            "a frame fits into a slot"
+        );
+        out.extend_from_slice(&(frame.length as u16).to_le_bytes());
         out.extend_from_slice(&[0; 2]);
         out.extend_from_slice(&frame.offset.to_le_bytes());
         out.extend_from_slice(&self.id);
         out.extend_from_slice(&self.counter.to_le_bytes());
-        let additional = additional(out.get(start..)?.first_chunk()?, frame.place);
+        let mut head = [0; HEAD_BYTES];
+        head.copy_from_slice(&out[start..]);
+        let additional = additional(&head, frame.place);
         let contents_at = out.len();
         out.extend_from_slice(contents);
+        let additional = Aad::from(additional);
         let tag = self
             .key
-            .seal_in_place_separate_tag(
-                nonce(self.counter),
-                Aad::from(additional),
-                out.get_mut(contents_at..)?,
-            )
-            .ok()?;
+            .seal_in_place_separate_tag(nonce(self.counter), additional, &mut out[contents_at..])
+            .map_err(|_| broken!("a frame is short enough to be encrypted"))?;
         out.extend_from_slice(tag.as_ref());
-        Some(())
+        Ok(())
     }
 }
 
-fn session_key(file_key: &Secret, id: SessionId) -> Option<LessSafeKey> {
+fn session_key(file_key: &Secret, id: SessionId) -> Result<LessSafeKey, BrokenInvariant> {
     cipher(&derive(file_key, b"helenus at rest: session", &id))
 }
 
@@ -165,17 +176,17 @@ impl Opener {
 
     /// A session for writing.
     pub(crate) fn session(&self, id: u128) -> Result<Session, KeyError> {
-        Session::new(&self.file_key, id).ok_or(KeyError::None)
+        Ok(Session::new(&self.file_key, id)?)
     }
 
-    fn key(&self, id: SessionId) -> Option<Arc<LessSafeKey>> {
+    fn key(&self, id: SessionId) -> Result<Arc<LessSafeKey>, BrokenInvariant> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, key)) = last.as_ref().filter(|(known, _)| *known == id) {
-            return Some(Arc::clone(key));
+            return Ok(Arc::clone(key));
         }
         let key = Arc::new(session_key(&self.file_key, id)?);
         *last = Some((id, Arc::clone(&key)));
-        Some(key)
+        Ok(key)
     }
 
     /// Opens the frame that `bytes` begin with. `scratch` takes its contents.
@@ -183,7 +194,8 @@ impl Opener {
         let Some((frame, id, counter)) = head(bytes) else { return Found::Damaged };
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return Found::Damaged };
         let Some(sealed) = rest.get(..frame.length + TAG_BYTES) else { return Found::Damaged };
-        let Some(key) = self.key(id) else { return Found::Damaged };
+        // A broken invariant is reported: the shard stops.
+        let Ok(key) = self.key(id) else { return Found::Damaged };
         scratch.clear();
         scratch.extend_from_slice(sealed);
         let additional = Aad::from(additional(head, place));
@@ -225,7 +237,7 @@ pub(crate) fn scan(
     let mut scratch = Vec::new();
     let mut at = 0;
     loop {
-        let rest = slot.get(at..).unwrap_or_default();
+        let rest = &slot[at..];
         let Some(last) = rest.iter().rposition(|byte| *byte != 0) else { return };
         if let Found::Frame(frame, contents) = opener.open(rest, place + at as u64, &mut scratch) {
             at += frame.stored_bytes();

@@ -16,6 +16,8 @@
 //! All integers little endian. The file's key is encrypted with AES-256-GCM under HMAC-SHA-256(master key, "helenus at rest: wrap" | salt),
 //! with a nonce of zeros and the bytes before it as associated data. So a header is used by one file only, whose salt is drawn for it.
 
+use helenus_io::invariant::BrokenInvariant;
+use helenus_io::{broken, invariant};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hmac;
 use zeroize::Zeroizing;
@@ -56,9 +58,9 @@ pub(crate) struct Header {
 }
 
 /// A key that ring uses for AES-256-GCM.
-pub(crate) fn cipher(key: &[u8; KEY_BYTES]) -> Option<LessSafeKey> {
-    // Of 32 bytes there is always one.
-    UnboundKey::new(&AES_256_GCM, key).ok().map(LessSafeKey::new)
+pub(crate) fn cipher(key: &[u8; KEY_BYTES]) -> Result<LessSafeKey, BrokenInvariant> {
+    let key = UnboundKey::new(&AES_256_GCM, key);
+    key.map(LessSafeKey::new).map_err(|_| broken!("32 bytes are a key of AES-256"))
 }
 
 /// A key that is derived from another one, for one purpose and one value.
@@ -71,7 +73,7 @@ pub(crate) fn derive(key: &Secret, purpose: &[u8], value: &[u8]) -> Secret {
     derived
 }
 
-fn wrapping(master: &MasterKey, salt: &[u8]) -> Option<LessSafeKey> {
+fn wrapping(master: &MasterKey, salt: &[u8]) -> Result<LessSafeKey, BrokenInvariant> {
     cipher(&derive(&master.secret, b"helenus at rest: wrap", salt))
 }
 
@@ -80,18 +82,24 @@ fn zero_nonce() -> Nonce {
 }
 
 /// The header area of a new file.
-pub(crate) fn area(master: &MasterKey, file_key: &Secret, salt: &[u8; SALT_BYTES]) -> Option<Vec<u8>> {
+pub(crate) fn area(
+    master: &MasterKey,
+    file_key: &Secret,
+    salt: &[u8; SALT_BYTES],
+) -> Result<Vec<u8>, BrokenInvariant> {
     let mut header = [0; HEADER_BYTES];
     header[..16].copy_from_slice(MAGIC);
     header[16..18].copy_from_slice(&VERSION.to_le_bytes());
     header[18..20].copy_from_slice(&AES_256_GCM_CIPHER.to_le_bytes());
-    header[20] = u8::try_from(master.id.len()).ok()?;
-    header.get_mut(NAME_AT..NAME_AT + master.id.len())?.copy_from_slice(master.id.as_bytes());
+    invariant!(master.id.len() <= NAME_BYTES_MAX, "the name of a master key fits into a header");
+    header[20] = master.id.len() as u8;
+    header[NAME_AT..NAME_AT + master.id.len()].copy_from_slice(master.id.as_bytes());
     header[SALT_AT..KEY_AT].copy_from_slice(salt);
     let mut wrapped = *file_key.clone();
     let additional = Aad::from(&header[..KEY_AT]);
-    let tag =
-        wrapping(master, salt)?.seal_in_place_separate_tag(zero_nonce(), additional, &mut wrapped).ok()?;
+    let tag = wrapping(master, salt)?
+        .seal_in_place_separate_tag(zero_nonce(), additional, &mut wrapped)
+        .map_err(|_| broken!("a key is short enough to be encrypted"))?;
     header[KEY_AT..TAG_AT].copy_from_slice(&wrapped);
     header[TAG_AT..CHECKSUM_AT].copy_from_slice(tag.as_ref());
     let checksum = crc32fast::hash(&header[..CHECKSUM_AT]);
@@ -100,7 +108,7 @@ pub(crate) fn area(master: &MasterKey, file_key: &Secret, salt: &[u8; SALT_BYTES
     for at in COPIES {
         area[at..at + HEADER_BYTES].copy_from_slice(&header);
     }
-    Some(area)
+    Ok(area)
 }
 
 impl Beginning {
@@ -145,12 +153,9 @@ impl Header {
         let mut wrapped = Zeroizing::new([0; KEY_BYTES + TAG_BYTES]);
         wrapped.copy_from_slice(&self.bytes[KEY_AT..CHECKSUM_AT]);
         let additional = Aad::from(&self.bytes[..KEY_AT]);
-        let opened = wrapping(&master, &self.bytes[SALT_AT..KEY_AT])
-            .and_then(|key| {
-                key.open_in_place(zero_nonce(), additional, wrapped.as_mut_slice()).ok().map(|key| &*key)
-            })
-            .and_then(|key| key.first_chunk::<KEY_BYTES>());
-        match opened {
+        let wrapping = wrapping(&master, &self.bytes[SALT_AT..KEY_AT])?;
+        let opened = wrapping.open_in_place(zero_nonce(), additional, wrapped.as_mut_slice()).ok();
+        match opened.and_then(|key| key.first_chunk::<KEY_BYTES>()) {
             Some(key) => Ok(Zeroizing::new(*key)),
             None => Err(KeyError::Wrong { id }),
         }

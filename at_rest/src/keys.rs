@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 use crate::error::KeyError;
+use helenus_io::broken;
 
 /// Bytes of every key.
 pub(crate) const KEY_BYTES: usize = 32;
@@ -128,7 +129,7 @@ impl MasterKeys {
 
     /// The key for new files.
     pub(crate) fn current(&self) -> Result<MasterKey, KeyError> {
-        self.all().last().cloned().ok_or(KeyError::None)
+        self.all().last().cloned().ok_or_else(|| broken!("there is a current master key").into())
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<MasterKey> {

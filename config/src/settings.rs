@@ -776,7 +776,8 @@ settings! {
     user_defined_functions_enabled: bool = false;
 
     section "Masks of columns";
-    /// Whether columns of tables may be given masks (`MASKED WITH`). There are no roles yet, so every client sees what is masked.
+    /// Whether columns of tables may be given masks (`MASKED WITH`). With permissions enforced, clients without UNMASK see the masks; else every client
+    /// sees what is masked.
     dynamic_data_masking_enabled: bool = false;
 
     section "Audit log" "Who did what, and from where. Cassandra's table [audit_logging_options] is taken too, with its names, which have no audit_logging_ before them.";

@@ -13,6 +13,8 @@ mod modification;
 mod schema;
 mod selection;
 
+use std::ops::Deref;
+
 pub use self::kinds::{Bound, Flag, Threshold, Values, is_violation};
 
 /// The table: the name of each guardrail in settings and messages, and its text. `{what}`, `{value}` and `{threshold}` stand for
@@ -60,6 +62,44 @@ macro_rules! guardrails {
             }
         }
     };
+}
+
+/// The guardrails of a running node, which do not change any more, with what every request asks of them.
+#[derive(Debug, Clone)]
+pub struct NodeGuardrails {
+    guardrails: Guardrails,
+    guards_selects: bool,
+    guards_modifications: bool,
+}
+
+impl From<Guardrails> for NodeGuardrails {
+    fn from(guardrails: Guardrails) -> Self {
+        let (guards_selects, guards_modifications) =
+            (guardrails.any_of_selects(), guardrails.any_of_modifications());
+        Self { guardrails, guards_selects, guards_modifications }
+    }
+}
+
+impl Deref for NodeGuardrails {
+    type Target = Guardrails;
+
+    fn deref(&self) -> &Guardrails {
+        &self.guardrails
+    }
+}
+
+impl NodeGuardrails {
+    /// Whether any guardrail concerns SELECT.
+    #[inline]
+    pub fn guards_selects(&self) -> bool {
+        self.guards_selects
+    }
+
+    /// Whether any guardrail concerns INSERT, UPDATE, DELETE and batches.
+    #[inline]
+    pub fn guards_modifications(&self) -> bool {
+        self.guards_modifications
+    }
 }
 
 guardrails! {

@@ -30,7 +30,11 @@ impl Roles {
 
     /// Whether a role, or one that it is a member of, is a superuser.
     pub fn is_superuser(&self, role: &str) -> bool {
-        self.members_of(role).any(|role| role.is_superuser)
+        // It is asked with requests, and most roles are in no other one.
+        self.role(role).is_some_and(|own| {
+            own.is_superuser
+                || (!own.member_of.is_empty() && self.members_of(role).any(|role| role.is_superuser))
+        })
     }
 
     /// What a role may do on a resource because of what was granted on exactly this one. A superuser may do everything.

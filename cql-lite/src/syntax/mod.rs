@@ -11,5 +11,5 @@ mod print;
 
 pub use self::{
     error::{Position, SyntaxError},
-    parser::{Limits, Parsed, parse, parse_constraints, parse_mask, parse_with},
+    parser::{Limits, Parsed, parse, parse_constraints, parse_mask, parse_type, parse_with},
 };

@@ -25,7 +25,7 @@ use helenus_observe::metrics::ShardMetrics;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::user::UserFunctionRuntime;
 use helenus_query::functions::{CallContext, UuidSource};
-use helenus_query::guardrails::{self, Guardrails};
+use helenus_query::guardrails::{self, NodeGuardrails};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::schema::catalog::{Catalog, CatalogView};
 use helenus_query::schema::virtual_tables::NodeInformation;
@@ -82,7 +82,7 @@ pub enum Departure {
 pub struct NodeShared {
     pub config: Config,
     /// The limits for clients from the settings.
-    pub guardrails: Guardrails,
+    pub guardrails: NodeGuardrails,
     pub host_id: Uuid,
     pub links: Vec<ShardSender>,
     pub registry: Registry,

@@ -21,8 +21,7 @@ const LIST_KEY_BYTES: u64 = 16;
 
 impl Guardrails {
     /// Whether any guardrail of modifications is set.
-    #[inline]
-    pub fn guard_modifications(&self) -> bool {
+    pub(super) fn any_of_modifications(&self) -> bool {
         self.user_timestamps.is_set()
             || self.read_before_write_list_operations.is_set()
             || self.write_consistency_levels.is_set()

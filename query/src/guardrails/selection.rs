@@ -13,8 +13,7 @@ use crate::schema::system_keyspaces;
 
 impl Guardrails {
     /// Whether any guardrail of reads is set.
-    #[inline]
-    pub fn guard_selects(&self) -> bool {
+    pub(super) fn any_of_selects(&self) -> bool {
         self.allow_filtering.is_set()
             || self.group_by.is_set()
             || self.page_size.is_set()

@@ -57,7 +57,7 @@ pub(super) async fn cidr_groups(admin: &NodeAdmin) -> Result<BTreeMap<String, Ve
 
 /// The statements that make all roles again.
 pub(super) async fn statements(admin: &NodeAdmin) -> Result<Vec<String>, AdminError> {
-    Ok(helenus_access::script(&*present(admin).await?))
+    helenus_access::script(&*present(admin).await?).map_err(|error| AdminError::Failed(error.to_string()))
 }
 
 async fn present(admin: &NodeAdmin) -> Result<Arc<Roles>, AdminError> {

@@ -49,18 +49,20 @@ async fn execute_here(
     statement: Arc<Prepared<ast::Statement>>,
     user: Option<String>,
 ) -> Result<Outcome> {
-    let decided = decide(&context, &statement, user.as_deref());
-    let decided = match decided {
-        Ok(decided) if decided.has_effect() => Ok(decided),
-        // Nothing would be proposed, so the log cannot confirm that these are the newest roles. Without a leader they are as new as any.
-        _ => {
-            let _ = cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await;
-            decide(&context, &statement, user.as_deref())
+    let mut decided = decide(&context, &statement, user.as_deref());
+    if !matches!(decided, Ok(Decided::Rows(_) | Decided::Change(_))) {
+        // Nothing would be proposed, so the log cannot confirm that these are the newest roles.
+        let caught_up = cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await;
+        decided = decide(&context, &statement, user.as_deref());
+        // A refusal promises nothing. That what was asked for is there already does.
+        if let Ok(Decided::Nothing(_)) = decided {
+            caught_up?;
         }
-    };
+    }
     match decided? {
         Decided::Rows(rows) => Ok(rows),
-        Decided::Nothing => Ok(Outcome::Void),
+        Decided::Nothing(warnings) if warnings.is_empty() => Ok(Outcome::Void),
+        Decided::Nothing(warnings) => Ok(Outcome::Warned(warnings)),
         Decided::Change(PlannedChange { change, password, warnings }) => {
             let change = with_password(&context, change, password).await?;
             apply(&context, change).await?;
@@ -72,14 +74,9 @@ async fn execute_here(
 /// What a statement comes to.
 enum Decided {
     Rows(Outcome),
-    Nothing,
+    /// What was asked for is there already; with warnings for the client.
+    Nothing(Vec<String>),
     Change(PlannedChange),
-}
-
-impl Decided {
-    fn has_effect(&self) -> bool {
-        !matches!(self, Self::Nothing)
-    }
 }
 
 fn decide(
@@ -113,13 +110,12 @@ fn decide(
             Some(_) => Decided::Change(planned),
             // With a password the hash is another one each time.
             None if planned.password.is_some() && is_alteration(&planned.change) => Decided::Change(planned),
-            None if planned.warnings.is_empty() => Decided::Nothing,
-            None => Decided::Rows(Outcome::Warned(planned.warnings)),
+            None => Decided::Nothing(planned.warnings),
         });
     }
     Ok(match list(&statement.plan, &roles_context)? {
         Some(listed) => Decided::Rows(rows(listed)),
-        None => Decided::Nothing,
+        None => Decided::Rows(Outcome::Void),
     })
 }
 

@@ -142,7 +142,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let host = SocketAddr::new(information.broadcast_address, information.storage_port);
     let request_logs = RequestLogs::new(&config, host)?;
     let shared = Arc::new(NodeShared {
-        guardrails: config.guardrails()?,
+        guardrails: config.guardrails()?.into(),
         host_id: identity.host_id,
         links,
         registry: Registry::default(),

@@ -27,8 +27,8 @@ pub fn check(
     let guardrails = &context.node.guardrails;
     let bindings = Bindings { values, call };
     match statement {
-        Statement::Select(_) if !guardrails.guard_selects() => Ok(()),
-        Statement::Modify(_) if !guardrails.guard_modifications() => Ok(()),
+        Statement::Select(_) if !guardrails.guards_selects() => Ok(()),
+        Statement::Modify(_) if !guardrails.guards_modifications() => Ok(()),
         Statement::Select(_) | Statement::Modify(_) | Statement::Truncate(_)
             if context.is_superuser(user) =>
         {
@@ -54,7 +54,7 @@ pub fn check_batch(
     user: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    if !context.node.guardrails.guard_modifications() || context.is_superuser(user) {
+    if !context.node.guardrails.guards_modifications() || context.is_superuser(user) {
         return Ok(());
     }
     context.guard(warnings, |warnings| {

@@ -16,7 +16,7 @@ mod types;
 
 use self::cursor::{Parser, Result};
 use super::{
-    ast::{ColumnConstraint, ColumnMask, Identifier, Statement},
+    ast::{ColumnConstraint, ColumnMask, CqlTypeName, Identifier, Statement},
     error::SyntaxError,
     keyword::Keyword,
     lexer::{Symbol, TokenKind, tokenize},
@@ -69,6 +69,14 @@ pub fn parse_constraints(text: &str) -> Result<Vec<ColumnConstraint>, SyntaxErro
     let constraints = parser.column_constraints()?;
     parser.expect_end()?;
     Ok(constraints)
+}
+
+/// Parses a type.
+pub fn parse_type(text: &str) -> Result<CqlTypeName, SyntaxError> {
+    let mut parser = parser_of_part(text)?;
+    let named = parser.type_name()?;
+    parser.expect_end()?;
+    Ok(named)
 }
 
 /// Parses the mask of a column: `MASKED WITH …`.

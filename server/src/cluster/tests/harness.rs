@@ -24,7 +24,7 @@ use super::DEADLINE;
 use crate::cluster::join::{JoinError, join};
 use crate::cluster::membership::{self, MembershipError};
 use crate::cluster::schema::change;
-use crate::cluster::{propose, start};
+use crate::cluster::{propose, roles, start};
 use crate::node::assembly::{self, Assembled};
 use crate::node::error::StartError;
 use crate::testing::client;
@@ -66,6 +66,15 @@ impl Deref for Node {
 impl Node {
     pub async fn ddl(&self, statement: &str) -> Result<coordinator::Outcome> {
         self.ddl_as(None, statement).await
+    }
+
+    /// Executes a statement about roles for the role of a client.
+    pub async fn roles_as(&self, user: &str, statement: &str) -> Result<coordinator::Outcome> {
+        let statement = Statement::new(statement, None, &self.catalog_view())?;
+        let Statement::Roles(statement) = statement else {
+            panic!("{} is not about roles", &*statement.text)
+        };
+        roles::execute(self.0.clone(), statement, Some(Rc::from(user))).await
     }
 
     /// For the role of a client, without the checks of a session.

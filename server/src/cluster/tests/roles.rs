@@ -1,4 +1,4 @@
-//! Permissions on statements that change the schema, where they are carried out.
+//! Permissions on statements that change the schema, where they are carried out; statements about roles on a node that is cut off.
 
 use helenus_config::{Authenticator, Authorizer};
 use helenus_query::error::RequestError;
@@ -44,5 +44,44 @@ fn a_schema_statement_is_authorised_on_the_catalog_that_it_changes() {
             node.roles().role("root").unwrap().granted(&table).contains(Permission::Drop),
             "it made the table"
         );
+    });
+}
+
+/// A node that is cut off does not know whether what it has was revoked meanwhile.
+#[test]
+fn that_a_permission_is_there_already_is_promised_only_with_the_leader() {
+    simulate(93, |world| async move {
+        for index in 0..3 {
+            world.configure(index, |config| {
+                config.authenticator = Authenticator::PasswordAuthenticator;
+                config.authorizer = Authorizer::CassandraAuthorizer;
+            });
+        }
+        world.grow_to(3).await;
+        for (role, is_superuser) in [("root", true), ("ann", false)] {
+            let properties = Alteration { is_superuser: Some(is_superuser), ..Alteration::default() };
+            let (role, creator) = (role.to_owned(), None);
+            let create = RoleChange::Create { role, properties, if_not_exists: false, creator };
+            apply(&world.node(0), create).await.unwrap();
+        }
+        let grant = "GRANT SELECT ON ALL KEYSPACES TO ann";
+        world.node(0).roles_as("root", grant).await.unwrap();
+        let follower = (world.leader().unwrap() + 1) % 3;
+        let there = world.node(follower);
+        there.roles_as("root", grant).await.unwrap();
+        let others: Vec<usize> = (0..3).filter(|index| *index != follower).collect();
+        for other in &others {
+            world.links.set_silent(*other, true);
+        }
+        let refused = there.roles_as("root", grant).await;
+        assert!(matches!(refused, Err(RequestError::Server(_))), "{refused:?}");
+        // What it knows it tells.
+        there.roles_as("root", "LIST ALL PERMISSIONS OF ann").await.unwrap();
+        there.roles_as("root", "LIST ALL PERMISSIONS ON ALL ROLES OF ann").await.unwrap();
+        for other in &others {
+            world.links.set_silent(*other, false);
+        }
+        world.settle().await;
+        there.roles_as("root", grant).await.unwrap();
     });
 }
