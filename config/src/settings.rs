@@ -505,6 +505,12 @@ settings! {
         unit Milliseconds,
         range Range::from_to(1, 3_600_000).that_is("an hour").or_zero(),
         cassandra Alias::Milliseconds("credentials_validity");
+    /// A node that could not confirm for this long that it knows the newest roles refuses its clients, until it can: so what was revoked is revoked
+    /// everywhere within this time, also on nodes that are cut off from the others. 0: it goes on with the roles that it knows. Only with an
+    /// authenticator that asks for a login.
+    unconfirmed_roles_limit_ms: u64 = 600_000,
+        unit Milliseconds,
+        range Range::from_to(10_000, 2_592_000_000).that_is("30 days").or_zero();
     /// How long a client may take to log in; then its connection is closed. Only with an authenticator that asks for a login.
     login_timeout_ms: u64 = 15_000,
         unit Milliseconds,

@@ -29,11 +29,15 @@ pub enum PlantedBug {
     SearchOneReplica,
     /// Each replica looks for rows that have all searched columns there, at any level.
     SearchTornRows,
+    /// A node that does not know whether its roles are the newest goes on with them.
+    RolesForever,
+    /// A leader of the metadata log takes what it has applied for the newest, without asking whether it still leads.
+    UnconfirmedLeader,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -46,5 +50,7 @@ impl PlantedBug {
         Self::QuorumAnywhere,
         Self::SearchOneReplica,
         Self::SearchTornRows,
+        Self::RolesForever,
+        Self::UnconfirmedLeader,
     ];
 }

@@ -282,19 +282,22 @@ pub enum LoginResult {
     Certificate,
     /// Too many attempts wait; the client may try again.
     Overloaded,
+    /// The node does not know whether its roles are the newest.
+    RolesUnconfirmed,
     /// The client took too long, or its place was needed for others.
     Abandoned,
 }
 
 impl LoginResult {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Success,
         Self::WrongCredentials,
         Self::NotPermitted,
         Self::Malformed,
         Self::Certificate,
         Self::Overloaded,
+        Self::RolesUnconfirmed,
         Self::Abandoned,
     ];
 
@@ -306,6 +309,7 @@ impl LoginResult {
             Self::Malformed => "malformed",
             Self::Certificate => "certificate",
             Self::Overloaded => "overloaded",
+            Self::RolesUnconfirmed => "roles_unconfirmed",
             Self::Abandoned => "abandoned",
         }
     }

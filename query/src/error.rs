@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
@@ -83,6 +84,13 @@ pub enum RequestError {
     /// The node rejects the request because it is overloaded.
     #[error("{0}")]
     Overloaded(String),
+    /// The node does not know whether its roles are the newest: what was revoked may not have reached it. Nothing was done.
+    #[error(
+        "This node cannot confirm that it knows the newest roles, and those that it knows may be older than {} s: it is cut off from the other \
+         nodes, or was just started. Another node may execute the request",
+        limit.as_secs_f64()
+    )]
+    RolesUnconfirmed { limit: Duration },
     /// A client makes more requests than it may.
     #[error("{message}")]
     RateLimited { message: String, is_write: bool },

@@ -5,6 +5,7 @@
 
 mod address_book;
 pub(crate) mod applying;
+pub(crate) mod confirmation;
 pub(crate) mod departure;
 pub mod disk_watch;
 pub(crate) mod drops;
@@ -90,11 +91,8 @@ async fn serve(
         ClusterRequest::Join(request) => join::handle(context, *request, None).await,
         ClusterRequest::Replace(request, place) => join::handle(context, *request, Some(place)).await,
         ClusterRequest::NewestVersion => {
-            let log = MetadataLog::of(context).map_err(failed)?;
-            if log.leader() != Some(context.node.host_id) {
-                return Ok(ClusterResponse::NoLeader);
-            }
-            Ok(ClusterResponse::Applied { version: applied_version(context) })
+            let newest = propose::newest_as_leader(context).await.map_err(failed)?;
+            Ok(newest.map_or(ClusterResponse::NoLeader, |version| ClusterResponse::Applied { version }))
         }
         ClusterRequest::Agreed { version, schema_version, members } => {
             propose::note_agreed(context, version, schema_version, &members);

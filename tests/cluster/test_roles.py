@@ -74,3 +74,41 @@ def refused_on(node, port):
     except NoHostAvailable:
         return False
 
+
+
+def is_cut_off(session):
+    """Whether the node refuses because it does not know whether its roles are the newest."""
+    try:
+        session.execute("SELECT key FROM system.local")
+    except NoHostAvailable as error:
+        return "newest roles" in str(error.errors)
+    return False
+
+
+def cannot_log_in(node, port, name):
+    try:
+        with session_of(node, port, name):
+            return False
+    except NoHostAvailable as error:
+        assert "newest roles" in str(error.errors), error
+        return True
+
+
+def test_a_node_that_is_cut_off_refuses_clients_until_it_knows_the_newest_roles():
+    settings = SETTINGS | {"unconfirmed_roles_limit_ms": 10_000}
+    with Cluster(3, PROGRAM, settings=settings) as cluster:
+        first, second, third = cluster.nodes
+        command = [str(first.program), "admin", "--data-dir", str(first.data_dir), "create-superuser", "root"]
+        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        with session_of(third, cluster.port, "root") as root:
+            cluster.kill(first)
+            assert root.execute("SELECT key FROM system.local").one(), "two of three are a majority"
+            cluster.kill(second)
+            until("the node refuses a client that is logged in", lambda: is_cut_off(root))
+            assert cannot_log_in(third, cluster.port, "root")
+            assert third.metric('helenus_logins_total{result="roles_unconfirmed"}') > 0
+            first.start()
+            until("the node serves its client again", lambda: not is_cut_off(root))
+            assert root.execute("LIST ROLES").all()
+        with session_of(third, cluster.port, "root") as root:
+            assert root.execute("SELECT key FROM system.local").one()

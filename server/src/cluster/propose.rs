@@ -18,6 +18,7 @@ use helenus_ring::metadata::{Command, CommandOutcome, MemberUpdate, Refusal};
 use uuid::Uuid;
 
 use super::message::{ClusterRequest, ClusterResponse};
+use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
 
 /// Pause before a command is sent again.
@@ -172,7 +173,8 @@ async fn applied_at(
     }
 }
 
-/// Waits until this node has applied the version that the leader had applied when asked.
+/// Waits until this node has applied the newest version that was committed when this was called: the leader tells it, once a majority has
+/// confirmed that it still leads.
 pub async fn catch_up_with_leader(context: &Rc<ShardContext>, deadline: Duration) -> Result<()> {
     if context.cluster_view().is_alone() {
         return Ok(());
@@ -187,12 +189,17 @@ async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result
         let left = end.saturating_sub(context.clock.monotonic());
         let leader = MetadataLog::of(&context)?.leader();
         let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
+        let patience = left.min(ANSWER_PATIENCE);
         if leader == Some(context.node.host_id) {
-            return Ok(applied_version(&context));
+            if let Some(Some(version)) =
+                within(&context, patience, newest_as_leader(&context)).await.transpose()?
+            {
+                return Ok(version);
+            }
         } else if let Some(member) = member {
             let request = ClusterRequest::NewestVersion;
             if let Ok(ClusterResponse::Applied { version }) =
-                context.ask(&member, 0, &request, left.min(ANSWER_PATIENCE)).await
+                context.ask(&member, 0, &request, patience).await
             {
                 return Ok(version);
             }
@@ -202,6 +209,17 @@ async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result
         }
         context.clock.sleep(PROPOSAL_RETRY_PAUSE.min(left)).await;
     }
+}
+
+/// The newest version that is committed. `None`: this node does not lead, or no majority confirms that it does.
+pub async fn newest_as_leader(context: &Rc<ShardContext>) -> Result<Option<u64>> {
+    let log = MetadataLog::of(context)?;
+    if context.has_bug(PlantedBug::UnconfirmedLeader) {
+        return Ok(log.is_leader().then(|| applied_version(context)));
+    }
+    let newest = log.newest_version().await;
+    newest
+        .map_err(|error| RequestError::Server(format!("the metadata log of this node has stopped: {error}")))
 }
 
 fn no_leader(deadline: Duration) -> RequestError {

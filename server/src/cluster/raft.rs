@@ -25,7 +25,7 @@ use openraft::errors::{ClientWriteError, InitializeError, RaftError};
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
 use openraft::vote::{RaftLeaderId, RaftVote};
-use openraft::{ChangeMembers, Config, EmptyNode, EntryPayload, Membership, SnapshotPolicy};
+use openraft::{ChangeMembers, Config, EmptyNode, EntryPayload, Membership, ReadPolicy, SnapshotPolicy};
 use serde::{Deserialize, Serialize};
 
 use self::log_store::{LogExtent, LogStore};
@@ -207,6 +207,20 @@ impl MetadataLog {
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Ok(None),
             Err(RaftError::APIError(error)) => {
                 tracing::debug!(%error, "a command was not committed");
+                Ok(None)
+            }
+            Err(RaftError::Fatal(error)) => Err(LogError::new(error)),
+        }
+    }
+
+    /// The newest version of the topology that is committed, once a majority has confirmed that this node leads and this node has applied
+    /// what was committed before (section 6.4 of the Raft dissertation: `ReadIndex`). `None`: this node does not lead, or no majority
+    /// answers. An error: the log has stopped.
+    pub async fn newest_version(&self) -> Result<Option<u64>, LogError> {
+        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+            Ok(_) => Ok(Some(self.applied.borrow().state.topology.version)),
+            Err(RaftError::APIError(error)) => {
+                tracing::debug!(%error, "no majority confirms that this node leads");
                 Ok(None)
             }
             Err(RaftError::Fatal(error)) => Err(LogError::new(error)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::admin::views;
+use crate::cluster::confirmation::RolesConfirmation;
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
@@ -32,6 +33,7 @@ use helenus_ring::view::ClusterView;
 /// The states that all shards of a node share.
 pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
     NodeLayers::default()
+        .with(RolesConfirmation::default())
         .with(request_logs)
         .with(RoleLimits::default())
         .with(Transfers::default())

@@ -3,10 +3,13 @@
 use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
+use helenus_access::{Subject, demands};
 use helenus_query::bind::BorrowedValues;
 use helenus_query::error::Result;
 use helenus_query::statement::Statement;
+use helenus_roles::{Alteration, RoleChange};
 
+use crate::cluster;
 use crate::session::request;
 use helenus_execution::coordinator::{Execution, Outcome, RequestOptions};
 use helenus_execution::shard::context::ShardContext;
@@ -61,7 +64,18 @@ pub async fn execute(
     options: &RequestOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Outcome> {
-    match request::execute(context, statement, values, options, None, warnings)? {
+    execute_as(context, None, statement, values, options, warnings).await
+}
+
+async fn execute_as(
+    context: &Rc<ShardContext>,
+    user: Option<&str>,
+    statement: &Statement,
+    values: &BorrowedValues<'_>,
+    options: &RequestOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Outcome> {
+    match request::execute(context, statement, values, options, user.map(Rc::from), warnings)? {
         Execution::Ready(outcome) => outcome,
         Execution::Pending(outcome) => outcome.await,
     }
@@ -73,8 +87,20 @@ pub async fn ask(
     text: &str,
     options: &RequestOptions,
 ) -> Result<StatementResponse> {
+    ask_as(context, None, text, options).await
+}
+
+/// Executes a statement without bind values for a role, which decides about statements about the schema and about roles; others are executed
+/// for everybody.
+pub async fn ask_as(
+    context: &Rc<ShardContext>,
+    user: Option<&str>,
+    text: &str,
+    options: &RequestOptions,
+) -> Result<StatementResponse> {
     let statement = Statement::new(text, None, &context.catalog_view())?;
-    let outcome = execute(context, &statement, &BorrowedValues::new(), options, &mut Vec::new()).await?;
+    let (values, mut warnings) = (BorrowedValues::new(), Vec::new());
+    let outcome = execute_as(context, user, &statement, &values, options, &mut warnings).await?;
     Ok(match outcome {
         Outcome::Rows(page) => StatementResponse {
             columns: statement.result_columns.iter().map(|column| column.name.clone()).collect(),
@@ -90,6 +116,23 @@ pub async fn ask(
             StatementResponse::default()
         }
     })
+}
+
+/// Makes a superuser, without a password.
+pub async fn make_superuser(context: &Rc<ShardContext>, role: &str) -> Result<()> {
+    let properties = Alteration { is_superuser: Some(true), ..Alteration::default() };
+    let (role, creator) = (role.to_owned(), None);
+    let change = RoleChange::Create { role, properties, if_not_exists: false, creator };
+    cluster::roles::apply(context, change).await
+}
+
+/// Refuses as a session does what a role may not do: a statement without bind values.
+pub fn authorize(context: &ShardContext, role: &str, text: &str) -> Result<()> {
+    cluster::confirmation::check(context)?;
+    let catalog = context.catalog_view();
+    let statement = Statement::new(text, None, &catalog)?;
+    let subject = Subject { roles: &context.roles(), user: Some(role), is_enforced: true };
+    subject.ensure_all(&demands(&statement, &catalog.catalog))
 }
 
 /// Decodes rows of `[bytes]` cells.

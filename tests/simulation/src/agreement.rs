@@ -1,4 +1,4 @@
-//! Checks that all members agree on members and schema, version by version.
+//! Checks that all members agree on members, schema and roles, version by version.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use helenus_query::schema::catalog::Catalog;
 use helenus_ring::topology::Topology;
+use helenus_roles::Roles;
 
 use crate::world::{World, pause_ms};
 
@@ -17,9 +18,10 @@ struct Known {
     node: usize,
     topology: Arc<Topology>,
     catalog: Arc<Catalog>,
+    roles: Arc<Roles>,
 }
 
-/// Checks all shards of all nodes until the load is over: nodes at one version must have equal members and schema.
+/// Checks all shards of all nodes until the load is over: nodes at one version must have equal members, schema and roles.
 pub async fn watch(world: Rc<World>) {
     let mut known: BTreeMap<u64, Known> = BTreeMap::new();
     while !world.is_load_over.get() {
@@ -32,6 +34,7 @@ fn look(world: &World, known: &mut BTreeMap<u64, Known>) {
     for machine in &world.machines {
         for context in machine.contexts() {
             let (topology, catalog) = (context.cluster().topology.clone(), context.catalog());
+            let roles = context.roles();
             if topology.version == 0 {
                 continue;
             }
@@ -41,8 +44,12 @@ fn look(world: &World, known: &mut BTreeMap<u64, Known>) {
                 node,
                 topology: topology.clone(),
                 catalog: catalog.clone(),
+                roles: roles.clone(),
             });
-            if first.catalog.version != catalog.version || *first.topology != *topology {
+            if first.catalog.version != catalog.version
+                || *first.topology != *topology
+                || *first.roles != *roles
+            {
                 world.violation(format!(
                     "n{} and n{node} disagree on version {version} of the cluster",
                     first.node

@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 
 use crate::machine::Machine;
 
+/// The superuser that all clients are.
+pub const ROOT: &str = "root";
 /// Timeout of a client; longer than any timeout of the server.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -50,6 +52,8 @@ pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<
     }
     let (sender, receiver) = oneshot::channel();
     let coordinating = context.replication().coordinating();
+    // Where there are no roles, it is anonymous.
+    let user = context.node.config.authenticator.requires_login().then_some(ROOT);
     machine.spawn(async move {
         let options = RequestOptions {
             serial_consistency: question.serial_consistency,
@@ -58,7 +62,7 @@ pub async fn ask(machine: &Machine, shard: usize, question: Question) -> Result<
             ..client::options(question.consistency)
         };
         // The client may have timed out.
-        let _ = sender.send(client::ask(&context, &question.text, &options).await);
+        let _ = sender.send(client::ask_as(&context, user, &question.text, &options).await);
         drop(coordinating);
     });
     match tokio::time::timeout(TIMEOUT, receiver).await {

@@ -106,10 +106,11 @@ pub enum LoadKind {
     Deletions,
     Truncations,
     Indexes,
+    Roles,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Registers,
         Self::Transactions,
         Self::Pages,
@@ -119,6 +120,7 @@ impl LoadKind {
         Self::Deletions,
         Self::Truncations,
         Self::Indexes,
+        Self::Roles,
     ];
 }
 
@@ -379,14 +381,16 @@ fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<
     (0..count).map(|_| least + random.below(2) as usize).collect()
 }
 
-/// The load of a seed. Indexes are added to that which others have chosen, for one in four.
+/// The load of a seed. Each of these kinds is added to what a seed has chosen of the others, for one in four.
 fn choose_load(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<LoadKind> {
-    let others: Vec<LoadKind> =
-        choice.load.iter().copied().filter(|kind| *kind != LoadKind::Indexes).collect();
+    const ADDED: [(LoadKind, u64); 2] = [(LoadKind::Indexes, 0x000D_ECED), (LoadKind::Roles, 0x000A_07E5)];
+    let is_added = |kind: LoadKind| ADDED.iter().any(|(added, _)| *added == kind);
+    let others: Vec<LoadKind> = choice.load.iter().copied().filter(|kind| !is_added(*kind)).collect();
     let mut load = choose(random, &others, 2, 3);
-    let may_have_indexes = others.len() < choice.load.len();
-    if may_have_indexes && (others.is_empty() || SplitMix64::new(seed ^ 0x000D_ECED).chance(1, 4)) {
-        load.push(LoadKind::Indexes);
+    for (kind, stream) in ADDED.into_iter().filter(|(kind, _)| choice.load.contains(kind)) {
+        if others.is_empty() || SplitMix64::new(seed ^ stream).chance(1, 4) {
+            load.push(kind);
+        }
     }
     load
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
-use helenus::config::{AtRestMode, Config, EncryptionAtRest};
+use helenus::config::{AtRestMode, Authenticator, Authorizer, Config, EncryptionAtRest};
+use helenus::testing::client;
 use helenus::testing::network::Network;
 use helenus_engine::io::{CrashStyle, SplitMix64};
 use helenus_internode::endpoint::Endpoint;
@@ -16,16 +17,17 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 use crate::agreement;
-use crate::client::{Question, ask};
+use crate::client::{Question, ROOT, ask};
 use crate::convergence;
 use crate::faults;
 use crate::machine::{Hardware, Machine, Part};
 use crate::network::Links;
 use crate::panics;
-use crate::plan::{FaultKind, Plan};
+use crate::plan::{FaultKind, LoadKind, Plan};
 use crate::repairs;
 use crate::trace::{Echo, Trace};
 use crate::transitions;
+use crate::workload::roles::UNCONFIRMED_MAX;
 use crate::workload::{SCHEMA, center_name, deletions_table, keyspace, workload};
 use crate::world::{World, pause_ms};
 
@@ -109,6 +111,7 @@ fn address(index: usize) -> SocketAddr {
 }
 
 fn config(plan: &Plan, index: usize) -> Config {
+    let has_roles = plan.load.contains(&LoadKind::Roles);
     Config {
         data_dir: "/node".into(),
         listen: SocketAddr::new(address(index).ip(), 9042),
@@ -141,6 +144,13 @@ fn config(plan: &Plan, index: usize) -> Config {
             },
             ..EncryptionAtRest::default()
         },
+        authenticator: if has_roles {
+            Authenticator::PasswordAuthenticator
+        } else {
+            Authenticator::AllowAllAuthenticator
+        },
+        authorizer: if has_roles { Authorizer::CassandraAuthorizer } else { Authorizer::AllowAllAuthorizer },
+        unconfirmed_roles_limit_ms: UNCONFIRMED_MAX.as_millis() as u64,
         transaction_state_idle_seconds: plan.transactions_rest.as_secs(),
         ..Config::default()
     }
@@ -155,6 +165,9 @@ fn seeds(plan: &Plan, index: usize) -> Vec<Endpoint> {
 /// Starts all nodes as one cluster with the schema of the load.
 async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
     world.machines[0].boot().await?;
+    if world.plan.load.contains(&LoadKind::Roles) {
+        make_superuser(world).await?;
+    }
     // A keyspace can name only data centers that have members.
     let is_made_later = world.plan.centers() > 1;
     if !is_made_later {
@@ -174,6 +187,14 @@ async fn found_cluster(world: &Rc<World>) -> Result<(), String> {
         make_schema(world).await?;
     }
     Ok(())
+}
+
+/// Makes the role of all clients.
+async fn make_superuser(world: &World) -> Result<(), String> {
+    let machine = &world.machines[0];
+    let context = machine.context(0).ok_or("the first node is down")?;
+    let made = machine.run(async move { client::make_superuser(&context, ROOT).await }).await?;
+    made.map_err(|error| error.to_string())
 }
 
 /// Makes the keyspace and the tables of the load.

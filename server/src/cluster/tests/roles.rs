@@ -1,11 +1,14 @@
-//! Permissions on statements that change the schema, where they are carried out; statements about roles on a node that is cut off.
+//! Permissions on statements that change the schema, where they are carried out; roles on nodes that are cut off.
+
+use std::time::Duration;
 
 use helenus_config::{Authenticator, Authorizer};
 use helenus_query::error::RequestError;
 use helenus_roles::{Alteration, Permission, Resource, RoleChange};
 
 use super::KEYSPACE;
-use super::harness::simulate;
+use super::harness::{World, simulate};
+use crate::cluster::confirmation;
 use crate::cluster::roles::apply;
 
 /// What a statement demands follows from the catalog. A session may have looked at an older one: there the index of a DROP INDEX was not
@@ -83,5 +86,83 @@ fn that_a_permission_is_there_already_is_promised_only_with_the_leader() {
         }
         world.settle().await;
         there.roles_as("root", grant).await.unwrap();
+    });
+}
+
+/// Three members whose clients log in; a node may go on for ten seconds with roles that it cannot confirm.
+async fn three_with_logins(world: &World) {
+    for index in 0..3 {
+        world.configure(index, |config| {
+            config.authenticator = Authenticator::PasswordAuthenticator;
+            config.authorizer = Authorizer::CassandraAuthorizer;
+            config.unconfirmed_roles_limit_ms = 10_000;
+        });
+    }
+    world.grow_to(3).await;
+    for index in 0..3 {
+        begin(world, index).await;
+    }
+}
+
+/// Does what the start of a node does before it accepts clients.
+async fn begin(world: &World, index: usize) {
+    world.on(index, async |context| confirmation::begin(&context).await).await.unwrap();
+}
+
+fn is_refused(world: &World, index: usize) -> bool {
+    matches!(confirmation::check(&world.node(index)), Err(RequestError::RolesUnconfirmed { .. }))
+}
+
+/// Cuts a member off in a way that it does not hear of, and looks at it before and after the limit.
+async fn cut_off(world: &World, member: usize) {
+    let others: Vec<usize> = (0..3).filter(|index| *index != member).collect();
+    world.settle().await;
+    assert!((0..3).all(|index| !is_refused(world, index)), "all are confirmed");
+    for other in &others {
+        world.links.set_silent(*other, true);
+    }
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(!is_refused(world, member), "the limit is ten seconds");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(is_refused(world, member));
+    for other in &others {
+        world.links.set_silent(*other, false);
+    }
+    world.settle().await;
+    assert!((0..3).all(|index| !is_refused(world, index)), "it knows the newest roles again");
+}
+
+#[test]
+fn a_member_that_cannot_ask_the_leader_refuses_clients_after_the_limit() {
+    simulate(94, |world| async move {
+        three_with_logins(&world).await;
+        let follower = (world.leader().unwrap() + 1) % 3;
+        cut_off(&world, follower).await;
+    });
+}
+
+/// It takes itself for the leader for a while, and its own log for the newest.
+#[test]
+fn a_leader_that_no_majority_confirms_refuses_clients_after_the_limit() {
+    simulate(95, |world| async move {
+        three_with_logins(&world).await;
+        let leader = world.leader().unwrap();
+        cut_off(&world, leader).await;
+    });
+}
+
+#[test]
+fn a_member_that_starts_alone_refuses_clients() {
+    simulate(96, |world| async move {
+        three_with_logins(&world).await;
+        world.settle().await;
+        (0..3).for_each(|index| world.crash(index));
+        world.boot(0, &[]).await;
+        begin(&world, 0).await;
+        assert!(is_refused(&world, 0), "it does not know what was revoked while it was away");
+        world.boot(1, &[]).await;
+        begin(&world, 1).await;
+        world.settle().await;
+        assert!(!is_refused(&world, 0) && !is_refused(&world, 1), "a majority is there");
     });
 }

@@ -1,7 +1,7 @@
 //! Whether a client that is logged in may still send requests: its role may have been dropped, or locked, or bound to other addresses. The
 //! texts are Cassandra's. Data centers are left to the authorisation of statements: some may be executed in any.
 //!
-//! The answer holds as long as the roles are the same, so that a request costs a comparison of numbers.
+//! The answer holds as long as the roles are the same and new enough, so that a request costs comparisons of numbers.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -10,6 +10,7 @@ use helenus_config::{CidrAuthorizer, CidrAuthorizerMode, Config};
 use helenus_query::error::{RequestError, Result};
 use helenus_roles::Roles;
 
+use crate::cluster::confirmation;
 use helenus_execution::shard::context::ShardContext;
 
 /// Remembers on a connection that its client may send requests.
@@ -24,6 +25,7 @@ impl Admission {
     #[inline]
     pub fn check(&self, context: &ShardContext, role: Option<&str>, peer: IpAddr) -> Result<()> {
         let Some(role) = role else { return Ok(()) };
+        confirmation::check(context)?;
         let roles = context.roles_view();
         if self.version.get() == Some(roles.version()) {
             return Ok(());

@@ -17,11 +17,14 @@ use std::time::Duration;
 use cql_lite::frame::sasl_plain::{Credentials, PlainError};
 use cql_lite::frame::{ErrorKind, ErrorResponse};
 use helenus_observe::metrics::LoginResult;
+use helenus_query::error::RequestError;
 use helenus_roles::password::{NOBODYS_HASH, PasswordError};
 
 use super::slots::{LoginSlots, Slot};
 use super::throttle::Throttle;
 use super::verified::Verified;
+use crate::cluster::confirmation;
+use crate::session::errors::to_response;
 use helenus_execution::passwords::digest::DigestKey;
 use helenus_execution::passwords::pool::{HashingPool, PoolFull};
 use helenus_execution::passwords::source::Source;
@@ -38,7 +41,7 @@ pub struct Logins {
 }
 
 /// Why a client is not logged in.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     #[error(transparent)]
     Malformed(#[from] PlainError),
@@ -52,6 +55,9 @@ pub enum Refusal {
     UnknownIdentity(String),
     #[error("Too many attempts to log in as {role} from {address}; try again later")]
     TooManyAttempts { role: String, address: std::net::IpAddr },
+    /// The roles of this node may be too old.
+    #[error(transparent)]
+    Unconfirmed(RequestError),
     #[error(transparent)]
     PoolFull(#[from] PoolFull),
     #[error("Unable to perform authentication: {0}")]
@@ -64,6 +70,7 @@ impl Refusal {
             Self::Malformed(_) => LoginResult::Malformed,
             Self::WrongCredentials(_) => LoginResult::WrongCredentials,
             Self::NotPermitted(_) => LoginResult::NotPermitted,
+            Self::Unconfirmed(_) => LoginResult::RolesUnconfirmed,
             Self::NoCertificate | Self::UnknownIdentity(_) => LoginResult::Certificate,
             Self::TooManyAttempts { .. } | Self::PoolFull(_) | Self::Failed(_) => LoginResult::Overloaded,
         }
@@ -72,9 +79,9 @@ impl Refusal {
 
 impl From<&Refusal> for ErrorResponse {
     fn from(refusal: &Refusal) -> Self {
-        let kind = match refusal.result() {
-            // The client may try again.
-            LoginResult::Overloaded => ErrorKind::Overloaded,
+        let kind = match refusal {
+            Refusal::Unconfirmed(error) => return to_response(error),
+            _ if refusal.result() == LoginResult::Overloaded => ErrorKind::Overloaded,
             _ => ErrorKind::BadCredentials,
         };
         Self::new(kind, refusal.to_string())
@@ -159,6 +166,7 @@ fn stored_hash(context: &ShardContext, role: &str) -> Option<String> {
 
 /// The role, if it may log in. As in Cassandra, what the roles may that it is a member of does not count.
 fn permitted(context: &ShardContext, role: String) -> Result<Rc<str>, Refusal> {
+    confirmation::check(context).map_err(Refusal::Unconfirmed)?;
     if context.roles_view().role(&role).is_some_and(|role| role.can_login) {
         return Ok(role.into());
     }

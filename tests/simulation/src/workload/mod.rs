@@ -8,6 +8,7 @@ pub mod indexes;
 pub mod load;
 pub mod pages;
 pub mod registers;
+pub mod roles;
 pub mod schema;
 pub mod transactions;
 pub mod truncations;
@@ -76,6 +77,7 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Deletions => Rc::new(deletions::Deletions::default()),
         LoadKind::Indexes => Rc::new(indexes::Indexes::default()),
         LoadKind::Schema => Rc::new(schema::Schema::default()),
+        LoadKind::Roles => Rc::new(roles::Roles::default()),
         LoadKind::Truncations => Rc::new(truncations::Truncations::default()),
     }
 }
