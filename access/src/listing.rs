@@ -222,6 +222,12 @@ fn list_permissions(list: &ast::ListPermissions, context: &RolesContext<'_>) -> 
     }))
 }
 
+/// The answer to a statement with `GENERATED PASSWORD`.
+pub fn generated_password(password: &str) -> Listed {
+    let name = "generated_password";
+    Listed { table: name, columns: columns([(name, CqlType::Text)]), rows: vec![vec![password.into_wire()]] }
+}
+
 fn columns<const N: usize>(columns: [(&str, CqlType); N]) -> Vec<ResultColumn> {
     columns.map(|(name, column_type)| ResultColumn { name: name.to_owned(), column_type }).to_vec()
 }

@@ -23,12 +23,20 @@ const GUARDED_KEYSPACES: [&str; 5] = [SYSTEM, SYSTEM_SCHEMA, SYSTEM_AUTH, SYSTEM
 const GRANTABLE_ON_SYSTEM: PermissionSet =
     PermissionSet::of(&[Permission::Select, Permission::Describe, Permission::Alter]);
 
+/// A password that a statement sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewPassword {
+    Given(String),
+    /// The node makes one.
+    Generated,
+}
+
 /// A change that a statement asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedChange {
     pub change: RoleChange,
     /// The hash of this password is to be set: hashing takes long, and is left to the caller.
-    pub password: Option<String>,
+    pub password: Option<NewPassword>,
     /// For the client.
     pub warnings: Vec<String>,
 }
@@ -115,9 +123,13 @@ fn authorize_alteration(alter: &ast::AlterRole, context: &RolesContext<'_>, user
     if role != user {
         return check_privilege(context, user, Permission::Alter, &Resource::Role(role.to_owned()));
     }
-    let is_own =
-        |option: &&RoleOption| !matches!(option, RoleOption::Password(_) | RoleOption::HashedPassword(_));
-    match alter.options.iter().find(is_own) {
+    let is_other = |option: &&RoleOption| {
+        !matches!(
+            option,
+            RoleOption::Password(_) | RoleOption::HashedPassword(_) | RoleOption::GeneratedPassword
+        )
+    };
+    match alter.options.iter().find(is_other) {
         Some(other) => Err(refuse(format!("You aren't allowed to alter {}", other.name().to_uppercase()))),
         None => Ok(()),
     }
@@ -301,7 +313,9 @@ fn has_superuser(options: &[RoleOption], value: bool) -> bool {
 fn check_options(options: &[RoleOption], context: &RolesContext<'_>) -> Result<()> {
     let unsupported = |option: &&RoleOption| match option {
         RoleOption::Options(_) => true,
-        RoleOption::Password(_) | RoleOption::HashedPassword(_) => !context.has_logins,
+        RoleOption::Password(_) | RoleOption::HashedPassword(_) | RoleOption::GeneratedPassword => {
+            !context.has_logins
+        }
         _ => false,
     };
     if let Some(option) = options.iter().find(unsupported) {
@@ -319,11 +333,15 @@ fn check_options(options: &[RoleOption], context: &RolesContext<'_>) -> Result<(
 }
 
 /// The properties that options set, and the password that is to be hashed.
-fn properties(options: &[RoleOption], context: &RolesContext<'_>) -> Result<(Alteration, Option<String>)> {
+fn properties(
+    options: &[RoleOption],
+    context: &RolesContext<'_>,
+) -> Result<(Alteration, Option<NewPassword>)> {
     let (mut properties, mut password) = (Alteration::default(), None);
     for option in options {
         match option {
-            RoleOption::Password(text) => password = Some(text.clone()),
+            RoleOption::Password(text) => password = Some(NewPassword::Given(text.clone())),
+            RoleOption::GeneratedPassword => password = Some(NewPassword::Generated),
             RoleOption::HashedPassword(hash) => properties.salted_hash = Some(SaltedHash::new(hash.as_str())),
             RoleOption::Superuser(is_superuser) => properties.is_superuser = Some(*is_superuser),
             RoleOption::Login(can_login) => properties.can_login = Some(*can_login),

@@ -11,6 +11,7 @@ mod error;
 mod guardrails;
 mod limits;
 mod nested;
+mod password_policy;
 mod period;
 mod request_logs;
 mod sample;
@@ -164,6 +165,10 @@ impl Config {
         ] {
             check(problem.is_none(), key, problem.unwrap_or_default())?;
         }
+        if let Some(message) = self.password_policy.problem() {
+            return Err(ConfigError::Value { key: "password_policy", message });
+        }
+        self.password_rules()?;
         self.guardrails()?;
         self.audit_log()?;
         self.full_query_log()?;

@@ -10,6 +10,8 @@ use helenus_ring::HostId;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
 use serde::{Deserialize, Serialize};
 
+use helenus_roles::password_policy::PasswordPolicy;
+
 use crate::at_rest::EncryptionAtRest;
 use crate::data_size::DataSize;
 use crate::encryption::{ClientEncryption, InternodeEncryption};
@@ -776,6 +778,19 @@ settings! {
     ///   files. They are read at the start and by `helenus admin reloadssl`.
     encryption_at_rest: EncryptionAtRest = EncryptionAtRest::default(),
         example EncryptionAtRest::example();
+
+    section "Passwords" "A table: write it as [password_policy] at the end of the file.";
+    /// What new passwords of roles must be like, with Cassandra's names. Passwords are refused below the bounds that end with `_fail`, and accepted
+    /// with a warning below those that end with `_warn`. Hashed passwords are not looked at.
+    /// * `validator_class_name`: `"CassandraPasswordValidator"`; without it every password is accepted.
+    /// * `generator_class_name`: `"CassandraPasswordGenerator"`, for `GENERATED PASSWORD`; without it that is refused.
+    /// * `characteristic_…`: a password must have enough upper-case and lower-case letters, digits and other characters, of more of these four
+    ///   kinds than this.
+    /// * `illegal_sequence_length`: parts of alphabets, digits or rows of keys are refused from this length on.
+    /// * `dictionary`: a file of passwords that are refused, one a line, read at the start.
+    /// * `detailed_messages`: whether everybody is told what is wrong with a password, or only superusers.
+    password_policy: PasswordPolicy = PasswordPolicy::default(),
+        example PasswordPolicy::example();
 
     section "User-defined functions";
     /// Whether CREATE FUNCTION is allowed, and functions are called. They are written in Lua and run in a sandbox.

@@ -9,6 +9,7 @@ mod document;
 mod error;
 mod network;
 pub mod password;
+pub mod password_policy;
 mod permission;
 mod resource;
 mod role;

@@ -104,6 +104,7 @@ keywords! {
     Full "full" Reserved;
     Function "function" Unreserved;
     Functions "functions" Unreserved;
+    Generated "generated" Unreserved;
     Grant "grant" Reserved;
     Group "group" Unreserved;
     Hashed "hashed" Unreserved;

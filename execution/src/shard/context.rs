@@ -32,6 +32,7 @@ use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::{Registry, StatementCache};
 use helenus_ring::view::ClusterView;
 use helenus_roles::Roles;
+use helenus_roles::password_policy::PasswordRules;
 use helenus_tls::stream::DetachedStream;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -83,6 +84,8 @@ pub struct NodeShared {
     pub config: Config,
     /// The limits for clients from the settings.
     pub guardrails: NodeGuardrails,
+    /// What new passwords must be like.
+    pub password_rules: PasswordRules,
     pub host_id: Uuid,
     pub links: Vec<ShardSender>,
     pub registry: Registry,

@@ -9,13 +9,17 @@ use std::time::Duration;
 
 use cql_lite::syntax::ast;
 use cql_lite::types::codec;
-use helenus_access::{Listed, PlannedChange, RolesContext, Subject, authorize, list, plan_change};
+use helenus_access::{
+    Listed, NewPassword, PlannedChange, RolesContext, Subject, authorize, generated_password, list,
+    plan_change,
+};
 use helenus_config::{Authorizer, CidrAuthorizer, NetworkAuthorizer};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::system_keyspaces::SYSTEM_AUTH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{Command, CommandOutcome, Refusal};
+use helenus_roles::password_policy::PolicyError;
 use helenus_roles::{RoleChange, SaltedHash};
 
 use crate::cluster;
@@ -63,11 +67,7 @@ async fn execute_here(
         Decided::Rows(rows) => Ok(rows),
         Decided::Nothing(warnings) if warnings.is_empty() => Ok(Outcome::Void),
         Decided::Nothing(warnings) => Ok(Outcome::Warned(warnings)),
-        Decided::Change(PlannedChange { change, password, warnings }) => {
-            let change = with_password(&context, change, password).await?;
-            apply(&context, change).await?;
-            Ok(if warnings.is_empty() { Outcome::Void } else { Outcome::Warned(warnings) })
-        }
+        Decided::Change(planned) => carry_out(&context, planned, user.as_deref()).await,
     }
 }
 
@@ -132,19 +132,42 @@ fn rows(listed: Listed) -> Outcome {
     Outcome::OwnRows { keyspace, table, columns: listed.columns, page }
 }
 
-/// The change with the hash of the password.
-async fn with_password(
-    context: &ShardContext,
-    mut change: RoleChange,
-    password: Option<String>,
-) -> Result<RoleChange> {
-    let (RoleChange::Create { properties, .. } | RoleChange::Alter { properties, .. }, Some(password)) =
-        (&mut change, password)
-    else {
-        return Ok(change);
+/// Sets the password that a change has, and carries the change out.
+async fn carry_out(
+    context: &Rc<ShardContext>,
+    planned: PlannedChange,
+    user: Option<&str>,
+) -> Result<Outcome> {
+    let PlannedChange { mut change, password, mut warnings } = planned;
+    let mut generated = None;
+    if let RoleChange::Create { role, properties, .. } | RoleChange::Alter { role, properties, .. } =
+        &mut change
+        && let Some(password) = password
+    {
+        let rules = &context.node.password_rules;
+        let (password, is_generated) = match password {
+            NewPassword::Given(password) => (password, false),
+            NewPassword::Generated => (rules.generate().map_err(of_policy)?, true),
+        };
+        warnings.extend(rules.check(&password, context.is_superuser(user)).map_err(of_policy)?);
+        let salted_hash = hash(context, &password).await?;
+        properties.salted_hash = Some(salted_hash.clone());
+        generated = is_generated.then(|| (role.clone(), salted_hash, password));
+    }
+    apply(context, change).await?;
+    let Some((role, salted_hash, password)) = generated else {
+        return Ok(if warnings.is_empty() { Outcome::Void } else { Outcome::Warned(warnings) });
     };
-    properties.salted_hash = Some(hash(context, &password).await?);
-    Ok(change)
+    // With IF NOT EXISTS another one may have made the role meanwhile, with another password.
+    let has_it = context.roles_view().role(&role).is_some_and(|role| role.salted_hash == Some(salted_hash));
+    Ok(if has_it { rows(generated_password(&password)) } else { Outcome::Void })
+}
+
+fn of_policy(error: PolicyError) -> RequestError {
+    match error {
+        PolicyError::Failed(_) => RequestError::Server(error.to_string()),
+        _ => RequestError::invalid(error.to_string()),
+    }
 }
 
 /// Hashes a new password, beside those of logins.
@@ -163,6 +186,7 @@ pub async fn make_superuser(
     password: String,
     resets: bool,
 ) -> Result<()> {
+    context.node.password_rules.check(&password, true).map_err(of_policy)?;
     let salted_hash = hash(context, &password).await?;
     apply(context, RoleChange::SetSuperuser { role, salted_hash, resets }).await
 }

@@ -143,6 +143,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let request_logs = RequestLogs::new(&config, host)?;
     let shared = Arc::new(NodeShared {
         guardrails: config.guardrails()?.into(),
+        password_rules: config.password_rules()?,
         host_id: identity.host_id,
         links,
         registry: Registry::default(),

@@ -24,6 +24,8 @@ pub enum RoleOption {
     Password(String),
     /// `HASHED PASSWORD = '…'`
     HashedPassword(String),
+    /// `GENERATED PASSWORD`: the node makes one and answers with it.
+    GeneratedPassword,
     /// `OPTIONS = {…}`
     Options(Vec<(Literal, Literal)>),
     /// `SUPERUSER = true`
@@ -247,6 +249,7 @@ impl RoleOption {
         match self {
             RoleOption::Password(_) => "password",
             RoleOption::HashedPassword(_) => "hashed password",
+            RoleOption::GeneratedPassword => "generated password",
             RoleOption::Options(_) => "options",
             RoleOption::Superuser(_) => "superuser",
             RoleOption::Login(_) => "login",

@@ -94,13 +94,15 @@ impl Parser<'_> {
     fn user_options(&mut self) -> Result<Vec<RoleOption>> {
         let mut options = Vec::new();
         if self.eat_keyword(Keyword::With) {
-            let hashed = self.eat_keyword(Keyword::Hashed);
+            let is_generated = self.eat_keyword(Keyword::Generated);
+            let is_hashed = !is_generated && self.eat_keyword(Keyword::Hashed);
             self.expect_keyword(Keyword::Password)?;
-            let password = self.string()?;
-            options.push(if hashed {
-                RoleOption::HashedPassword(password)
+            options.push(if is_generated {
+                RoleOption::GeneratedPassword
+            } else if is_hashed {
+                RoleOption::HashedPassword(self.string()?)
             } else {
-                RoleOption::Password(password)
+                RoleOption::Password(self.string()?)
             });
         }
         if self.eat_keyword(Keyword::Superuser) {
@@ -127,12 +129,15 @@ impl Parser<'_> {
                 )));
             }
         }
-        let has_password = options.iter().any(|option| matches!(option, RoleOption::Password(_)));
-        let has_hash = options.iter().any(|option| matches!(option, RoleOption::HashedPassword(_)));
-        if has_password && has_hash {
-            return Err(SyntaxError::Rule(
-                "Options 'password' and 'hashed password' are mutually exclusive".into(),
-            ));
+        let has = |is: fn(&RoleOption) -> bool| options.iter().any(is);
+        let passwords = [
+            (has(|option| matches!(option, RoleOption::Password(_))), "password"),
+            (has(|option| matches!(option, RoleOption::HashedPassword(_))), "hashed password"),
+            (has(|option| matches!(option, RoleOption::GeneratedPassword)), "generated password"),
+        ];
+        let mut present = passwords.into_iter().filter_map(|(is_there, name)| is_there.then_some(name));
+        if let (Some(one), Some(other)) = (present.next(), present.next()) {
+            return Err(SyntaxError::Rule(format!("Options '{one}' and '{other}' are mutually exclusive")));
         }
         Ok(options)
     }
@@ -150,6 +155,11 @@ impl Parser<'_> {
                 self.expect_keyword(Keyword::Password)?;
                 self.expect(Symbol::Equal)?;
                 self.string().map(RoleOption::HashedPassword)
+            }
+            Keyword::Generated => {
+                self.advance();
+                self.expect_keyword(Keyword::Password)?;
+                Ok(RoleOption::GeneratedPassword)
             }
             Keyword::Options => {
                 self.advance();

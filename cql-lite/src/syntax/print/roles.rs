@@ -67,6 +67,7 @@ fn write_options(f: &mut Formatter<'_>, spelling: RoleSpelling, options: &[RoleO
         match option {
             RoleOption::Password(password) => write!(f, " WITH PASSWORD {}", Quoted(password))?,
             RoleOption::HashedPassword(hash) => write!(f, " WITH HASHED PASSWORD {}", Quoted(hash))?,
+            RoleOption::GeneratedPassword => f.write_str(" WITH GENERATED PASSWORD")?,
             RoleOption::Superuser(true) => f.write_str(" SUPERUSER")?,
             RoleOption::Superuser(false) => f.write_str(" NOSUPERUSER")?,
             // The grammar has no other options for users.
@@ -84,6 +85,7 @@ impl Display for RoleOption {
         match self {
             RoleOption::Password(password) => write!(f, "PASSWORD = {}", Quoted(password)),
             RoleOption::HashedPassword(hash) => write!(f, "HASHED PASSWORD = {}", Quoted(hash)),
+            RoleOption::GeneratedPassword => f.write_str("GENERATED PASSWORD"),
             RoleOption::Options(entries) => {
                 f.write_str("OPTIONS = ")?;
                 write_property_map(f, entries)
