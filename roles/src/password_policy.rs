@@ -119,20 +119,31 @@ struct Bounds {
     specials: usize,
 }
 
+/// A kind of characters.
+struct Kind {
+    name: &'static str,
+    /// How many a password needs.
+    least: usize,
+    is_member: fn(char) -> bool,
+}
+
 impl Bounds {
-    /// The kinds of characters: name, how many are needed, and which they are.
-    fn of_kinds(&self) -> [(&'static str, usize, fn(char) -> bool); KINDS] {
+    fn of_kinds(&self) -> [Kind; KINDS] {
         [
-            ("uppercase", self.upper_case, char::is_uppercase),
-            ("lowercase", self.lower_case, char::is_lowercase),
-            ("digit", self.digits, |character| character.is_ascii_digit()),
-            ("special", self.specials, |character| SPECIALS.contains(character)),
+            Kind { name: "uppercase", least: self.upper_case, is_member: char::is_uppercase },
+            Kind { name: "lowercase", least: self.lower_case, is_member: char::is_lowercase },
+            Kind { name: "digit", least: self.digits, is_member: |character| character.is_ascii_digit() },
+            Kind {
+                name: "special",
+                least: self.specials,
+                is_member: |character| SPECIALS.contains(character),
+            },
         ]
     }
 
     /// Length of the shortest password with enough characters of as many kinds as are needed.
     fn shortest(&self) -> usize {
-        let mut counts = self.of_kinds().map(|(_, least, _)| least);
+        let mut counts = self.of_kinds().map(|kind| kind.least);
         counts.sort_unstable();
         counts.iter().take(self.kinds + 1).sum()
     }
@@ -226,11 +237,14 @@ impl PasswordPolicy {
         if length > self.max_length {
             found.push(format!("Password must be no more than {} characters in length.", self.max_length));
         }
+        let is_missing = |kind: &Kind| password.chars().filter(|c| (kind.is_member)(*c)).count() < kind.least;
         let missing: Vec<String> = bounds
             .of_kinds()
             .into_iter()
-            .filter(|(_, least, is_of_kind)| password.chars().filter(|c| is_of_kind(*c)).count() < *least)
-            .map(|(name, least, _)| format!("Password must contain {least} or more {name} characters."))
+            .filter(is_missing)
+            .map(|Kind { name, least, .. }| {
+                format!("Password must contain {least} or more {name} characters.")
+            })
             .collect();
         let (present, needed) = (KINDS - missing.len(), bounds.kinds + 1);
         if present < needed {

@@ -147,9 +147,10 @@ async fn carry_out(
         let rules = &context.node.password_rules;
         let (password, is_generated) = match password {
             NewPassword::Given(password) => (password, false),
-            NewPassword::Generated => (rules.generate().map_err(of_policy)?, true),
+            NewPassword::Generated => (rules.generate().map_err(|error| of_policy(&error))?, true),
         };
-        warnings.extend(rules.check(&password, context.is_superuser(user)).map_err(of_policy)?);
+        warnings
+            .extend(rules.check(&password, context.is_superuser(user)).map_err(|error| of_policy(&error))?);
         let salted_hash = hash(context, &password).await?;
         properties.salted_hash = Some(salted_hash.clone());
         generated = is_generated.then(|| (role.clone(), salted_hash, password));
@@ -163,7 +164,7 @@ async fn carry_out(
     Ok(if has_it { rows(generated_password(&password)) } else { Outcome::Void })
 }
 
-fn of_policy(error: PolicyError) -> RequestError {
+fn of_policy(error: &PolicyError) -> RequestError {
     match error {
         PolicyError::Failed(_) => RequestError::Server(error.to_string()),
         _ => RequestError::invalid(error.to_string()),
@@ -186,7 +187,7 @@ pub async fn make_superuser(
     password: String,
     resets: bool,
 ) -> Result<()> {
-    context.node.password_rules.check(&password, true).map_err(of_policy)?;
+    context.node.password_rules.check(&password, true).map_err(|error| of_policy(&error))?;
     let salted_hash = hash(context, &password).await?;
     apply(context, RoleChange::SetSuperuser { role, salted_hash, resets }).await
 }
