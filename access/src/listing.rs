@@ -192,9 +192,7 @@ fn list_permissions(list: &ast::ListPermissions, context: &RolesContext<'_>) -> 
     }
     // What is granted on a column counts for its table: no statement names it by itself.
     let is_column_of_named = |resource: &Resource| {
-        list.recursive
-            && matches!(resource, Resource::Column { keyspace, table, .. }
-                if matches!(&named, Some(Resource::Table { keyspace: of, table: name }) if of == keyspace && name == table))
+        list.recursive && matches!(resource, Resource::Column { .. }) && resource.parent() == named
     };
     let shown = match &list.of {
         Some(of) => roles.closure(of.as_str()),
