@@ -1,14 +1,25 @@
 //! What a statement may need.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use helenus_query::schema::catalog::Table;
 use helenus_roles::{Permission, Resource};
 
 /// One thing that a statement needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Demand {
     Permission {
         permission: Permission,
         resource: Resource,
+    },
+    /// The permission on the table, or else on each of these columns. With none of them, on any column: something is learnt of the table
+    /// then, but nothing of what its columns hold.
+    Columns {
+        permission: Permission,
+        table: Arc<Table>,
+        /// Indexes in [`Table::columns`].
+        columns: BTreeSet<usize>,
     },
     /// To restrict masked columns shows what they hide.
     MaskedColumns {

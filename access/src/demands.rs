@@ -39,7 +39,11 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
 
 fn of_select(plan: &SelectPlan, statement: &Description, demands: &mut Vec<Demand>) {
     let table = &plan.table;
-    demands.push(Demand::on(Permission::Select, table));
+    demands.push(Demand::Columns {
+        permission: Permission::Select,
+        table: table.clone(),
+        columns: plan.read_columns.clone(),
+    });
     of_functions(statement, demands);
     let columns = plan.restricted_masked_columns.clone();
     if !columns.is_empty() {
@@ -52,9 +56,13 @@ fn of_select(plan: &SelectPlan, statement: &Description, demands: &mut Vec<Deman
 }
 
 fn of_modification(plan: &ModifyPlan, demands: &mut Vec<Demand>) {
-    demands.push(Demand::on(Permission::Modify, &plan.table));
-    if plan.conditions.is_some() {
-        demands.push(Demand::on(Permission::Select, &plan.table));
+    let table = &plan.table;
+    demands.push(match plan.written_columns() {
+        Some(columns) => Demand::Columns { permission: Permission::Modify, table: table.clone(), columns },
+        None => Demand::on(Permission::Modify, table),
+    });
+    if let Some(columns) = plan.shown_columns() {
+        demands.push(Demand::Columns { permission: Permission::Select, table: table.clone(), columns });
     }
 }
 

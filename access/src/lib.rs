@@ -17,7 +17,7 @@ pub use self::context::RolesContext;
 pub use self::demand::Demand;
 pub use self::demands::demands;
 pub use self::listing::{Listed, generated_password, list};
-pub use self::resources::exists;
+pub use self::resources::{exists, fate};
 pub use self::role_script::script;
 pub use self::role_statements::{NewPassword, PlannedChange, authorize, plan_change};
 pub use self::schema_demands::{created_resources, schema_demands};

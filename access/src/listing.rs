@@ -190,14 +190,19 @@ fn list_permissions(list: &ast::ListPermissions, context: &RolesContext<'_>) -> 
         present = resource.parent().filter(|_| list.recursive);
         resources.push(resource);
     }
+    // What is granted on a column counts for its table: no statement names it by itself.
+    let is_column_of_named = |resource: &Resource| {
+        list.recursive && matches!(resource, Resource::Column { .. }) && resource.parent() == named
+    };
     let shown = match &list.of {
         Some(of) => roles.closure(of.as_str()),
         None => roles.iter().map(|(name, _)| name).collect(),
     };
     let mut rows = Vec::new();
     for (name, role) in shown.into_iter().filter_map(|name| Some((name, roles.role(name)?))) {
-        let granted =
-            role.grants.iter().filter(|(resource, _)| named.is_none() || resources.contains(resource));
+        let granted = role.grants.iter().filter(|(resource, _)| {
+            named.is_none() || resources.contains(resource) || is_column_of_named(resource)
+        });
         let mut granted: Vec<_> = granted
             .map(|(resource, permissions)| (stored_name(resource, catalog), resource, *permissions))
             .collect();

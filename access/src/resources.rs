@@ -6,11 +6,11 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::ddl::resolve_type;
 use helenus_query::schema::system_keyspaces::SYSTEM;
-use helenus_roles::{FunctionSignature, Resource, Roles};
+use helenus_roles::{Fate, FunctionSignature, PermissionSet, Resource, Roles};
 
 use crate::schema_demands::signature;
 
-/// The resource that a statement names. `default`: the keyspace of tables without one.
+/// The resource that a statement names. The columns of a table come with the permissions. `default`: the keyspace of tables without one.
 pub(crate) fn resolve(named: &ast::Resource, default: Option<&str>, catalog: &Catalog) -> Result<Resource> {
     let text = |name: &ast::Identifier| name.as_str().to_owned();
     Ok(match named {
@@ -63,14 +63,22 @@ fn function(
     })))
 }
 
-/// A resource as a statement names it.
-pub(crate) fn named(resource: &Resource) -> std::result::Result<ast::Resource, SyntaxError> {
+/// Permissions on a resource as a statement names them.
+pub(crate) fn named(
+    resource: &Resource,
+    permissions: PermissionSet,
+) -> std::result::Result<(ast::GrantedPermissions, ast::Resource), SyntaxError> {
     let name = |name: &str| ast::Identifier::quoted(name);
-    Ok(match resource {
+    let mut columns = Vec::new();
+    let named = match resource {
         Resource::AllKeyspaces => ast::Resource::AllKeyspaces,
         Resource::Keyspace(keyspace) => ast::Resource::Keyspace(name(keyspace)),
         Resource::AllTables(keyspace) => ast::Resource::AllTables(name(keyspace)),
         Resource::Table { keyspace, table } => {
+            ast::Resource::Table(ast::QualifiedName { keyspace: Some(name(keyspace)), name: name(table) })
+        }
+        Resource::Column { keyspace, table, column } => {
+            columns.push(name(column));
             ast::Resource::Table(ast::QualifiedName { keyspace: Some(name(keyspace)), name: name(table) })
         }
         Resource::AllFunctions => ast::Resource::AllFunctions,
@@ -87,7 +95,10 @@ pub(crate) fn named(resource: &Resource) -> std::result::Result<ast::Resource, S
         Resource::Role(role) => ast::Resource::Role(name(role)),
         Resource::AllMbeans => ast::Resource::AllMbeans,
         Resource::Mbean(pattern) => ast::Resource::Mbeans(pattern.clone()),
-    })
+    };
+    let each =
+        permissions.iter().map(|permission| ast::GrantedPermission { permission, columns: columns.clone() });
+    Ok((ast::GrantedPermissions::Some(each.collect()), named))
 }
 
 fn builtin_functions() -> RequestError {
@@ -110,8 +121,30 @@ pub fn exists(resource: &Resource, roles: &Roles, catalog: &Catalog) -> bool {
         Resource::Table { keyspace: name, table } => {
             keyspace(name).is_some_and(|keyspace| keyspace.tables.contains_key(table))
         }
+        Resource::Column { keyspace: name, table, column } => keyspace(name)
+            .and_then(|keyspace| keyspace.tables.get(table))
+            .is_some_and(|table| table.column_index(column).is_some()),
         Resource::Function(function) => keyspace(&function.keyspace)
             .is_some_and(|keyspace| keyspace.user_functions.has(&function.name, &function.argument_types)),
+    }
+}
+
+/// What a change of the catalog does to a resource. A column is known by its id, so what is granted on it follows it to another name.
+pub fn fate(resource: &Resource, roles: &Roles, before: &Catalog, after: &Catalog) -> Fate {
+    let Resource::Column { keyspace, table, column } = resource else {
+        return if exists(resource, roles, after) { Fate::Stays } else { Fate::Gone };
+    };
+    let table_of = |catalog: &Catalog| Some(catalog.keyspace(keyspace)?.tables.get(table)?.clone());
+    let name_after = || {
+        let (old, new) = (table_of(before)?, table_of(after)?);
+        let id = old.columns[old.column_index(column)?].id;
+        let same = new.columns.iter().find(|column| column.id == id);
+        same.filter(|_| old.id == new.id).map(|column| column.name.clone())
+    };
+    match name_after() {
+        Some(name) if name == *column => Fate::Stays,
+        Some(name) => Fate::Renamed(Resource::column(keyspace, table, &name)),
+        None => Fate::Gone,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cql_lite::syntax::SyntaxError;
 use cql_lite::syntax::ast::{
-    AddIdentity, CreateRole, Grant, GrantRole, Identifier, PermissionSet, RoleOption, RoleSpelling,
+    AddIdentity, CreateRole, Grant, GrantRole, Identifier, RoleOption, RoleSpelling,
 };
 use helenus_roles::{Role, Roles};
 
@@ -26,8 +26,8 @@ pub fn script(roles: &Roles) -> Result<Vec<String>, SyntaxError> {
     }
     for (name, role) in roles.iter() {
         for (resource, permissions) in &role.grants {
-            let permissions = PermissionSet::Some(permissions.iter().collect());
-            let grant = Grant { permissions, resource: named(resource)?, grantee: Identifier::quoted(name) };
+            let (permissions, resource) = named(resource, *permissions)?;
+            let grant = Grant { permissions, resource, grantee: Identifier::quoted(name) };
             statements.push(grant.to_string());
         }
     }
@@ -49,10 +49,13 @@ fn create(name: &str, role: &Role) -> CreateRole {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use cql_lite::syntax::parse;
     use helenus_query::schema::test_catalog::catalog_of;
     use helenus_roles::{
-        Access, Alteration, FunctionSignature, Network, Permission, Resource, RoleChange, SaltedHash,
+        Access, Alteration, FunctionSignature, Network, Permission, PermissionSet, Resource, RoleChange,
+        SaltedHash,
     };
 
     use super::*;
@@ -62,7 +65,7 @@ mod tests {
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE KEYSPACE \"Shop\" WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE shop.orders (k int PRIMARY KEY)",
-        "CREATE TABLE shop.\"select\" (k int PRIMARY KEY)",
+        "CREATE TABLE shop.\"select\" (k int PRIMARY KEY, \"Total \"\"net\"\"\" int)",
         "CREATE FUNCTION \"Shop\".total (a list<int>, b text) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return 1'",
     ];
     const HASH: &str = "$2a$10$JSJEMFm6GeaW9XxT5JIheuEtPvat6i7uKbnTcxX3c1wshIIsGyUtG";
@@ -104,6 +107,7 @@ mod tests {
             Resource::Keyspace("Shop".to_owned()),
             Resource::AllTables("shop".to_owned()),
             Resource::table("shop", "select"),
+            Resource::column("shop", "select", "Total \"net\""),
             Resource::AllFunctions,
             Resource::FunctionsOf("shop".to_owned()),
             Resource::Function(function),
@@ -112,19 +116,18 @@ mod tests {
             Resource::AllMbeans,
             Resource::Mbean("org.example:type=*".to_owned()),
         ];
-        let grants = resources.into_iter().map(|resource| RoleChange::Grant {
-            permissions: resource.applicable(),
-            resource,
-            grantee: "readers".to_owned(),
-        });
+        let grants = resources.map(|resource| (resource.clone(), resource.applicable()));
+        let granted = RoleChange::Grant { grants: grants.into(), grantee: "readers".to_owned() };
         let (anna, readers) = ("it's \"Anna\"".to_owned(), "readers".to_owned());
         let changes = [
             create(&anna, named),
             create(&readers, Alteration::default()),
             RoleChange::GrantRole { role: readers.clone(), grantee: anna.clone() },
             RoleChange::Grant {
-                permissions: helenus_roles::PermissionSet::of(&[Permission::Modify]),
-                resource: Resource::table("shop", "orders"),
+                grants: BTreeMap::from([(
+                    Resource::table("shop", "orders"),
+                    PermissionSet::of(&[Permission::Modify]),
+                )]),
                 grantee: anna.clone(),
             },
             RoleChange::AddIdentity {
@@ -133,7 +136,7 @@ mod tests {
                 if_not_exists: false,
             },
         ];
-        changes.into_iter().chain(grants).fold(empty(), |roles, change| changed(&roles, &change))
+        changes.into_iter().chain([granted]).fold(empty(), |roles, change| changed(&roles, &change))
     }
 
     #[test]

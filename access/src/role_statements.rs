@@ -8,7 +8,8 @@ use helenus_query::schema::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES,
 };
 use helenus_roles::{
-    Access, Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError, SaltedHash, password,
+    Access, Alteration, Grants, Permission, PermissionSet, Resource, Role, RoleChange, RoleError, SaltedHash,
+    password,
 };
 
 use crate::context::RolesContext;
@@ -75,9 +76,11 @@ pub fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()
         }
         Statement::Grant(ast::Grant { permissions, resource, .. })
         | Statement::Revoke(ast::Revoke { permissions, resource, .. }) => {
-            let (resource, permissions) = named_permissions(permissions, resource, context)?;
-            subject.ensure(&Demand::new(Permission::Authorize, resource.clone()))?;
-            let each = permissions.iter().map(|permission| Demand::new(permission, resource.clone()));
+            let Named { resource, grants } = named_grants(permissions, resource, context)?;
+            subject.ensure(&Demand::new(Permission::Authorize, resource))?;
+            let each = grants.iter().flat_map(|(resource, permissions)| {
+                permissions.iter().map(|permission| Demand::new(permission, resource.clone()))
+            });
             each.into_iter().try_for_each(|demand| subject.ensure(&demand))
         }
         _ => listing::authorize(statement, context),
@@ -183,20 +186,31 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
             RoleChange::RevokeRole { role: text(&revoke.role), grantee: text(&revoke.grantee) }
         }
         Statement::Grant(ast::Grant { permissions, resource, grantee }) => {
-            let (resource, permissions) = named_permissions(permissions, resource, context)?;
-            let granted = granted_before(context, "GRANT", &resource, grantee)?;
-            check_grantable(permissions, &resource)?;
-            let present = granted.intersection(permissions);
-            let warnings = warning("already granted", present, &resource, grantee);
-            let change = RoleChange::Grant { permissions, resource, grantee: text(grantee) };
+            let named = named_grants(permissions, resource, context)?;
+            let role = grantee_of(context, "GRANT", &named, grantee)?;
+            let grants = named.grants;
+            grants.iter().try_for_each(|(resource, permissions)| check_grantable(*permissions, resource))?;
+            let present = |(resource, permissions): (&Resource, &PermissionSet)| {
+                warning(
+                    "already granted",
+                    role.granted(resource).intersection(*permissions),
+                    resource,
+                    grantee,
+                )
+            };
+            let warnings = grants.iter().filter_map(present).collect();
+            let change = RoleChange::Grant { grants, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
         Statement::Revoke(ast::Revoke { permissions, resource, grantee }) => {
-            let (resource, permissions) = named_permissions(permissions, resource, context)?;
-            let granted = granted_before(context, "REVOKE", &resource, grantee)?;
-            let absent = permissions.without(granted);
-            let warnings = warning("not granted", absent, &resource, grantee);
-            let change = RoleChange::Revoke { permissions, resource, grantee: text(grantee) };
+            let named = named_grants(permissions, resource, context)?;
+            let role = grantee_of(context, "REVOKE", &named, grantee)?;
+            let grants = named.grants;
+            let absent = |(resource, permissions): (&Resource, &PermissionSet)| {
+                warning("not granted", permissions.without(role.granted(resource)), resource, grantee)
+            };
+            let warnings = grants.iter().filter_map(absent).collect();
+            let change = RoleChange::Revoke { grants, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
         Statement::AddIdentity(add) => {
@@ -220,28 +234,63 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
 }
 
 /// What a GRANT or REVOKE names.
-fn named_permissions(
-    permissions: &ast::PermissionSet,
+struct Named {
+    /// Behind ON.
+    resource: Resource,
+    /// On this resource, or on columns of it.
+    grants: Grants,
+}
+
+fn named_grants(
+    permissions: &ast::GrantedPermissions,
     resource: &ast::Resource,
     context: &RolesContext<'_>,
-) -> Result<(Resource, PermissionSet)> {
+) -> Result<Named> {
     let resource = resolve(resource, context.keyspace, context.catalog)?;
     // Cassandra fails while it parses, with the text of an exception.
     if matches!(resource, Resource::Function(_)) && !exists(&resource, context.subject.roles, context.catalog)
     {
         return Err(RequestError::Syntax(RoleError::UnknownResource { resource }.to_string()));
     }
-    let permissions = applicable(permissions, &resource)?;
-    Ok((resource, permissions))
+    let ast::GrantedPermissions::Some(permissions) = permissions else {
+        let grants = Grants::from([(resource.clone(), resource.applicable())]);
+        return Ok(Named { resource, grants });
+    };
+    let mut grants = Grants::new();
+    let mut add = |resource: Resource, permissions: PermissionSet| {
+        let together = grants.entry(resource).or_default();
+        *together = together.union(permissions);
+    };
+    let is_whole = |named: &&ast::GrantedPermission| named.columns.is_empty();
+    let whole: PermissionSet = permissions.iter().filter(is_whole).map(|named| named.permission).collect();
+    if !whole.is_empty() {
+        add(resource.clone(), applicable(whole, &resource)?);
+    }
+    for ast::GrantedPermission { permission, columns } in permissions {
+        for column in columns {
+            let column = column_of(&resource, column)?;
+            let permissions = applicable(PermissionSet::of(&[*permission]), &column)?;
+            add(column, permissions);
+        }
+    }
+    Ok(Named { resource, grants })
 }
 
-/// What the role of a GRANT or REVOKE has on the resource, after what both check.
-fn granted_before(
-    context: &RolesContext<'_>,
+/// A column of the resource of a GRANT or REVOKE.
+fn column_of(resource: &Resource, column: &ast::Identifier) -> Result<Resource> {
+    match resource {
+        Resource::Table { keyspace, table } => Ok(Resource::column(keyspace, table, column.as_str())),
+        other => Err(RequestError::invalid(format!("Only a table has columns, not {other}"))),
+    }
+}
+
+/// The role of a GRANT or REVOKE, after what both check.
+fn grantee_of<'a>(
+    context: &RolesContext<'a>,
     operation: &str,
-    resource: &Resource,
+    Named { resource, grants }: &Named,
     grantee: &ast::Identifier,
-) -> Result<PermissionSet> {
+) -> Result<&'a Role> {
     context.logged_in()?;
     if !context.subject.is_enforced {
         return Err(RequestError::invalid(format!(
@@ -257,23 +306,29 @@ fn granted_before(
         let resource = resource.clone();
         return Err(RequestError::invalid(RoleError::UnknownResource { resource }.to_string()));
     }
-    Ok(role.granted(resource))
+    let missing = grants.keys().find(|resource| !exists(resource, roles, context.catalog));
+    if let (Some(Resource::Column { column, .. }), Resource::Table { keyspace, table }) = (missing, resource)
+    {
+        let column = ast::Identifier::quoted(column.as_str());
+        return Err(RequestError::invalid(format!(
+            "Undefined column name {column} in table {keyspace}.{table}"
+        )));
+    }
+    Ok(role)
 }
 
 /// The permissions of a statement that can be granted on a resource.
-fn applicable(named: &ast::PermissionSet, resource: &Resource) -> Result<PermissionSet> {
-    let wanted = match named {
-        ast::PermissionSet::All => return Ok(resource.applicable()),
-        ast::PermissionSet::Some(permissions) => permissions.iter().copied().collect::<PermissionSet>(),
-    };
+fn applicable(wanted: PermissionSet, resource: &Resource) -> Result<PermissionSet> {
     let applicable = wanted.intersection(resource.applicable());
     if !applicable.is_empty() {
         return Ok(applicable);
     }
     let kind = match resource {
-        Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) | Resource::Table { .. } => {
-            "Data"
-        }
+        Resource::AllKeyspaces
+        | Resource::Keyspace(_)
+        | Resource::AllTables(_)
+        | Resource::Table { .. }
+        | Resource::Column { .. } => "Data",
         Resource::AllFunctions | Resource::FunctionsOf(_) | Resource::Function(_) => "Function",
         Resource::AllRoles | Resource::Role(_) => "Role",
         Resource::AllMbeans | Resource::Mbean(_) => "JMX",
@@ -284,7 +339,10 @@ fn applicable(named: &ast::PermissionSet, resource: &Resource) -> Result<Permiss
 }
 
 fn check_grantable(permissions: PermissionSet, resource: &Resource) -> Result<()> {
-    let is_data = matches!(resource, Resource::Keyspace(_) | Resource::AllTables(_) | Resource::Table { .. });
+    let is_data = matches!(
+        resource,
+        Resource::Keyspace(_) | Resource::AllTables(_) | Resource::Table { .. } | Resource::Column { .. }
+    );
     let is_guarded = is_data && resource.keyspace().is_some_and(|name| GUARDED_KEYSPACES.contains(&name));
     if is_guarded && !permissions.without(GRANTABLE_ON_SYSTEM).is_empty() {
         return Err(refuse(
@@ -299,11 +357,9 @@ fn warning(
     permissions: PermissionSet,
     resource: &Resource,
     grantee: &ast::Identifier,
-) -> Vec<String> {
-    if permissions.is_empty() {
-        return Vec::new();
-    }
-    vec![format!("Role '{}' was {state} {} on {resource}", grantee.as_str(), permissions.names())]
+) -> Option<String> {
+    (!permissions.is_empty())
+        .then(|| format!("Role '{}' was {state} {} on {resource}", grantee.as_str(), permissions.names()))
 }
 
 fn has_superuser(options: &[RoleOption], value: bool) -> bool {

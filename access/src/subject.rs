@@ -1,8 +1,10 @@
 //! Who executes a statement, and whether it may.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Table;
 use helenus_query::schema::system_keyspaces::{
     SYSTEM, SYSTEM_SCHEMA, SYSTEM_TRACES, SYSTEM_VIRTUAL_SCHEMA, is_replicated, is_system,
 };
@@ -51,6 +53,9 @@ impl<'a> Subject<'a> {
         }
         match demand {
             Demand::Permission { permission, resource } => self.ensure_permission(*permission, resource),
+            Demand::Columns { permission, table, columns } => {
+                self.ensure_columns(*permission, table, columns)
+            }
             Demand::MaskedColumns { keyspace, table, columns } => {
                 let table_resource = Resource::table(keyspace, table);
                 let may = |permission| self.has(permission, &table_resource);
@@ -88,10 +93,25 @@ impl<'a> Subject<'a> {
         if self.has(permission, resource) {
             return Ok(());
         }
-        Err(refuse(format!(
-            "User {user} has no {} permission on {resource} or any of its parents",
-            permission.name()
-        )))
+        Err(missing(user, permission, resource))
+    }
+
+    /// Who lacks the permission on all of the columns is told of the table, as in Cassandra, and who lacks it on some of the first of them.
+    fn ensure_columns(&self, permission: Permission, table: &Table, columns: &BTreeSet<usize>) -> Result<()> {
+        let on_table = self.ensure_permission(permission, &Resource::table(&table.keyspace, &table.name));
+        let (Err(_), Some(user)) = (&on_table, self.user) else { return on_table };
+        let resource =
+            |index: usize| Resource::column(&table.keyspace, &table.name, &table.columns[index].name);
+        let is_missing = |index: &usize| !self.has(permission, &resource(*index));
+        if columns.is_empty() {
+            return if (0..table.columns.len()).all(|index| is_missing(&index)) { on_table } else { Ok(()) };
+        }
+        let lacked: Vec<usize> = columns.iter().copied().filter(is_missing).collect();
+        match lacked.first() {
+            None => Ok(()),
+            Some(_) if lacked.len() == columns.len() => on_table,
+            Some(first) => Err(missing(user, permission, &resource(*first))),
+        }
     }
 
     /// Whether it has a permission on a resource or on one that contains it. What is granted on all keyspaces does not reach those of the
@@ -132,7 +152,11 @@ pub fn check_data_center(roles: &Roles, user: &str, data_center: &str) -> Result
 fn is_data(resource: &Resource) -> bool {
     matches!(
         resource,
-        Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) | Resource::Table { .. }
+        Resource::AllKeyspaces
+            | Resource::Keyspace(_)
+            | Resource::AllTables(_)
+            | Resource::Table { .. }
+            | Resource::Column { .. }
     )
 }
 
@@ -160,6 +184,10 @@ fn is_readable_by_all(resource: &Resource) -> bool {
         SYSTEM_SCHEMA | SYSTEM_TRACES | SYSTEM_VIRTUAL_SCHEMA => true,
         _ => false,
     }
+}
+
+fn missing(user: &str, permission: Permission, resource: &Resource) -> RequestError {
+    refuse(format!("User {user} has no {} permission on {resource} or any of its parents", permission.name()))
 }
 
 pub(crate) fn refuse(message: impl Into<String>) -> RequestError {

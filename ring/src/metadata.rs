@@ -150,7 +150,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
     } else {
         replaced_at_once(state, index, catalog)?
     };
-    let changed = role_changes::after_schema_change(changed, index, change.creator.as_ref());
+    let changed = role_changes::after_schema_change(changed, old, index, change.creator.as_ref());
     Ok(Some(changed.with_recent_change(version, index)))
 }
 

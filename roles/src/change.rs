@@ -6,9 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
-use crate::permission::PermissionSet;
-use crate::resource::Resource;
-use crate::role::SaltedHash;
+use crate::role::{Grants, SaltedHash, list_of_grants};
 
 /// The places that a role is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,13 +66,13 @@ pub enum RoleChange {
         grantee: String,
     },
     Grant {
-        permissions: PermissionSet,
-        resource: Resource,
+        #[serde(with = "list_of_grants")]
+        grants: Grants,
         grantee: String,
     },
     Revoke {
-        permissions: PermissionSet,
-        resource: Resource,
+        #[serde(with = "list_of_grants")]
+        grants: Grants,
         grantee: String,
     },
     AddIdentity {
@@ -111,11 +109,9 @@ impl fmt::Display for RoleChange {
             Self::Drop { role, .. } => write!(formatter, "drop role {role}"),
             Self::GrantRole { role, grantee } => write!(formatter, "grant role {role} to {grantee}"),
             Self::RevokeRole { role, grantee } => write!(formatter, "revoke role {role} from {grantee}"),
-            Self::Grant { permissions, resource, grantee } => {
-                write!(formatter, "grant {} on {resource} to {grantee}", permissions.names())
-            }
-            Self::Revoke { permissions, resource, grantee } => {
-                write!(formatter, "revoke {} on {resource} from {grantee}", permissions.names())
+            Self::Grant { grants, grantee } => write!(formatter, "grant {} to {grantee}", listed(grants)),
+            Self::Revoke { grants, grantee } => {
+                write!(formatter, "revoke {} from {grantee}", listed(grants))
             }
             Self::AddIdentity { identity, role, .. } => {
                 write!(formatter, "add identity {identity} to role {role}")
@@ -128,4 +124,9 @@ impl fmt::Display for RoleChange {
             Self::SetSuperuser { role, .. } => write!(formatter, "make {role} a superuser"),
         }
     }
+}
+
+fn listed(grants: &Grants) -> String {
+    let each = grants.iter().map(|(resource, permissions)| format!("{} on {resource}", permissions.names()));
+    each.collect::<Vec<_>>().join(", ")
 }

@@ -21,6 +21,6 @@ pub use self::error::RoleError;
 pub use self::network::{Network, NetworkError};
 pub use self::permission::PermissionSet;
 pub use self::resource::{FunctionSignature, Resource};
-pub use self::role::{Role, SaltedHash};
-pub use self::roles::Roles;
+pub use self::role::{Grants, Role, SaltedHash};
+pub use self::roles::{Fate, Roles};
 pub use cql_lite::syntax::ast::Permission;

@@ -29,6 +29,12 @@ pub enum Resource {
         keyspace: String,
         table: String,
     },
+    /// One column of a table. Cassandra has no such resource.
+    Column {
+        keyspace: String,
+        table: String,
+        column: String,
+    },
     AllFunctions,
     /// All functions of a keyspace.
     FunctionsOf(String),
@@ -50,6 +56,7 @@ const DATA: PermissionSet = PermissionSet::of(&[
     Permission::Unmask,
     Permission::SelectMasked,
 ]);
+const COLUMN: PermissionSet = PermissionSet::of(&[Permission::Select, Permission::Modify]);
 const CREATE: PermissionSet = PermissionSet::of(&[Permission::Create]);
 const FUNCTION: PermissionSet =
     PermissionSet::of(&[Permission::Alter, Permission::Drop, Permission::Authorize, Permission::Execute]);
@@ -68,6 +75,10 @@ impl Resource {
         Self::Table { keyspace: keyspace.to_owned(), table: table.to_owned() }
     }
 
+    pub fn column(keyspace: &str, table: &str, column: &str) -> Self {
+        Self::Column { keyspace: keyspace.to_owned(), table: table.to_owned(), column: column.to_owned() }
+    }
+
     /// The resource that contains this one; `None`: it is a root.
     pub fn parent(&self) -> Option<Self> {
         match self {
@@ -75,6 +86,7 @@ impl Resource {
             Self::Keyspace(_) => Some(Self::AllKeyspaces),
             Self::AllTables(keyspace) => Some(Self::Keyspace(keyspace.clone())),
             Self::Table { keyspace, .. } => Some(Self::AllTables(keyspace.clone())),
+            Self::Column { keyspace, table, .. } => Some(Self::table(keyspace, table)),
             Self::FunctionsOf(_) => Some(Self::AllFunctions),
             Self::Function(function) => Some(Self::FunctionsOf(function.keyspace.clone())),
             Self::Role(_) => Some(Self::AllRoles),
@@ -87,6 +99,7 @@ impl Resource {
         match self {
             Self::AllKeyspaces | Self::Keyspace(_) | Self::AllTables(_) => DATA.union(CREATE),
             Self::Table { .. } => DATA,
+            Self::Column { .. } => COLUMN,
             Self::AllFunctions | Self::FunctionsOf(_) => FUNCTION.union(CREATE),
             Self::Function(_) => FUNCTION,
             Self::AllRoles => ROLE.union(CREATE),
@@ -101,7 +114,7 @@ impl Resource {
             Self::Keyspace(keyspace) | Self::AllTables(keyspace) | Self::FunctionsOf(keyspace) => {
                 Some(keyspace)
             }
-            Self::Table { keyspace, .. } => Some(keyspace),
+            Self::Table { keyspace, .. } | Self::Column { keyspace, .. } => Some(keyspace),
             Self::Function(function) => Some(&function.keyspace),
             Self::AllKeyspaces
             | Self::AllFunctions
@@ -120,6 +133,7 @@ impl Resource {
             Self::Keyspace(keyspace) => format!("data/{keyspace}"),
             Self::AllTables(keyspace) => format!("data/{keyspace}/*"),
             Self::Table { keyspace, table } => format!("data/{keyspace}/{table}"),
+            Self::Column { keyspace, table, column } => format!("data/{keyspace}/{table}/{column}"),
             Self::AllFunctions => "functions".to_owned(),
             Self::FunctionsOf(keyspace) => format!("functions/{keyspace}"),
             Self::Function(FunctionSignature { keyspace, name, argument_types }) => {
@@ -142,6 +156,9 @@ impl fmt::Display for Resource {
             Self::Keyspace(keyspace) => write!(formatter, "<keyspace {keyspace}>"),
             Self::AllTables(keyspace) => write!(formatter, "<all tables in {keyspace}>"),
             Self::Table { keyspace, table } => write!(formatter, "<table {keyspace}.{table}>"),
+            Self::Column { keyspace, table, column } => {
+                write!(formatter, "<column {keyspace}.{table}.{column}>")
+            }
             Self::AllFunctions => write!(formatter, "<all functions>"),
             Self::FunctionsOf(keyspace) => write!(formatter, "<all functions in {keyspace}>"),
             Self::Function(FunctionSignature { keyspace, name, argument_types }) => {

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::permission::PermissionSet;
 use crate::resource::Resource;
 
+/// Permissions by the resource that they are on.
+pub type Grants = BTreeMap<Resource, PermissionSet>;
+
 /// The hash of a password with its salt. It has no place in logs: its debug form does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -48,7 +51,7 @@ pub struct Role {
     pub cidr_groups: Option<BTreeSet<String>>,
     /// No set is empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "list_of_grants")]
-    pub grants: BTreeMap<Resource, PermissionSet>,
+    pub grants: Grants,
 }
 
 impl Role {
@@ -59,24 +62,16 @@ impl Role {
 }
 
 /// A map whose keys are no texts, as a list of pairs.
-mod list_of_grants {
-    use std::collections::BTreeMap;
-
+pub(crate) mod list_of_grants {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::permission::PermissionSet;
-    use crate::resource::Resource;
+    use super::Grants;
 
-    pub fn serialize<S: Serializer>(
-        grants: &BTreeMap<Resource, PermissionSet>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(grants: &Grants, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(grants)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<Resource, PermissionSet>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Grants, D::Error> {
         Ok(Vec::deserialize(deserializer)?.into_iter().collect())
     }
 }

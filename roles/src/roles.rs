@@ -24,6 +24,15 @@ pub const NAME_BYTES_MAX: usize = 65_535;
 /// Most resources on which one role has permissions.
 pub const GRANTS_MAX: usize = 100_000;
 
+/// What a change of the schema does to a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    Stays,
+    /// It is the same under another name.
+    Renamed(Resource),
+    Gone,
+}
+
 /// The roles of a cluster. Cheap to clone beside what it shares.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roles {
@@ -85,15 +94,25 @@ impl Roles {
         Ok(has_changed.then_some(changed))
     }
 
-    /// The roles without what is granted on resources that do not exist; `None`: there is nothing of the kind.
-    pub fn without_grants_on(&self, index: u64, is_gone: impl Fn(&Resource) -> bool) -> Option<Self> {
-        let loses = |role: &Role| role.grants.keys().any(&is_gone);
-        if !self.by_name.values().any(|role| loses(role)) {
+    /// The roles after a change of the schema: what is granted on a resource goes with it, and follows it to another name. `None`: no grant
+    /// is concerned.
+    pub fn after_schema_change(&self, index: u64, fate_of: impl Fn(&Resource) -> Fate) -> Option<Self> {
+        let is_concerned = |role: &Role| role.grants.keys().any(|resource| fate_of(resource) != Fate::Stays);
+        if !self.by_name.values().any(|role| is_concerned(role)) {
             return None;
         }
         let mut changed = self.clone();
-        for role in changed.by_name.values_mut().filter(|role| loses(role)) {
-            Arc::make_mut(role).grants.retain(|resource, _| !is_gone(resource));
+        for role in changed.by_name.values_mut().filter(|role| is_concerned(role)) {
+            let role = Arc::make_mut(role);
+            // All at once: two columns may take the names of each other.
+            let grants = std::mem::take(&mut role.grants).into_iter();
+            role.grants = grants
+                .filter_map(|(resource, permissions)| match fate_of(&resource) {
+                    Fate::Stays => Some((resource, permissions)),
+                    Fate::Renamed(renamed) => Some((renamed, permissions)),
+                    Fate::Gone => None,
+                })
+                .collect();
         }
         changed.version = index;
         Some(changed)
@@ -158,28 +177,33 @@ impl Roles {
                 }
                 Err(RoleError::NotMember { member: grantee.clone(), role: role.clone() })
             }
-            RoleChange::Grant { permissions, resource, grantee } => {
-                if let Resource::Role(role) = resource {
-                    self.known(role)?;
+            RoleChange::Grant { grants, grantee } => {
+                for resource in grants.keys() {
+                    if let Resource::Role(role) = resource {
+                        self.known(role)?;
+                    }
                 }
                 let role = self.role_to_change(grantee)?;
                 let most = GRANTS_MAX as u64;
                 let count = role.grants.len() as u64;
-                if count >= most && !role.grants.contains_key(resource) {
+                let new =
+                    grants.keys().filter(|resource| !role.grants.contains_key(*resource)).count() as u64;
+                if new > 0 && count + new > most {
                     return Err(RoleError::TooMany { what: format!("grants to {grantee}"), count, most });
                 }
-                Ok(grant(role, *permissions, resource.clone()))
-            }
-            RoleChange::Revoke { permissions, resource, grantee } => {
-                let role = self.role_to_change(grantee)?;
-                let granted = role.granted(resource);
-                let left = granted.without(*permissions);
-                if left.is_empty() {
-                    role.grants.remove(resource);
-                } else {
-                    role.grants.insert(resource.clone(), left);
+                let mut has_changed = false;
+                for (resource, permissions) in grants {
+                    has_changed |= grant(role, *permissions, resource.clone());
                 }
-                Ok(left != granted)
+                Ok(has_changed)
+            }
+            RoleChange::Revoke { grants, grantee } => {
+                let role = self.role_to_change(grantee)?;
+                let mut has_changed = false;
+                for (resource, permissions) in grants {
+                    has_changed |= revoke(role, *permissions, resource);
+                }
+                Ok(has_changed)
             }
             RoleChange::AddIdentity { identity, role, if_not_exists } => {
                 if !self.by_name.contains_key(role) {
@@ -318,6 +342,17 @@ fn grant(role: &mut Role, permissions: PermissionSet, resource: Resource) -> boo
         role.grants.insert(resource, together);
     }
     together != granted
+}
+
+fn revoke(role: &mut Role, permissions: PermissionSet, resource: &Resource) -> bool {
+    let granted = role.granted(resource);
+    let left = granted.without(permissions);
+    if left.is_empty() {
+        role.grants.remove(resource);
+    } else {
+        role.grants.insert(resource.clone(), left);
+    }
+    left != granted
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The plan of a SELECT: everything that can be decided before values are bound.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cql_lite::syntax::ast;
@@ -58,6 +59,8 @@ pub struct SelectPlan {
     pub returns_static_only: bool,
     /// The names of masked columns in WHERE, in the order of the table's columns.
     pub restricted_masked_columns: Vec<String>,
+    /// All columns that the result depends on: those that are fetched, and those that WHERE and ORDER BY name. Indexes in [`Table::columns`].
+    pub read_columns: BTreeSet<usize>,
 }
 
 impl SelectPlan {
@@ -166,6 +169,7 @@ pub fn plan_select(
         .any(|filter| filter.subject.columns().iter().any(|&column| table.columns[column].is_clustering()));
     let returns_static_only =
         reads_static && restrictions.clustering.is_empty() && !filters_clustering && nearest.is_none();
+    let read_columns = read_columns(statement, table, &fetched)?;
     Ok(SelectPlan {
         table: table.clone(),
         restrictions,
@@ -188,7 +192,16 @@ pub fn plan_select(
         index,
         nearest,
         restricted_masked_columns: restricted_masked_columns(statement, table),
+        read_columns,
     })
+}
+
+fn read_columns(statement: &ast::Select, table: &Table, fetched: &Fetched) -> Result<BTreeSet<usize>> {
+    let restricted = statement.relations.iter().flat_map(ast::Relation::columns);
+    let named = restricted.chain(statement.order_by.iter().map(|item| &item.column));
+    let mut columns = named.map(|name| column_of(table, name)).collect::<Result<BTreeSet<_>>>()?;
+    columns.extend(&fetched.columns);
+    Ok(columns)
 }
 
 fn restricted_masked_columns(statement: &ast::Select, table: &Table) -> Vec<String> {

@@ -1,11 +1,13 @@
 //! Changes of roles, and what changes of the schema mean for them.
 //!
-//! Invariant: what is granted on a keyspace, table or function goes with it: another one of the same name begins without grants.
+//! Invariant: what is granted on a keyspace, table, column or function goes with it: another one of the same name begins without grants. A
+//! column that is renamed keeps them.
 
 use std::sync::Arc;
 
-use helenus_access::exists;
-use helenus_roles::{Resource, RoleChange, RoleError, Roles};
+use helenus_access::{exists, fate};
+use helenus_query::schema::catalog::Catalog;
+use helenus_roles::{Grants, Resource, RoleChange, RoleError, Roles};
 use uuid::Uuid;
 
 use super::command::{Creator, Refusal};
@@ -21,8 +23,8 @@ pub(super) fn change(state: &ClusterState, index: u64, id: Uuid, change: &RoleCh
     if level < SECURITY {
         return refuse(Refusal::RolesTooEarly { needed: SECURITY, level });
     }
-    if let RoleChange::Grant { resource, .. } = change
-        && !exists(resource, &state.roles, &state.catalog)
+    if let RoleChange::Grant { grants, .. } = change
+        && let Some(resource) = grants.keys().find(|resource| !exists(resource, &state.roles, &state.catalog))
     {
         return refuse(Refusal::Roles(RoleError::UnknownResource { resource: resource.clone() }));
     }
@@ -38,16 +40,17 @@ pub(super) fn change(state: &ClusterState, index: u64, id: Uuid, change: &RoleCh
 }
 
 /// The state after a change of its catalog: without what was granted on things that are gone, with the grants to who made new ones.
+/// `before`: the catalog until then.
 pub(super) fn after_schema_change(
     state: ClusterState,
+    before: &Catalog,
     index: u64,
     creator: Option<&Creator>,
 ) -> ClusterState {
     let mut roles = Arc::clone(&state.roles);
-    if let Some(fewer) =
-        roles.without_grants_on(index, |resource| !exists(resource, &state.roles, &state.catalog))
-    {
-        roles = Arc::new(fewer);
+    let fate_of = |resource: &Resource| fate(resource, &state.roles, before, &state.catalog);
+    if let Some(changed) = roles.after_schema_change(index, fate_of) {
+        roles = Arc::new(changed);
     }
     for resource in creator.iter().flat_map(|creator| &creator.created) {
         roles = with_all_granted(roles, index, creator, resource);
@@ -63,8 +66,7 @@ fn with_all_granted(
 ) -> Arc<Roles> {
     let Some(Creator { role, .. }) = creator else { return roles };
     let grant = RoleChange::Grant {
-        permissions: resource.applicable(),
-        resource: resource.clone(),
+        grants: Grants::from([(resource.clone(), resource.applicable())]),
         grantee: role.clone(),
     };
     // Who made it may have been dropped meanwhile.

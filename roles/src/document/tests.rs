@@ -41,11 +41,23 @@ fn a_change_has_this_text() {
     };
     check(
         &RoleChange::Grant {
-            permissions: PermissionSet::of(&[Permission::Alter, Permission::SelectMasked]),
-            resource: Resource::Function(function),
+            grants: BTreeMap::from([(
+                Resource::Function(function),
+                PermissionSet::of(&[Permission::Alter, Permission::SelectMasked]),
+            )]),
             grantee: "ann".to_owned(),
         },
-        r#"{"Grant":{"permissions":["ALTER","SELECT_MASKED"],"resource":{"Function":{"keyspace":"k","name":"f","argument_types":["int"]}},"grantee":"ann"}}"#,
+        r#"{"Grant":{"grants":[[{"Function":{"keyspace":"k","name":"f","argument_types":["int"]}},["ALTER","SELECT_MASKED"]]],"grantee":"ann"}}"#,
+    );
+    check(
+        &RoleChange::Revoke {
+            grants: BTreeMap::from([
+                (Resource::table("k", "t"), PermissionSet::of(&[Permission::Drop])),
+                (Resource::column("k", "t", "c"), PermissionSet::of(&[Permission::Select])),
+            ]),
+            grantee: "ann".to_owned(),
+        },
+        r#"{"Revoke":{"grants":[[{"Table":{"keyspace":"k","table":"t"}},["DROP"]],[{"Column":{"keyspace":"k","table":"t","column":"c"}},["SELECT"]]],"grantee":"ann"}}"#,
     );
     check(
         &RoleChange::SetCidrGroup {
@@ -70,8 +82,10 @@ fn a_document_has_this_text() {
     change(&made("b"));
     change(&RoleChange::GrantRole { role: "a".to_owned(), grantee: "b".to_owned() });
     change(&RoleChange::Grant {
-        permissions: PermissionSet::of(&[Permission::Select]),
-        resource: Resource::table("k", "t"),
+        grants: BTreeMap::from([
+            (Resource::table("k", "t"), PermissionSet::of(&[Permission::Select])),
+            (Resource::column("k", "u", "c"), PermissionSet::of(&[Permission::Modify])),
+        ]),
         grantee: "b".to_owned(),
     });
     change(&RoleChange::AddIdentity {
@@ -82,7 +96,7 @@ fn a_document_has_this_text() {
     let document = RolesDocument::of(&roles);
     check(
         &document,
-        r#"{"version":7,"roles":{"a":{"is_superuser":false,"can_login":true},"b":{"is_superuser":false,"can_login":true,"member_of":["a"],"grants":[[{"Table":{"keyspace":"k","table":"t"}},["SELECT"]]]}},"identities":{"spiffe://b":"b"}}"#,
+        r#"{"version":7,"roles":{"a":{"is_superuser":false,"can_login":true},"b":{"is_superuser":false,"can_login":true,"member_of":["a"],"grants":[[{"Table":{"keyspace":"k","table":"t"}},["SELECT"]],[{"Column":{"keyspace":"k","table":"u","column":"c"}},["MODIFY"]]]}},"identities":{"spiffe://b":"b"}}"#,
     );
     assert_eq!(document.over(&Roles::default()), roles);
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::document::RolesDocument;
+use crate::role::Grants;
 use cql_lite::syntax::ast::Permission;
 use proptest::prelude::*;
 
@@ -18,7 +19,7 @@ fn grant_role(role: &str, grantee: &str) -> RoleChange {
 
 fn granted(permission: Permission, resource: Resource, grantee: &str) -> RoleChange {
     let permissions = PermissionSet::of(&[permission]);
-    RoleChange::Grant { permissions, resource, grantee: grantee.to_owned() }
+    RoleChange::Grant { grants: BTreeMap::from([(resource, permissions)]), grantee: grantee.to_owned() }
 }
 
 /// The roles after these changes, each of which has an effect.
@@ -48,6 +49,61 @@ fn what_is_granted_on_a_resource_holds_below_it_and_for_members() {
     let revoked = RoleChange::RevokeRole { role: "reader".to_owned(), grantee: "staff".to_owned() };
     let roles = roles.changed(9, &revoked).unwrap().unwrap();
     assert!(!roles.allows("ann", Permission::Select, &orders));
+}
+
+#[test]
+fn what_is_granted_on_a_table_holds_for_its_columns_and_not_the_other_way_round() {
+    let column = |name: &str| Resource::column("shop", "orders", name);
+    let roles = after(&[
+        create("ann"),
+        create("bob"),
+        granted(Permission::Select, column("price"), "ann"),
+        granted(Permission::Select, Resource::table("shop", "orders"), "bob"),
+    ]);
+    assert!(roles.allows("ann", Permission::Select, &column("price")));
+    assert!(!roles.allows("ann", Permission::Select, &column("customer")));
+    assert!(!roles.allows("ann", Permission::Modify, &column("price")));
+    assert!(!roles.allows("ann", Permission::Select, &Resource::table("shop", "orders")));
+    assert!(roles.allows("bob", Permission::Select, &column("price")));
+}
+
+#[test]
+fn a_change_of_several_grants_has_its_effect_as_a_whole_or_none() {
+    let roles = after(&[create("ann")]);
+    let grants: Grants = [Resource::table("k", "t"), Resource::Role("nobody".to_owned())]
+        .map(|resource| (resource, PermissionSet::of(&[Permission::Alter])))
+        .into();
+    let change = RoleChange::Grant { grants, grantee: "ann".to_owned() };
+    assert_eq!(roles.changed(9, &change), Err(RoleError::Unknown { role: "nobody".to_owned() }));
+}
+
+#[test]
+fn grants_follow_their_columns_to_other_names_and_go_with_them() {
+    let column = |name: &str| Resource::column("k", "t", name);
+    let roles = after(&[
+        create("ann"),
+        granted(Permission::Select, column("a"), "ann"),
+        granted(Permission::Modify, column("b"), "ann"),
+        granted(Permission::Select, column("c"), "ann"),
+        granted(Permission::Select, Resource::table("k", "t"), "ann"),
+    ]);
+    assert_eq!(roles.after_schema_change(9, |_| Fate::Stays), None);
+    let changed = roles.after_schema_change(9, |resource| match resource {
+        Resource::Column { column: name, .. } if name == "a" => Fate::Renamed(column("b")),
+        Resource::Column { column: name, .. } if name == "b" => Fate::Renamed(column("a")),
+        Resource::Column { .. } => Fate::Gone,
+        _ => Fate::Stays,
+    });
+    let changed = changed.unwrap();
+    let grants: Vec<String> = changed
+        .role("ann")
+        .unwrap()
+        .grants
+        .iter()
+        .map(|(on, what)| format!("{} on {on}", what.names()))
+        .collect();
+    assert_eq!(grants, ["SELECT on <table k.t>", "MODIFY on <column k.t.a>", "SELECT on <column k.t.b>"]);
+    assert_eq!(changed.version(), 9);
 }
 
 #[test]
@@ -160,6 +216,7 @@ fn any_change() -> impl Strategy<Value = RoleChange> {
         prop_oneof![
             Just(Resource::AllKeyspaces),
             Just(Resource::table("k", "t")),
+            name().prop_map(|column| Resource::column("k", "t", &column)),
             name().prop_map(Resource::Role),
         ]
     };
@@ -169,6 +226,7 @@ fn any_change() -> impl Strategy<Value = RoleChange> {
             Just(PermissionSet::of(&[Permission::Alter, Permission::Drop])),
         ]
     };
+    let grants = || prop::collection::btree_map(resource(), permissions(), 1..3);
     prop_oneof![
         (name(), any::<bool>()).prop_map(|(role, if_not_exists)| RoleChange::Create {
             role,
@@ -179,16 +237,8 @@ fn any_change() -> impl Strategy<Value = RoleChange> {
         (name(), any::<bool>()).prop_map(|(role, if_exists)| RoleChange::Drop { role, if_exists }),
         (name(), name()).prop_map(|(role, grantee)| RoleChange::GrantRole { role, grantee }),
         (name(), name()).prop_map(|(role, grantee)| RoleChange::RevokeRole { role, grantee }),
-        (permissions(), resource(), name()).prop_map(|(permissions, resource, grantee)| RoleChange::Grant {
-            permissions,
-            resource,
-            grantee,
-        }),
-        (permissions(), resource(), name()).prop_map(|(permissions, resource, grantee)| RoleChange::Revoke {
-            permissions,
-            resource,
-            grantee,
-        }),
+        (grants(), name()).prop_map(|(grants, grantee)| RoleChange::Grant { grants, grantee }),
+        (grants(), name()).prop_map(|(grants, grantee)| RoleChange::Revoke { grants, grantee }),
         name().prop_map(|role| RoleChange::AddIdentity {
             identity: format!("spiffe://{role}"),
             role,

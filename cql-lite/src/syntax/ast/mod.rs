@@ -26,8 +26,9 @@ pub use self::{
         Using,
     },
     roles::{
-        AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, ListPermissions,
-        ListRoles, Permission, PermissionSet, Resource, Revoke, RevokeRole, RoleOption, RoleSpelling,
+        AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, GrantedPermission,
+        GrantedPermissions, ListPermissions, ListRoles, Permission, PermissionSet, Resource, Revoke,
+        RevokeRole, RoleOption, RoleSpelling,
     },
     schema::{
         AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,

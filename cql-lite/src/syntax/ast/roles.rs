@@ -145,13 +145,38 @@ impl Permission {
     }
 }
 
-/// Permissions in a statement.
+/// The permissions of a LIST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionSet {
     /// `ALL [PERMISSIONS]`
     All,
     /// A list; at least one.
     Some(Vec<Permission>),
+}
+
+/// A permission of a GRANT or REVOKE: `SELECT`, or `SELECT (a, b)` for single columns of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedPermission {
+    /// The permission.
+    pub permission: Permission,
+    /// The columns; none: it is for the resource as a whole.
+    pub columns: Vec<Identifier>,
+}
+
+impl GrantedPermission {
+    /// Whether a permission may be for single columns.
+    pub const fn takes_columns(permission: Permission) -> bool {
+        matches!(permission, Permission::Select | Permission::Modify)
+    }
+}
+
+/// The permissions of a GRANT or REVOKE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GrantedPermissions {
+    /// `ALL [PERMISSIONS]`
+    All,
+    /// A list; at least one. Only with a table are there columns.
+    Some(Vec<GrantedPermission>),
 }
 
 /// The resource of a permission.
@@ -192,7 +217,7 @@ pub enum Resource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The permissions.
-    pub permissions: PermissionSet,
+    pub permissions: GrantedPermissions,
     /// The resource.
     pub resource: Resource,
     /// The role that receives them.
@@ -203,7 +228,7 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoke {
     /// The permissions.
-    pub permissions: PermissionSet,
+    pub permissions: GrantedPermissions,
     /// The resource.
     pub resource: Resource,
     /// The role that loses them.

@@ -3,9 +3,9 @@
 use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
-        AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, Identifier,
-        ListPermissions, ListRoles, Permission, PermissionSet, Resource, Revoke, RevokeRole, RoleOption,
-        RoleSpelling, Statement,
+        AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, GrantedPermission,
+        GrantedPermissions, Identifier, ListPermissions, ListRoles, Permission, PermissionSet, Resource,
+        Revoke, RevokeRole, RoleOption, RoleSpelling, Statement,
     },
     error::SyntaxError,
     keyword::Keyword,
@@ -234,9 +234,7 @@ impl Parser<'_> {
             self.expect_keyword(Keyword::To)?;
             return Ok(Statement::GrantRole(GrantRole { role, grantee: self.role_name()? }));
         }
-        let permissions = self.permissions()?;
-        self.expect_keyword(Keyword::On)?;
-        let resource = self.resource()?;
+        let (permissions, resource) = self.permissions_on_resource()?;
         self.expect_keyword(Keyword::To)?;
         Ok(Statement::Grant(Grant { permissions, resource, grantee: self.role_name()? }))
     }
@@ -248,9 +246,7 @@ impl Parser<'_> {
             self.expect_keyword(Keyword::From)?;
             return Ok(Statement::RevokeRole(RevokeRole { role, grantee: self.role_name()? }));
         }
-        let permissions = self.permissions()?;
-        self.expect_keyword(Keyword::On)?;
-        let resource = self.resource()?;
+        let (permissions, resource) = self.permissions_on_resource()?;
         self.expect_keyword(Keyword::From)?;
         Ok(Statement::Revoke(Revoke { permissions, resource, grantee: self.role_name()? }))
     }
@@ -315,15 +311,51 @@ impl Parser<'_> {
             self.eat_keyword(Keyword::Permissions);
             return Ok(PermissionSet::All);
         }
-        let permissions = self.comma_separated(|parser| match parser.permission_here() {
-            Some(permission) => {
-                parser.advance();
-                parser.eat_keyword(Keyword::Permission);
-                Ok(permission)
+        self.comma_separated(Self::permission).map(PermissionSet::Some)
+    }
+
+    fn permission(&mut self) -> Result<Permission> {
+        let permission = self.permission_here().ok_or_else(|| self.no_viable_alternative())?;
+        self.advance();
+        self.eat_keyword(Keyword::Permission);
+        Ok(permission)
+    }
+
+    /// `permissions ON resource` of a GRANT or REVOKE.
+    fn permissions_on_resource(&mut self) -> Result<(GrantedPermissions, Resource)> {
+        let permissions = self.granted_permissions()?;
+        self.expect_keyword(Keyword::On)?;
+        let resource = self.resource()?;
+        let has_columns = matches!(&permissions, GrantedPermissions::Some(permissions)
+            if permissions.iter().any(|permission| !permission.columns.is_empty()));
+        if has_columns && !matches!(resource, Resource::Table(_)) {
+            return Err(SyntaxError::Rule(format!("Only a table has columns, not {resource}")));
+        }
+        Ok((permissions, resource))
+    }
+
+    fn granted_permissions(&mut self) -> Result<GrantedPermissions> {
+        if self.eat_keyword(Keyword::All) {
+            self.eat_keyword(Keyword::Permissions);
+            if self.is(Symbol::LeftParenthesis) {
+                return Err(not_by_column("ALL PERMISSIONS"));
             }
-            None => Err(parser.no_viable_alternative()),
+            return Ok(GrantedPermissions::All);
+        }
+        let permissions = self.comma_separated(|parser| {
+            let permission = parser.permission()?;
+            let mut columns = Vec::new();
+            if parser.is(Symbol::LeftParenthesis) {
+                if !GrantedPermission::takes_columns(permission) {
+                    return Err(not_by_column(permission.name()));
+                }
+                parser.advance();
+                columns = parser.comma_separated(Self::column_name)?;
+                parser.expect(Symbol::RightParenthesis)?;
+            }
+            Ok(GrantedPermission { permission, columns })
         })?;
-        Ok(PermissionSet::Some(permissions))
+        Ok(GrantedPermissions::Some(permissions))
     }
 
     fn resource(&mut self) -> Result<Resource> {
@@ -393,4 +425,8 @@ impl Parser<'_> {
             }
         }
     }
+}
+
+fn not_by_column(permissions: &str) -> SyntaxError {
+    SyntaxError::Rule(format!("Only SELECT and MODIFY can be for columns, not {permissions}"))
 }

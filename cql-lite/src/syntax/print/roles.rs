@@ -8,9 +8,9 @@ use super::{
 };
 use crate::syntax::{
     ast::{
-        AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, Identifier,
-        ListPermissions, ListRoles, Permission, PermissionSet, Resource, Revoke, RevokeRole, RoleOption,
-        RoleSpelling,
+        AddIdentity, AlterRole, CreateRole, DropIdentity, DropRole, Grant, GrantRole, GrantedPermission,
+        GrantedPermissions, Identifier, ListPermissions, ListRoles, Permission, PermissionSet, Resource,
+        Revoke, RevokeRole, RoleOption, RoleSpelling,
     },
     keyword::Keyword,
 };
@@ -151,6 +151,22 @@ impl Display for PermissionSet {
         match self {
             PermissionSet::All => f.write_str("ALL PERMISSIONS"),
             PermissionSet::Some(permissions) => List(permissions).fmt(f),
+        }
+    }
+}
+
+impl Display for GrantedPermission {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.permission.fmt(f)?;
+        if self.columns.is_empty() { Ok(()) } else { write!(f, " ({})", List(&self.columns)) }
+    }
+}
+
+impl Display for GrantedPermissions {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            GrantedPermissions::All => PermissionSet::All.fmt(f),
+            GrantedPermissions::Some(permissions) => List(permissions).fmt(f),
         }
     }
 }

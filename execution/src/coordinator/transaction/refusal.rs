@@ -5,6 +5,9 @@
 //!   conditions names a row, else those with conditions. The others are null.
 //! * The rows that conditions are about. If all conditions are on static columns, the first row of the partition.
 //! * If there is none of them, the static content that was read, without a row.
+//!
+//! Invariant: only values of [`ModifyPlan::shown_columns`] of the statements with conditions are shown: these are the columns that a role needs
+//! permission to read.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
 //! The plan of an INSERT, UPDATE or DELETE.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cql_lite::types::CqlType;
@@ -100,6 +101,33 @@ impl ModifyPlan {
     pub fn touches_only_static(&self) -> bool {
         !self.operations.is_empty()
             && self.operations.iter().all(|change| self.table.columns[change.column].is_static())
+    }
+
+    /// The columns that it may write, with those of the key that it writes to: indexes in [`Table::columns`]. `None`: it deletes whole rows,
+    /// whatever columns they have.
+    pub fn written_columns(&self) -> Option<BTreeSet<usize>> {
+        if self.json.is_some() {
+            // The document names them, and it is known at execution only.
+            return Some((0..self.table.columns.len()).collect());
+        }
+        if self.kind == ModifyKind::Delete && self.operations.is_empty() {
+            return None;
+        }
+        let keys = 0..self.table.partition_key_count + self.clustering_values();
+        Some(keys.chain(self.operations.iter().map(|operation| operation.column)).collect())
+    }
+
+    /// The columns whose values an answer may show because of the conditions, alone or in a batch: indexes in [`Table::columns`]. `None`:
+    /// there are no conditions.
+    pub fn shown_columns(&self) -> Option<BTreeSet<usize>> {
+        let table = &self.table;
+        Some(match self.conditions.as_ref()? {
+            Conditions::Exists | Conditions::NotExists => (0..table.columns.len()).collect(),
+            Conditions::Columns(conditions) => {
+                let keys = 0..table.partition_key_count + table.clustering_key_count;
+                keys.chain(conditions.iter().map(|condition| condition.column)).collect()
+            }
+        })
     }
 
     pub fn is_counter(&self) -> bool {

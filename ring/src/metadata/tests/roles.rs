@@ -1,6 +1,6 @@
 //! Changes of roles, and what changes of the schema mean for them.
 
-use helenus_roles::{Alteration, Permission, PermissionSet, Resource, RoleChange, RoleError};
+use helenus_roles::{Alteration, Grants, Permission, PermissionSet, Resource, RoleChange, RoleError};
 
 use super::*;
 
@@ -25,11 +25,8 @@ fn create(number: u128, role: &str) -> Command {
 }
 
 fn grant(number: u128, resource: Resource) -> Command {
-    let permissions = PermissionSet::of(&[Permission::Select]);
-    Command::ChangeRoles {
-        id: id(number),
-        change: RoleChange::Grant { permissions, resource, grantee: "ann".to_owned() },
-    }
+    let grants = Grants::from([(resource, PermissionSet::of(&[Permission::Select]))]);
+    Command::ChangeRoles { id: id(number), change: RoleChange::Grant { grants, grantee: "ann".to_owned() } }
 }
 
 #[test]
@@ -65,6 +62,34 @@ fn grants_go_with_their_table_and_do_not_come_back_with_another_one_of_the_name(
     assert_eq!(granted(&log), Some(1), "that of the keyspace");
     log.done(&schema_change(&log.state, 4000, &["CREATE TABLE t (k int PRIMARY KEY)"]));
     assert_eq!(granted(&log), Some(1));
+}
+
+#[test]
+fn grants_on_a_column_follow_it_to_another_name_and_go_with_it() {
+    let mut log = founded();
+    log.done(&create(1, "ann"));
+    log.done(&schema_change(&log.state, 2000, &["CREATE TABLE t (k int PRIMARY KEY, v int)"]));
+    let column = |name: &str| Resource::column("ks", "t", name);
+    log.refused(&grant(2, column("w")), {
+        Refusal::Roles(RoleError::UnknownResource { resource: column("w") })
+    });
+    log.done(&grant(3, column("k")));
+    log.done(&grant(4, column("v")));
+    let granted = |log: &Log| -> Vec<Resource> {
+        log.state.roles.role("ann").unwrap().grants.keys().cloned().collect()
+    };
+    let mut statements = vec!["CREATE TABLE t (k int PRIMARY KEY, v int)"];
+    let steps = [
+        ("ALTER TABLE t RENAME k TO id", vec![column("id"), column("v")]),
+        ("ALTER TABLE t DROP v", vec![column("id")]),
+        ("ALTER TABLE t ADD v int", vec![column("id")]),
+        ("ALTER TABLE t ADD k int", vec![column("id")]),
+    ];
+    for (number, (statement, wanted)) in (3000..).zip(steps) {
+        statements.push(statement);
+        log.done(&schema_change(&log.state, number, &statements));
+        assert_eq!(granted(&log), wanted, "{statement}");
+    }
 }
 
 #[test]
