@@ -25,11 +25,20 @@ const GRANTABLE_ON_SYSTEM: PermissionSet =
     PermissionSet::of(&[Permission::Select, Permission::Describe, Permission::Alter]);
 
 /// A password that a statement sets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum NewPassword {
     Given(String),
     /// The node makes one.
     Generated,
+}
+
+impl std::fmt::Debug for NewPassword {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Given(_) => "Given(…)",
+            Self::Generated => "Generated",
+        })
+    }
 }
 
 /// A change that a statement asks for.

@@ -165,10 +165,7 @@ impl Config {
         ] {
             check(problem.is_none(), key, problem.unwrap_or_default())?;
         }
-        if let Some(message) = self.password_policy.problem() {
-            return Err(ConfigError::Value { key: "password_policy", message });
-        }
-        self.password_rules()?;
+        self.check_password_policy()?;
         self.guardrails()?;
         self.audit_log()?;
         self.full_query_log()?;

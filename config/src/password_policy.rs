@@ -1,8 +1,9 @@
 //! The table of settings about passwords.
 
 use std::io::Read;
+use std::path::Path;
 
-use helenus_roles::password_policy::PasswordRules;
+use helenus_roles::password_policy::{PasswordPolicy, PasswordRules};
 
 use crate::error::ConfigError;
 use crate::settings::Config;
@@ -15,20 +16,45 @@ impl Config {
     /// What new passwords must be like, with the words of the dictionary.
     pub fn password_rules(&self) -> Result<PasswordRules, ConfigError> {
         let policy = self.password_policy.clone();
-        let Some(path) = &policy.dictionary else { return Ok(PasswordRules::new(policy, "")) };
-        let failed = |message: String| ConfigError::Value {
-            key: KEY,
-            message: format!("cannot use the dictionary {}: {message}", path.display()),
-        };
-        let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+        let Some(path) = self.dictionary() else { return Ok(PasswordRules::new(policy, String::new())) };
         let mut words = String::new();
-        let read = file.take(DICTIONARY_BYTES_MAX + 1).read_to_string(&mut words);
-        let bytes = read.map_err(|error| failed(error.to_string()))?;
+        let read = std::fs::File::open(path)
+            .and_then(|file| file.take(DICTIONARY_BYTES_MAX + 1).read_to_string(&mut words));
+        let bytes = read.map_err(|error| unusable(path, &error))?;
         if bytes as u64 > DICTIONARY_BYTES_MAX {
-            return Err(failed(format!("it is larger than {} MiB", DICTIONARY_BYTES_MAX >> 20)));
+            return Err(unusable(path, &TooLarge));
         }
-        Ok(PasswordRules::new(policy, &words))
+        Ok(PasswordRules::new(policy, words))
     }
+
+    /// Checks the policy, without reading the dictionary.
+    pub(crate) fn check_password_policy(&self) -> Result<(), ConfigError> {
+        if let Some(message) = self.password_policy.problem() {
+            return Err(ConfigError::Value { key: KEY, message });
+        }
+        let Some(path) = self.dictionary() else { return Ok(()) };
+        let metadata = std::fs::metadata(path).map_err(|error| unusable(path, &error))?;
+        if metadata.len() > DICTIONARY_BYTES_MAX {
+            return Err(unusable(path, &TooLarge));
+        }
+        Ok(())
+    }
+
+    /// The dictionary, if passwords are looked at or made.
+    fn dictionary(&self) -> Option<&Path> {
+        let PasswordPolicy { validator_class_name, generator_class_name, dictionary, .. } =
+            &self.password_policy;
+        let is_used = validator_class_name.is_some() || generator_class_name.is_some();
+        dictionary.as_deref().filter(|_| is_used)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it is larger than {} MiB", DICTIONARY_BYTES_MAX >> 20)]
+struct TooLarge;
+
+fn unusable(path: &Path, error: &dyn std::error::Error) -> ConfigError {
+    ConfigError::Value { key: KEY, message: format!("cannot use the dictionary {}: {error}", path.display()) }
 }
 
 #[cfg(test)]
@@ -59,7 +85,8 @@ mod tests {
         );
         assert!(problem("validator_class_name = \"Mine\"").unwrap().contains("Mine"));
         assert!(problem("length = 3").unwrap().contains("length"));
-        let missing = problem("dictionary = \"/no/such/file\"").unwrap();
+        assert_eq!(problem("dictionary = \"/no/such/file\""), None, "it is not used");
+        let missing = problem(&format!("{generator}\ndictionary = \"/no/such/file\"")).unwrap();
         assert!(missing.contains("password_policy") && missing.contains("/no/such/file"), "{missing}");
     }
 }

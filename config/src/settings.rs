@@ -8,9 +8,8 @@ use helenus_internode::endpoint::{Endpoint, Host};
 use helenus_internode::link_context::LinkOptions;
 use helenus_ring::HostId;
 use helenus_ring::allocation::{DEFAULT_REPLICATION_FACTOR, DEFAULT_TOKENS, TOKENS_MAX};
-use serde::{Deserialize, Serialize};
-
 use helenus_roles::password_policy::PasswordPolicy;
+use serde::{Deserialize, Serialize};
 
 use crate::at_rest::EncryptionAtRest;
 use crate::data_size::DataSize;
@@ -787,7 +786,7 @@ settings! {
     /// * `characteristic_…`: a password must have enough upper-case and lower-case letters, digits and other characters, of more of these four
     ///   kinds than this.
     /// * `illegal_sequence_length`: parts of alphabets, digits or rows of keys are refused from this length on.
-    /// * `dictionary`: a file of passwords that are refused, one a line, read at the start.
+    /// * `dictionary`: a file of passwords that are refused, one a line, at most 64 MiB, read at the start.
     /// * `detailed_messages`: whether everybody is told what is wrong with a password, or only superusers.
     password_policy: PasswordPolicy = PasswordPolicy::default(),
         example PasswordPolicy::example();

@@ -16,6 +16,8 @@ const COST_MIN: u32 = 4;
 /// More would let a role take the threads of all logins for minutes.
 const COST_MAX: u32 = 16;
 const PREFIX: &str = "$2a$";
+/// Bytes of a password that have an effect.
+const BYTES_MAX: usize = 72;
 /// Characters of a hash.
 const HASH_CHARACTERS: usize = 60;
 
@@ -43,6 +45,11 @@ fn hash_with_cost(password: &str, cost: u32) -> Result<String, PasswordError> {
     let parts = bcrypt::hash_with_result(password, cost);
     let parts = parts.map_err(|error| PasswordError::Failed(error.to_string()))?;
     Ok(parts.format_for_version(Version::TwoA))
+}
+
+/// The part of a password that has an effect: as many whole characters as there are in 72 bytes.
+pub fn effective(password: &str) -> &str {
+    &password[..password.floor_char_boundary(BYTES_MAX)]
 }
 
 /// Whether a password has this hash. A hash that cannot be read is nobody's.

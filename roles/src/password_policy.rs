@@ -1,23 +1,25 @@
 //! What passwords must be like, and making passwords that are like that: `password_policy` of Cassandra 6, with its names, defaults and
 //! texts.
 //!
-//! A password is refused below one set of bounds, and accepted with a warning below another. Hashed passwords are not looked at. Differences
-//! from Cassandra: letters are those of Unicode with a case, not those of six languages; sequences are looked for in the Latin and the
+//! A password is refused below one set of bounds, and accepted with a warning below another. Of a long one that part is looked at which has an
+//! effect. Hashed passwords are not looked at. Differences from Cassandra: letters are those of Unicode with a case, not those of six languages; sequences are looked for in the Latin and the
 //! Russian alphabet, digits, and rows of a US keyboard.
 
-use std::collections::HashSet;
+mod dictionary;
+mod generator;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Characters of a password at most, also without a policy of fewer.
+use self::dictionary::Dictionary;
+use self::generator::{KINDS, SPECIALS, random_password};
+use crate::password::effective;
+
+/// The most that `max_length` may be.
 const LENGTH_MAX: usize = 1_000;
-/// Kinds of characters of which passwords need some: upper case, lower case, digits, others.
-const KINDS: usize = 4;
 /// Shorter sequences are in every second word.
 const SEQUENCE_MIN: usize = 3;
-/// Characters that are neither letters nor digits, as Cassandra has them.
-const SPECIALS: &str = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~";
 /// Sequences that are easily guessed, with the adjective of their kind. Rows of keys also with Shift.
 const SEQUENCES: [(&str, &str); 11] = [
     ("alphabetical", "abcdefghijklmnopqrstuvwxyz"),
@@ -187,6 +189,17 @@ impl PasswordPolicy {
         if self.max_length > LENGTH_MAX {
             return Some(format!("max_length can not be greater than {LENGTH_MAX}"));
         }
+        for kind in self.warning().of_kinds() {
+            if kind.least > self.max_length {
+                return Some(format!("{} {} characters are more than max_length", kind.least, kind.name));
+            }
+        }
+        let generated: usize = self.warning().of_kinds().iter().map(|kind| kind.least).sum();
+        if self.generator_class_name.is_some() && generated > self.max_length {
+            return Some(format!(
+                "generated passwords would have {generated} characters, more than max_length"
+            ));
+        }
         let in_order = [
             ("max_length", self.max_length, "length_warn", self.length_warn),
             ("length_warn", self.length_warn, "length_fail", self.length_fail),
@@ -230,13 +243,16 @@ impl PasswordPolicy {
     /// What is wrong with a password.
     fn violations(&self, password: &str, bounds: Bounds) -> Vec<String> {
         let mut found = Vec::new();
-        let length = password.chars().count();
+        // Nothing else is done with what may be a whole request.
+        let length = password.chars().take(self.max_length + 1).count();
+        if length > self.max_length {
+            found.push(format!("Password must be no more than {} characters in length.", self.max_length));
+            return found;
+        }
         if length < bounds.length {
             found.push(format!("Password must be {} or more characters in length.", bounds.length));
         }
-        if length > self.max_length {
-            found.push(format!("Password must be no more than {} characters in length.", self.max_length));
-        }
+        let password = effective(password);
         let is_missing = |kind: &Kind| password.chars().filter(|c| (kind.is_member)(*c)).count() < kind.least;
         let missing: Vec<String> = bounds
             .of_kinds()
@@ -295,26 +311,26 @@ pub enum PolicyError {
 #[derive(Debug, Clone, Default)]
 pub struct PasswordRules {
     policy: PasswordPolicy,
-    words: HashSet<String>,
+    dictionary: Dictionary,
 }
 
 impl PasswordRules {
     /// `dictionary`: the content of the file that the policy names.
-    pub fn new(policy: PasswordPolicy, dictionary: &str) -> Self {
-        let words = dictionary.lines().filter(|word| !word.is_empty()).map(str::to_owned).collect();
-        Self { policy, words }
+    pub fn new(policy: PasswordPolicy, dictionary: String) -> Self {
+        Self { policy, dictionary: Dictionary::new(dictionary) }
     }
 
     /// Refuses a password, or returns a warning about it. `is_superuser`: of who sets it.
     pub fn check(&self, password: &str, is_superuser: bool) -> Result<Option<String>, PolicyError> {
-        let Self { policy, words } = self;
+        let Self { policy, dictionary } = self;
         if policy.validator_class_name.is_none() {
             return Ok(None);
         }
         let is_told = is_superuser || policy.detailed_messages;
         let has_case = |c: char| c.is_uppercase() || c.is_lowercase();
         let is_known = |c: char| has_case(c) || c.is_ascii_digit() || SPECIALS.contains(c);
-        if !password.chars().any(has_case) && !password.chars().all(is_known) {
+        let counted = effective(password);
+        if !counted.chars().any(has_case) && !counted.chars().all(is_known) {
             let text = if is_told {
                 "Unsupported language / character set for password validator"
             } else {
@@ -323,8 +339,8 @@ impl PasswordRules {
             return Err(PolicyError::Refused(text.to_owned()));
         }
         let mut failures = policy.violations(password, policy.failure());
-        if words.contains(password) {
-            failures.insert(0, format!("Password contains the dictionary word '{password}'."));
+        if dictionary.contains(counted) {
+            failures.insert(0, format!("Password contains the dictionary word '{counted}'."));
         }
         if !failures.is_empty() {
             let text = "Password was not set as it violated configured password strength policy.";
@@ -350,8 +366,10 @@ impl PasswordRules {
             return Err(PolicyError::NoGenerator);
         }
         for _ in 0..ATTEMPTS {
-            let password = random_password(policy.warning())?;
-            if policy.violations(&password, policy.warning()).is_empty() && !self.words.contains(&password) {
+            let bounds = policy.warning();
+            let password = random_password(bounds.of_kinds().map(|kind| kind.least), bounds.length)?;
+            let is_word = self.dictionary.contains(effective(&password));
+            if !is_word && policy.violations(&password, bounds).is_empty() {
                 return Ok(password);
             }
         }
@@ -363,49 +381,14 @@ fn detailed(text: &str, kind: &str, violations: &[String]) -> String {
     format!("{text} To fix this {kind}, the following has to be resolved: {} {ADVICE}", violations.join(" "))
 }
 
-/// A password with enough characters of every kind, in random order.
-fn random_password(bounds: Bounds) -> Result<String, getrandom::Error> {
-    let kinds: [(Vec<char>, usize); KINDS] = [
-        (('A'..='Z').collect(), bounds.upper_case),
-        (('a'..='z').collect(), bounds.lower_case),
-        (('0'..='9').collect(), bounds.digits),
-        (SPECIALS.chars().collect(), bounds.specials),
-    ];
-    let mut characters = Vec::new();
-    for (kind, least) in &kinds {
-        for _ in 0..*least {
-            characters.push(kind[random_below(kind.len())?]);
-        }
-    }
-    let all: Vec<char> = kinds.into_iter().flat_map(|(kind, _)| kind).collect();
-    while characters.len() < bounds.length {
-        characters.push(all[random_below(all.len())?]);
-    }
-    // Fisher and Yates.
-    for last in (1..characters.len()).rev() {
-        characters.swap(last, random_below(last + 1)?);
-    }
-    Ok(characters.into_iter().collect())
-}
-
-/// A number below a bound, each as likely as the others.
-fn random_below(bound: usize) -> Result<usize, getrandom::Error> {
-    let bound = bound as u64;
-    let fair = u64::MAX - u64::MAX % bound;
-    loop {
-        let drawn = getrandom::u64()?;
-        if drawn < fair {
-            return Ok((drawn % bound) as usize);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn rules() -> PasswordRules {
-        PasswordRules::new(PasswordPolicy::example(), "Tr0ub4dor&3\n\nCorrect-Horse9\n")
+        PasswordRules::new(PasswordPolicy::example(), "Tr0ub4dor&3\n\nCorrect-Horse9\n".to_owned())
     }
 
     fn refusal(password: &str) -> String {
@@ -438,6 +421,11 @@ mod tests {
         }
         let long = "aB3$".repeat(251);
         assert!(refusal(&long).contains("no more than 1000 characters"), "{}", refusal(&long));
+        let without_effect = format!("{}B3$B3$", "a".repeat(72));
+        assert!(
+            refusal(&without_effect).contains("matches 1 of 4"),
+            "the hash is that of the first 72 bytes"
+        );
         assert_eq!(refusal("aB3$abcdQ9!x"), "", "four letters in a row are none too many");
     }
 
@@ -452,7 +440,7 @@ mod tests {
     #[test]
     fn details_may_be_for_superusers_only() {
         let policy = PasswordPolicy { detailed_messages: false, ..PasswordPolicy::example() };
-        let rules = PasswordRules::new(policy, "");
+        let rules = PasswordRules::new(policy, String::new());
         let refusal = |is_superuser| rules.check("short", is_superuser).unwrap_err().to_string();
         assert!(refusal(true).contains("8 or more characters"));
         assert!(!refusal(false).contains("characters") && refusal(false).contains("GENERATED PASSWORD"));
@@ -482,6 +470,20 @@ mod tests {
         assert!(problem(|policy| policy.characteristic_warn = 4).contains("there are 4 kinds"));
         assert!(problem(|policy| policy.illegal_sequence_length = 2).contains("illegal_sequence_length"));
         assert!(problem(|policy| policy.special_warn = 100).contains("the shortest password"));
+        assert!(problem(|policy| policy.special_warn = usize::MAX).contains("more than max_length"));
+        let generated = problem(|policy| {
+            *policy = PasswordPolicy { special_warn: 30, max_length: 20, ..PasswordPolicy::example() };
+        });
+        assert!(generated.contains("more than max_length"), "{generated}");
+        let generated = problem(|policy| {
+            *policy = PasswordPolicy {
+                special_warn: 10,
+                upper_case_warn: 9,
+                max_length: 20,
+                ..PasswordPolicy::example()
+            };
+        });
+        assert!(generated.contains("generated passwords would have 23"), "{generated}");
         assert_eq!(PasswordPolicy::example().problem(), None);
     }
 }

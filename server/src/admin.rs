@@ -40,6 +40,7 @@ use helenus_ring::member::TransitionPhase;
 use uuid::Uuid;
 
 use self::cluster::Sizes;
+use crate::cluster::confirmation;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, Consent, MembershipError};
@@ -342,6 +343,11 @@ impl Admin for NodeAdmin {
         }
         if self.node.links.iter().any(tokio::sync::mpsc::Sender::is_closed) {
             return Err("a shard has ended".to_owned());
+        }
+        if confirmation::is_refusing(&self.node) {
+            return Err(
+                "clients are refused: the node cannot confirm that it knows the newest roles".to_owned()
+            );
         }
         Ok(self.remark())
     }

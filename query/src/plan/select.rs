@@ -57,7 +57,7 @@ pub struct SelectPlan {
     pub nearest: Option<NearestPlan>,
     /// A partition that has static content but no rows returns a row.
     pub returns_static_only: bool,
-    /// The names of masked columns in WHERE, in the order of the table's columns.
+    /// The names of masked columns in WHERE and ANN OF, in the order of the table's columns.
     pub restricted_masked_columns: Vec<String>,
     /// All columns that the result depends on: those that are fetched, and those that WHERE and ORDER BY name. Indexes in [`Table::columns`].
     pub read_columns: BTreeSet<usize>,
@@ -208,8 +208,10 @@ fn restricted_masked_columns(statement: &ast::Select, table: &Table) -> Vec<Stri
     if table.masks.is_empty() {
         return Vec::new();
     }
+    // ANN OF sorts by the values themselves, so it restricts them as WHERE does.
+    let nearest = statement.order_by.iter().filter(|item| item.nearest_to.is_some()).map(|item| &item.column);
     let restricted: Vec<&ast::Identifier> =
-        statement.relations.iter().flat_map(ast::Relation::columns).collect();
+        statement.relations.iter().flat_map(ast::Relation::columns).chain(nearest).collect();
     let is_named = |name: &str| restricted.iter().any(|column| column.as_str() == name);
     let masked = table.columns.iter().filter(|column| table.masks.contains_key(&column.id));
     masked.filter(|column| is_named(&column.name)).map(|column| column.name.clone()).collect()

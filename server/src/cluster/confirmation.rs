@@ -12,17 +12,17 @@
 //! [`MetadataLog::newest_version`]: crate::cluster::raft::MetadataLog::newest_version
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use helenus_config::Config;
 use helenus_execution::planted::PlantedBug;
-use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::context::{NodeShared, ShardContext};
 use helenus_query::error::{RequestError, Result};
 
 use super::propose::catch_up_with_leader;
 
-/// Time limit of one question.
+/// Time limit of one question at most.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// A node asks so often within the limit, so that some questions may fail.
 const QUESTIONS_PER_LIMIT: u32 = 8;
@@ -35,6 +35,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub struct RolesConfirmation {
     /// Milliseconds; 0: never confirmed.
     valid_until_ms: AtomicU64,
+    /// Whether clients are refused, as of the last question.
+    is_refusing: AtomicBool,
 }
 
 impl RolesConfirmation {
@@ -68,10 +70,16 @@ pub fn check(context: &ShardContext) -> Result<()> {
     Err(RequestError::RolesUnconfirmed { limit })
 }
 
+/// Whether this node refuses clients that log in because its roles may be too old: for the health of the node.
+pub fn is_refusing(node: &NodeShared) -> bool {
+    node.layers.get::<RolesConfirmation>().is_refusing.load(Ordering::Relaxed)
+}
+
 /// Asks for the first time, and then again and again until the node ends. Call on the first shard, before clients are accepted.
 pub async fn begin(context: &Rc<ShardContext>) {
     let Some(limit) = limit(&context.node.config) else { return };
-    if !confirm(context, limit).await {
+    confirm(context, limit).await;
+    if note_refusing(context) {
         tracing::warn!(
             "no leader of the cluster's metadata confirms the roles of this node; clients that log in are refused until one does"
         );
@@ -81,29 +89,35 @@ pub async fn begin(context: &Rc<ShardContext>) {
 
 async fn keep_confirmed(context: Rc<ShardContext>, limit: Duration) {
     let usual_pause = (limit / QUESTIONS_PER_LIMIT).min(PAUSE_MAX);
-    let mut is_refusing = check(&context).is_err();
-    let mut pause = if is_refusing { RETRY_PAUSE } else { usual_pause };
+    let mut was_refusing = is_refusing(&context.node);
+    let mut pause = if was_refusing { RETRY_PAUSE } else { usual_pause };
     loop {
         context.clock.sleep(pause).await;
         let is_confirmed = confirm(&context, limit).await;
         pause = if is_confirmed { usual_pause } else { RETRY_PAUSE.min(usual_pause) };
-        let refuses = check(&context).is_err();
-        if refuses && !is_refusing {
+        let refuses = note_refusing(&context);
+        if refuses && !was_refusing {
             tracing::warn!(
                 limit_ms = limit.as_millis() as u64,
                 "this node cannot confirm that it knows the newest roles; it refuses clients that have logged in"
             );
-        } else if is_refusing && !refuses {
+        } else if was_refusing && !refuses {
             tracing::info!("this node knows the newest roles again; it serves clients that log in");
         }
-        is_refusing = refuses;
+        was_refusing = refuses;
     }
+}
+
+fn note_refusing(context: &ShardContext) -> bool {
+    let refuses = check(context).is_err();
+    RolesConfirmation::of(context).is_refusing.store(refuses, Ordering::Relaxed);
+    refuses
 }
 
 /// Asks once. Returns whether the roles are confirmed.
 async fn confirm(context: &Rc<ShardContext>, limit: Duration) -> bool {
     let asked_at = context.clock.monotonic();
-    match catch_up_with_leader(context, DEADLINE).await {
+    match catch_up_with_leader(context, DEADLINE.min(limit / QUESTIONS_PER_LIMIT)).await {
         Ok(()) => {
             RolesConfirmation::of(context).confirm(asked_at, limit);
             true

@@ -25,6 +25,8 @@ use helenus_execution::shard::context::ShardContext;
 const PROPOSAL_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Timeout of one request to another member.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of one question for the newest version: the leader may be another one meanwhile.
+const QUESTION_PATIENCE: Duration = Duration::from_secs(2);
 /// Timeout of one query whether a member has applied a version.
 const APPLIED_PATIENCE: Duration = Duration::from_secs(1);
 /// Added to the timeout of another member for the network round trip.
@@ -187,13 +189,17 @@ async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result
     let end = context.clock.monotonic() + deadline;
     loop {
         let left = end.saturating_sub(context.clock.monotonic());
-        let leader = MetadataLog::of(&context)?.leader();
+        let log = MetadataLog::of(&context)?;
+        if log.differs() {
+            return Err(RequestError::Server(
+                "this node has applied what the cluster has not agreed on; its versions mean nothing to others".to_owned(),
+            ));
+        }
+        let leader = log.leader();
         let member = leader.and_then(|leader| context.cluster_view().topology.member(&leader).cloned());
-        let patience = left.min(ANSWER_PATIENCE);
+        let patience = left.min(QUESTION_PATIENCE);
         if leader == Some(context.node.host_id) {
-            if let Some(Some(version)) =
-                within(&context, patience, newest_as_leader(&context)).await.transpose()?
-            {
+            if let Some(version) = newest_as_leader(&context).await? {
                 return Ok(version);
             }
         } else if let Some(member) = member {
@@ -211,13 +217,14 @@ async fn newest_version(context: Rc<ShardContext>, deadline: Duration) -> Result
     }
 }
 
-/// The newest version that is committed. `None`: this node does not lead, or no majority confirms that it does.
+/// The newest version that is committed. `None`: this node does not lead, no majority confirms that it does, or it cannot apply its own log.
 pub async fn newest_as_leader(context: &Rc<ShardContext>) -> Result<Option<u64>> {
     let log = MetadataLog::of(context)?;
     if context.has_bug(PlantedBug::UnconfirmedLeader) {
         return Ok(log.is_leader().then(|| applied_version(context)));
     }
-    let newest = log.newest_version().await;
+    // A node whose disk is full goes on leading without applying anything.
+    let newest = within(context, QUESTION_PATIENCE, log.newest_version()).await.unwrap_or(Ok(None));
     newest
         .map_err(|error| RequestError::Server(format!("the metadata log of this node has stopped: {error}")))
 }

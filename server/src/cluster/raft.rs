@@ -9,7 +9,7 @@ pub(crate) mod runtime;
 pub(crate) mod state_machine;
 pub(crate) mod types;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
@@ -59,6 +59,8 @@ pub struct MetadataLog {
     pub drops: PendingDrops,
     /// Addresses of nodes that are about to become members.
     pub addresses: AddressBook,
+    /// Whether this node has applied an entry in whose place the cluster has agreed on another one.
+    differs: Cell<bool>,
 }
 
 /// The reason why an operation of the log failed.
@@ -182,7 +184,7 @@ impl MetadataLog {
         let seed = context.random.borrow_mut().next_u64();
         let new = Raft::new(context.node.host_id, config, network, store, state_machine);
         let raft = runtime::seeded(seed, new).await.map_err(|error| failed(&error))?;
-        Ok(Self { raft, applied, drops, addresses })
+        Ok(Self { raft, applied, drops, addresses, differs: Cell::new(false) })
     }
 
     /// Makes this node the only voter; nothing happens where an earlier start has done so.
@@ -304,7 +306,13 @@ impl MetadataLog {
 
     /// Answers a message of another member's log.
     pub async fn answer(&self, call: RaftCall, payload: &[u8]) -> Result<Vec<u8>, Failure> {
-        network::handle(&self.raft, call, payload).await
+        network::handle(&self.raft, call, payload, &self.differs).await
+    }
+
+    /// Whether a message of another member has shown that this node has applied an entry in whose place the cluster has agreed on another
+    /// one: after a recovery of the log ([`super::recovery`]).
+    pub fn differs(&self) -> bool {
+        self.differs.get()
     }
 
     pub async fn shutdown(&self) -> Result<(), LogError> {

@@ -1,5 +1,5 @@
 //! Statements about roles: decided on the newest roles that this node knows, put into the metadata log, and acknowledged when every live
-//! member has applied the change. So what is revoked is revoked on all of them, but for those that are cut off.
+//! member has applied the change, or has had ten seconds to. So what is revoked is revoked on all of them, but for those that are cut off.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -61,6 +61,8 @@ async fn execute_here(
         // A refusal promises nothing. That what was asked for is there already does.
         if let Ok(Decided::Nothing(_)) = decided {
             caught_up?;
+            let version = cluster::applied_version(&context);
+            cluster::wait_applied_everywhere(&context, version, AGREEMENT_PATIENCE).await;
         }
     }
     match decided? {
@@ -167,7 +169,9 @@ async fn carry_out(
 fn of_policy(error: &PolicyError) -> RequestError {
     match error {
         PolicyError::Failed(_) => RequestError::Server(error.to_string()),
-        _ => RequestError::invalid(error.to_string()),
+        PolicyError::Refused(_) | PolicyError::NoGenerator | PolicyError::NoneFound => {
+            RequestError::Invalid(error.to_string())
+        }
     }
 }
 

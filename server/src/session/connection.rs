@@ -40,6 +40,7 @@ use super::authentication::stage::Stage;
 use super::errors::to_response;
 use super::handshake::{self, Startup};
 use super::request;
+use crate::cluster::confirmation;
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
 use crate::session::request_logs::RequestLogs;
@@ -409,6 +410,12 @@ impl Connection {
                 Ok(startup) => {
                     let authenticator = self.context.node.config.authenticator;
                     if authenticator.requires_login() {
+                        // Not later: some drivers take an error in the midst of a login for a wrong password, and never come back.
+                        if let Err(error) = confirmation::check(&self.context) {
+                            self.context.metrics.logins[LoginResult::RolesUnconfirmed as usize].increment();
+                            self.error(stream, &to_response(&error));
+                            return Effect::None;
+                        }
                         let class = authenticator.class();
                         self.out_bare(|out| encode_authenticate(out, version, stream, &class));
                         self.stage.set(Stage::Authenticating);
@@ -425,6 +432,10 @@ impl Connection {
                 return Effect::Login(Attempt::new(stream, token.unwrap_or_default()));
             }
             Request::Register(types) => {
+                if let Err(error) = self.check_admission() {
+                    self.error(stream, &to_response(&error));
+                    return Effect::None;
+                }
                 let mut registered = self.registered.get();
                 for event_type in types {
                     registered[*event_type as usize] = true;

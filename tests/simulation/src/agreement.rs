@@ -66,15 +66,21 @@ pub fn difference(world: &World) -> Option<String> {
     let views: Vec<_> = members
         .iter()
         .flat_map(|machine| machine.contexts().into_iter().map(|context| (machine.index, context)))
-        .map(|(node, context)| (node, context.cluster().topology.clone(), context.catalog()))
+        .map(|(node, context)| (node, context.cluster().topology.clone(), context.catalog(), context.roles()))
         .collect();
     for pair in views.windows(2) {
-        let [(one, topology, catalog), (other, other_topology, other_catalog)] = pair else { continue };
+        let [(one, topology, catalog, roles), (other, other_topology, other_catalog, other_roles)] = pair
+        else {
+            continue;
+        };
         if topology != other_topology {
             return Some(format!("n{one} and n{other} have other members: {topology:?}, {other_topology:?}"));
         }
         if format!("{catalog:?}") != format!("{other_catalog:?}") {
             return Some(format!("n{one} and n{other} have different schemas"));
+        }
+        if roles != other_roles {
+            return Some(format!("n{one} and n{other} have different roles"));
         }
     }
     None

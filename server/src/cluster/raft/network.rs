@@ -2,6 +2,7 @@
 //!
 //! Messages are JSON, as in the log: fields that a newer version adds do no harm.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -158,19 +159,24 @@ impl RaftNetworkV2<Types> for Peer {
 }
 
 /// Executes the request of another member's log on the log of this node.
-pub async fn handle(raft: &Raft, call: RaftCall, payload: &[u8]) -> Result<Vec<u8>, Failure> {
+pub async fn handle(
+    raft: &Raft,
+    call: RaftCall,
+    payload: &[u8],
+    differs: &Cell<bool>,
+) -> Result<Vec<u8>, Failure> {
     match call {
         RaftCall::Append => {
             let request: AppendEntriesRequest<Types> = request(payload)?;
             let entries = request.entries.iter().map(RaftEntry::log_id);
-            check_applied(raft, request.prev_log_id.into_iter().chain(entries).collect()).await?;
+            check_applied(raft, request.prev_log_id.into_iter().chain(entries).collect(), differs).await?;
             answer(raft.append_entries(request).await)
         }
         RaftCall::Vote => answer(raft.vote(request(payload)?).await),
         RaftCall::PreVote => answer(raft.pre_vote(request(payload)?).await),
         RaftCall::Snapshot => {
             let SnapshotRequest { vote, meta, state } = request(payload)?;
-            check_applied(raft, meta.last_log_id.into_iter().collect()).await?;
+            check_applied(raft, meta.last_log_id.into_iter().collect(), differs).await?;
             let snapshot = Snapshot { meta, snapshot: state.into_bytes() };
             answer(raft.install_full_snapshot(vote, snapshot).await)
         }
@@ -180,7 +186,7 @@ pub async fn handle(raft: &Raft, call: RaftCall, payload: &[u8]) -> Result<Vec<u
 
 /// Refuses entries that differ from those that this node has applied. The library takes for granted that there are none; after a recovery of the
 /// log ([`crate::cluster::recovery`]) a former voter may have applied what no member that was left knew.
-async fn check_applied(raft: &Raft, log_ids: Vec<LogId>) -> Result<(), Failure> {
+async fn check_applied(raft: &Raft, log_ids: Vec<LogId>, differs: &Cell<bool>) -> Result<(), Failure> {
     let Some(applied) = raft.metrics().borrow_watched().last_applied else { return Ok(()) };
     let differing = move |state: &RaftState<Types>| {
         log_ids.into_iter().filter(|log_id| log_id.index() <= applied.index()).find_map(|log_id| {
@@ -193,6 +199,7 @@ async fn check_applied(raft: &Raft, log_ids: Vec<LogId>) -> Result<(), Failure> 
     match differing.map_err(|error| Failure::Internal(error.to_string()))? {
         None => Ok(()),
         Some(known) => {
+            differs.set(true);
             tracing::error!(
                 entry = %known,
                 "this node has applied an entry of the metadata log in whose place the cluster has agreed on another one: \

@@ -115,6 +115,7 @@ pub async fn with_password(
     peer: SocketAddr,
     credentials: Credentials,
 ) -> Result<Rc<str>, Refusal> {
+    confirmation::check(context).map_err(Refusal::Unconfirmed)?;
     let Credentials { role, password } = credentials;
     let (logins, source) = (Logins::of(context), Source::of(peer.ip()));
     let stored = stored_hash(context, &role);
@@ -148,6 +149,7 @@ pub async fn with_password(
 
 /// Logs a client in with the identity of its certificate, if it has one. Returns the name of its role.
 pub fn with_certificate(context: &ShardContext, identity: Option<&str>) -> Result<Rc<str>, Refusal> {
+    confirmation::check(context).map_err(Refusal::Unconfirmed)?;
     let identity = identity.ok_or(Refusal::NoCertificate)?;
     let role = context.roles_view().role_of_identity(identity).map(str::to_owned);
     permitted(context, role.ok_or_else(|| Refusal::UnknownIdentity(identity.to_owned()))?)
@@ -166,7 +168,6 @@ fn stored_hash(context: &ShardContext, role: &str) -> Option<String> {
 
 /// The role, if it may log in. As in Cassandra, what the roles may that it is a member of does not count.
 fn permitted(context: &ShardContext, role: String) -> Result<Rc<str>, Refusal> {
-    confirmation::check(context).map_err(Refusal::Unconfirmed)?;
     if context.roles_view().role(&role).is_some_and(|role| role.can_login) {
         return Ok(role.into());
     }
