@@ -108,7 +108,7 @@ def test_a_node_that_is_cut_off_refuses_clients_until_it_knows_the_newest_roles(
             until("the node refuses a client that is logged in", lambda: is_cut_off(root))
             assert cannot_log_in(third, cluster.port, "root")
             with pytest.raises(NodeError, match="newest roles"):
-                third.report("/health")
+                third.report("health")
             first.start()
             until("the node serves its client again", lambda: not is_cut_off(root))
             assert root.execute("LIST ROLES").all()
