@@ -96,7 +96,8 @@ impl<'a> Subject<'a> {
         Err(missing(user, permission, resource))
     }
 
-    /// Who lacks the permission on all of the columns is told of the table, as in Cassandra, and who lacks it on some of the first of them.
+    /// Refuses unless the permission is granted on the table or on each column. The error names the table if no column has the grant (Cassandra's
+    /// text), otherwise the first column without it.
     fn ensure_columns(&self, permission: Permission, table: &Table, columns: &BTreeSet<usize>) -> Result<()> {
         let on_table = self.ensure_permission(permission, &Resource::table(&table.keyspace, &table.name));
         let (Err(_), Some(user)) = (&on_table, self.user) else { return on_table };

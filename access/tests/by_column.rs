@@ -83,7 +83,7 @@ fn granted<S: AsRef<str>>(schema: &CatalogView, statements: &[S]) -> Roles {
     })
 }
 
-/// What ann is told who executes a statement.
+/// The error that role `ann` gets for a statement.
 fn asked(roles: &Roles, schema: &CatalogView, text: &str) -> Result<(), String> {
     let statement =
         Statement::new(text, Some("ks"), schema).unwrap_or_else(|error| panic!("{text}: {error}"));

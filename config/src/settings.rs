@@ -787,7 +787,7 @@ settings! {
     ///   kinds than this.
     /// * `illegal_sequence_length`: parts of alphabets, digits or rows of keys are refused from this length on.
     /// * `dictionary`: a file of passwords that are refused, one a line, at most 64 MiB, read at the start.
-    /// * `detailed_messages`: whether everybody is told what is wrong with a password, or only superusers.
+    /// * `detailed_messages`: whether errors and warnings list the violated rules for every role, or for superusers only.
     password_policy: PasswordPolicy = PasswordPolicy::default(),
         example PasswordPolicy::example();
 

@@ -1,9 +1,9 @@
 //! What passwords must be like, and making passwords that are like that: `password_policy` of Cassandra 6, with its names, defaults and
 //! texts.
 //!
-//! A password is refused below one set of bounds, and accepted with a warning below another. Of a long one that part is looked at which has an
-//! effect. Hashed passwords are not looked at. Differences from Cassandra: letters are those of Unicode with a case, not those of six languages; sequences are looked for in the Latin and the
-//! Russian alphabet, digits, and rows of a US keyboard.
+//! A password is refused below one set of bounds, and accepted with a warning below another. Only the bytes that the hash covers are validated.
+//! Hashed passwords are not validated. Differences from Cassandra: letters are all of Unicode that have a case, not those of six languages;
+//! sequences are looked for in the Latin and the Russian alphabet, digits, and rows of a US keyboard.
 
 mod dictionary;
 mod generator;
@@ -81,7 +81,7 @@ pub struct PasswordPolicy {
     /// A file of passwords that are refused, one a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dictionary: Option<PathBuf>,
-    /// Whether everybody is told what is wrong with a password, or only superusers.
+    /// Whether errors and warnings list the violated rules for every role, or for superusers only.
     pub detailed_messages: bool,
 }
 

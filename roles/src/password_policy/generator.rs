@@ -5,7 +5,7 @@ pub(super) const KINDS: usize = 4;
 /// Characters that are neither letters nor digits, as Cassandra has them.
 pub(super) const SPECIALS: &str = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~";
 
-/// A password of at least this length with at least so many characters of each kind, in random order.
+/// Generates a password of `length` characters, or more if the minima need them. `least`: the minimum of each kind of characters.
 pub(super) fn random_password(least: [usize; KINDS], length: usize) -> Result<String, getrandom::Error> {
     let kinds: [Vec<char>; KINDS] =
         [('A'..='Z').collect(), ('a'..='z').collect(), ('0'..='9').collect(), SPECIALS.chars().collect()];
