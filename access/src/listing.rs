@@ -102,6 +102,10 @@ fn visible<'r>(context: &RolesContext<'r>, is_recursive: bool) -> Result<BTreeSe
     Ok(roles_of(subject.roles, subject.logged_in()?, is_recursive))
 }
 
+fn options_of(role: &Role) -> BTreeMap<String, String> {
+    role.options.to_map().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 fn list_roles(list: &ast::ListRoles, context: &RolesContext<'_>) -> Result<Listed> {
     let roles = context.subject.roles;
     let shown = match &list.of {
@@ -113,7 +117,7 @@ fn list_roles(list: &ast::ListRoles, context: &RolesContext<'_>) -> Result<Liste
             name.into_wire(),
             role.is_superuser.into_wire(),
             role.can_login.into_wire(),
-            BTreeMap::new().into_wire(),
+            options_of(role).into_wire(),
             data_centers(roles, name, role).into_wire(),
         ]
     });

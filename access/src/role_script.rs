@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cql_lite::syntax::SyntaxError;
 use cql_lite::syntax::ast::{
-    AddIdentity, CreateRole, Grant, GrantRole, Identifier, RoleOption, RoleSpelling,
+    AddIdentity, CreateRole, Grant, GrantRole, Identifier, Literal, RoleOption, RoleSpelling,
 };
 use helenus_roles::{Role, Roles};
 
@@ -44,6 +44,12 @@ fn create(name: &str, role: &Role) -> CreateRole {
     let listed = |names: &BTreeSet<String>| Some(names.iter().cloned().collect());
     options.extend(role.datacenters.as_ref().map(|names| RoleOption::Datacenters(listed(names))));
     options.extend(role.cidr_groups.as_ref().map(|names| RoleOption::Cidrs(listed(names))));
+    if !role.options.is_empty() {
+        let literal = |text: String| Literal::String(text);
+        let entries = role.options.to_map().into_iter();
+        let entries = entries.map(|(name, value)| (literal(name.to_owned()), literal(value)));
+        options.push(RoleOption::Options(entries.collect()));
+    }
     CreateRole { spelling: RoleSpelling::Role, if_not_exists: true, role: Identifier::quoted(name), options }
 }
 

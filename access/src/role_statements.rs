@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use cql_lite::syntax::ast::{self, RoleOption, Statement};
+use cql_lite::syntax::ast::{self, Literal, RoleOption, Statement};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::system_keyspaces::{
     SYSTEM, SYSTEM_AUTH, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES,
 };
 use helenus_roles::{
-    Access, Alteration, Grants, Permission, PermissionSet, Resource, Role, RoleChange, RoleError, SaltedHash,
-    password,
+    Access, Alteration, Grants, Permission, PermissionSet, Resource, Role, RoleChange, RoleError,
+    RoleOptions, SaltedHash, password,
 };
 
 use crate::context::RolesContext;
@@ -61,6 +61,9 @@ pub fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()
             check_privilege(context, user, Permission::Create, &Resource::AllRoles)?;
             if has_superuser(&create.options, true) && !subject.has_role_of_superuser() {
                 return Err(refuse("Only superusers can create a role with superuser status"));
+            }
+            if create.options.iter().any(has_known_options) && !subject.has_role_of_superuser() {
+                return Err(refuse("Only superusers can create a role with options"));
             }
             Ok(())
         }
@@ -129,6 +132,11 @@ fn authorize_alteration(alter: &ast::AlterRole, context: &RolesContext<'_>, user
     if sets(|option| matches!(option, RoleOption::Cidrs(_))) && !is_superuser {
         return Err(refuse("Only superusers are allowed to alter access from CIDR groups."));
     }
+    let takes_options_away =
+        |option: &RoleOption| matches!(option, RoleOption::Options(entries) if entries.is_empty());
+    if (sets(has_known_options) || sets(takes_options_away)) && !is_superuser {
+        return Err(refuse("Only superusers are allowed to alter the options of a role"));
+    }
     if is_superuser {
         return Ok(());
     }
@@ -153,7 +161,7 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
     let text = |name: &ast::Identifier| name.as_str().to_owned();
     let change = match statement {
         Statement::CreateRole(create) => {
-            check_options(&create.options, context)?;
+            check_options(&create.options, false, context)?;
             if create.role.as_str().is_empty() {
                 return Err(RequestError::invalid(EMPTY_NAME));
             }
@@ -170,7 +178,7 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
             return Ok(Some(PlannedChange { change, password, warnings: Vec::new() }));
         }
         Statement::AlterRole(alter) => {
-            check_options(&alter.options, context)?;
+            check_options(&alter.options, true, context)?;
             if alter.options.is_empty() {
                 return Err(RequestError::invalid("ALTER [ROLE|USER] can't be empty"));
             }
@@ -375,9 +383,10 @@ fn has_superuser(options: &[RoleOption], value: bool) -> bool {
     options.contains(&RoleOption::Superuser(value))
 }
 
-fn check_options(options: &[RoleOption], context: &RolesContext<'_>) -> Result<()> {
+/// Refuses what Cassandra refuses, with its text. `is_alteration`: an empty map takes the options of the role away.
+fn check_options(options: &[RoleOption], is_alteration: bool, context: &RolesContext<'_>) -> Result<()> {
     let unsupported = |option: &&RoleOption| match option {
-        RoleOption::Options(_) => true,
+        RoleOption::Options(entries) => !has_known_options(option) && !(is_alteration && entries.is_empty()),
         RoleOption::Password(_) | RoleOption::HashedPassword(_) | RoleOption::GeneratedPassword => {
             !context.has_logins
         }
@@ -416,10 +425,28 @@ fn properties(
             RoleOption::Cidrs(groups) => {
                 properties.cidr_groups = Some(cidr_groups(groups.as_deref(), context)?);
             }
-            RoleOption::Options(_) => {}
+            RoleOption::Options(entries) => properties.options = Some(role_options(entries)?),
         }
     }
     Ok((properties, password))
+}
+
+/// Whether there is an option in the map that roles have here.
+fn has_known_options(option: &RoleOption) -> bool {
+    let is_known = |(name, _): &(Literal, Literal)| RoleOptions::knows(&text_of(name));
+    matches!(option, RoleOption::Options(entries) if entries.iter().any(is_known))
+}
+
+fn role_options(entries: &[(Literal, Literal)]) -> Result<RoleOptions> {
+    let mut options = RoleOptions::default();
+    for (name, value) in entries {
+        options.set(&text_of(name), &text_of(value)).map_err(RequestError::invalid)?;
+    }
+    Ok(options)
+}
+
+fn text_of(literal: &Literal) -> String {
+    literal.raw_text().unwrap_or_else(|| "null".to_owned())
 }
 
 fn data_centers(named: Option<&[String]>, context: &RolesContext<'_>) -> Result<Access> {

@@ -558,6 +558,9 @@ settings! {
     /// role. More are refused: with `RATE_LIMIT_ERROR` for clients that have negotiated it, else OVERLOADED. 0: no limit.
     role_requests_per_second_max: u64 = 0,
         range Range::from_to(1, 1_000_000_000).or_zero();
+    /// While roles want more than a shard has, each gets the same time of its thread, or as much as its shares say (`OPTIONS` of a role).
+    /// Clients that have not logged in have no share.
+    fair_shares_enabled: bool = true;
     /// A request that takes longer is counted, and logged (a few a second on each shard) with its statement without values. 0: none.
     slow_query_log_timeout_ms: u64 = 500,
         unit Milliseconds,

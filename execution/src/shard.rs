@@ -12,6 +12,7 @@ pub mod layers;
 pub mod periodic_flush;
 pub mod private_table;
 pub mod runtime_settings;
+pub mod shares;
 pub mod snapshots;
 pub mod status_table;
 pub mod trace;

@@ -357,6 +357,8 @@ pub struct ShardMetrics {
     pub guardrail_failures: Counter,
     /// Requests that were refused because their role makes too many.
     pub rate_limited: Counter,
+    /// Turns of this thread that waited because their role had used more of it than others.
+    pub turns_waited: Counter,
     /// Writes that this shard did not begin because disks of their replicas were full.
     pub writes_refused_for_room: Counter,
     /// Snapshots taken before a table was dropped or truncated.

@@ -158,6 +158,11 @@ const COUNTERS: [CounterFamily; 22] = [
         |shard| &shard.rate_limited,
     ),
     (
+        "helenus_turns_waited_total",
+        "Turns of a shard that had to wait, so that each role gets its share of the thread.",
+        |shard| &shard.turns_waited,
+    ),
+    (
         "helenus_auto_snapshots_total",
         "Snapshots that were taken before a table was dropped or truncated.",
         |shard| &shard.auto_snapshots,

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
+use crate::options::RoleOptions;
 use crate::role::{Grants, SaltedHash, list_of_grants};
 
 /// The places that a role is bound to.
@@ -35,6 +36,9 @@ pub struct Alteration {
     pub salted_hash: Option<SaltedHash>,
     pub datacenters: Option<Access>,
     pub cidr_groups: Option<Access>,
+    /// They replace all that it had.
+    #[serde(default)]
+    pub options: Option<RoleOptions>,
 }
 
 /// One change. It has its effect as a whole, or none.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::options::RoleOptions;
 use crate::permission::PermissionSet;
 use crate::resource::Resource;
 
@@ -49,6 +50,8 @@ pub struct Role {
     /// The groups of networks that it may log in from; `None`: all networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cidr_groups: Option<BTreeSet<String>>,
+    #[serde(default, skip_serializing_if = "RoleOptions::is_empty")]
+    pub options: RoleOptions,
     /// No set is empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "list_of_grants")]
     pub grants: Grants,

@@ -333,6 +333,7 @@ fn alter(role: &mut Role, properties: &Alteration) {
     if let Some(groups) = &properties.cidr_groups {
         role.cidr_groups = groups.bounds().cloned();
     }
+    role.options = properties.options.unwrap_or(role.options);
 }
 
 fn grant(role: &mut Role, permissions: PermissionSet, resource: Resource) -> bool {

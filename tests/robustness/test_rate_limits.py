@@ -3,9 +3,13 @@
 import struct
 import time
 
+import pytest
 import wire
-from conftest import new_node
-from wire import ERROR, OPTIONS, QUERY, RESULT, STARTUP, SUPPORTED, Client, frame
+from cassandra import InvalidRequest
+from cassandra.auth import PlainTextAuthProvider
+from conftest import driver_session, new_node, until
+from test_administration import command
+from wire import AUTH_RESPONSE, AUTH_SUCCESS, ERROR, OPTIONS, QUERY, RESULT, STARTUP, SUPPORTED, Client, frame
 
 PER_SECOND = 50
 OVERLOADED = 0x1001
@@ -43,6 +47,43 @@ def test_a_role_that_asks_too_often_is_refused_and_served_again():
             while answers(plain, select, 1)[0].opcode != RESULT:
                 assert time.monotonic() < deadline
         assert node.metric("helenus_rate_limited_requests_total") > 0
+
+
+def test_the_options_of_a_role_bound_it_in_place_of_the_setting():
+    settings = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
+    with new_node(settings={**settings, "role_requests_per_second_max": 100_000}) as node:
+        made = command("admin", "create-superuser", "root", "--data-dir", node.data_dir, stdin="root\n")
+        assert made[0] == 0, made
+        login = PlainTextAuthProvider("root", "root")
+        with driver_session(node, auth_provider=login) as root:
+            for options in ("'shares': '0'", "'shares': 'many'", "'shares': '5', 'weight': '1'"):
+                with pytest.raises(InvalidRequest, match="of a role takes|has no option 'weight'"):
+                    root.execute(f"CREATE ROLE clerk WITH OPTIONS = {{{options}}}")
+            options = f"{{'requests_per_second_max': {PER_SECOND}, 'shares': 50}}"
+            root.execute(f"CREATE ROLE clerk WITH PASSWORD = 'clerk' AND LOGIN = true AND OPTIONS = {options}")
+            listed = root.execute("LIST ROLES OF clerk").one()
+            assert dict(listed.options) == {"requests_per_second_max": str(PER_SECOND), "shares": "50"}
+            script = command("admin", "describe-roles", "--data-dir", node.data_dir)
+            assert f"'requests_per_second_max': '{PER_SECOND}'" in script[1], script
+            root.execute("CREATE ROLE other WITH OPTIONS = {'shares': 7}")
+            root.execute("GRANT ALTER, CREATE ON ALL ROLES TO clerk")
+            with Client((node.host, node.port)) as clerk:
+                assert clerk.ask(AUTH_RESPONSE, wire.value(b"\0clerk\0clerk")).opcode == AUTH_SUCCESS
+                select = "SELECT release_version FROM system.local"
+                assert any(answer.opcode == ERROR for answer in answers(clerk, select, 4 * PER_SECOND))
+                root.execute("ALTER ROLE clerk WITH OPTIONS = {}")
+                assert dict(root.execute("LIST ROLES OF clerk").one().options) == {}
+                until(lambda: clerk.ask(QUERY, wire.query(select)).opcode == RESULT)
+                assert all(answer.opcode == RESULT for answer in answers(clerk, select, 4 * PER_SECOND))
+                for text, refusal in (
+                    ("ALTER ROLE clerk WITH OPTIONS = {'shares': 9}", "Only superusers"),
+                    ("ALTER ROLE other WITH OPTIONS = {'shares': 9}", "Only superusers"),
+                    ("CREATE ROLE third WITH OPTIONS = {'shares': 9}", "Only superusers"),
+                    ("ALTER ROLE other WITH OPTIONS = {}", "Only superusers"),
+                ):
+                    answer = clerk.ask(QUERY, wire.query(text))
+                    assert answer.opcode == ERROR and refusal in answer.message, (text, answer.message)
+            assert dict(root.execute("LIST ROLES OF other").one().options) == {"shares": "7"}
 
 
 def test_without_a_limit_nobody_is_refused():

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
@@ -13,6 +14,7 @@ use helenus_ring::metadata::TRACES;
 use tokio::sync::oneshot;
 
 use super::context::{Message, ShardContext, run_on};
+use super::shares::{self, RoleShare, ShardShare, ShardShares};
 use super::trace::{self, TraceEvent};
 
 /// A request that a shard of this node can execute. Implemented by the layer that owns the service.
@@ -83,14 +85,20 @@ impl ShardContext {
         if shard == self.index {
             return Ok(job(self.clone()).await);
         }
-        let passed = trace::passed();
+        let (passed, share) = (trace::passed(), self.shares.passed());
         trace::note(self, || format!("Shard {shard} is asked"));
-        let job = move |context| -> LocalBoxFuture<'static, (T, Vec<TraceEvent>)> {
-            Box::pin(trace::on_other_shard(passed, job(context)))
+        let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, (T, Vec<TraceEvent>)> {
+            let (shares, share) = context.shares_of(share);
+            Box::pin(shares::within(shares, share, trace::on_other_shard(passed, job(context))))
         };
         let (value, events) = run_on(&self.node.links[shard], job).await?;
         trace::take_back(events);
         Ok(value)
+    }
+
+    /// What a future of another shard's turn needs to be polled in turns here.
+    fn shares_of(&self, share: Option<Arc<RoleShare>>) -> (Rc<ShardShares>, Option<Rc<ShardShare>>) {
+        (self.shares.clone(), share.map(|share| self.shares.of(share)))
     }
 
     async fn exchange<R: ServiceRequest>(
@@ -130,11 +138,13 @@ impl ShardContext {
         let (sender, receiver) = oneshot::channel();
         let is_here = shard == self.index;
         let passed = trace::passed().filter(|_| !is_here);
+        let share = self.shares.passed();
         let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
-            Box::pin(async move {
+            let (shares, share) = context.shares_of(share);
+            Box::pin(shares::within(shares, share, async move {
                 // The caller may have stopped waiting.
                 let _ = sender.send(trace::on_other_shard(passed, request.serve(context, from)).await);
-            })
+            }))
         };
         if is_here {
             tokio::task::spawn_local(trace::carry(job(self.clone())));

@@ -41,6 +41,7 @@ use super::disk_status::DiskTable;
 use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::runtime_settings::RuntimeSettings;
+use super::shares::ShardShares;
 use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
@@ -179,6 +180,8 @@ pub struct ShardContext {
     pub random: RefCell<SplitMix64>,
     pub statements: StatementCache,
     pub metrics: Arc<ShardMetrics>,
+    /// Shares the thread among the roles of clients.
+    pub shares: Rc<ShardShares>,
     /// State that upper layers keep with this shard.
     pub layers: ShardLayers,
     view_changes: fn(&ShardContext, &ClusterView),
@@ -263,6 +266,7 @@ impl ShardContext {
             index,
             node,
             shard,
+            shares: ShardShares::new(parts.environment.clock.clone(), metrics.clone()),
             clock: parts.environment.clock,
             transport: parts.transport,
             random: RefCell::new(SplitMix64::new(parts.random_seed)),

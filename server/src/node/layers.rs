@@ -28,6 +28,7 @@ use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::passwords::pool::HashingPool;
 use helenus_execution::shard::context::{Layers, ShardContext};
 use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
+use helenus_execution::shard::shares::RoleShares;
 use helenus_ring::view::ClusterView;
 
 /// The states that all shards of a node share.
@@ -36,6 +37,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(RolesConfirmation::default())
         .with(request_logs)
         .with(RoleLimits::default())
+        .with(RoleShares::default())
         .with(Transfers::default())
         .with(RepairHistory::default())
         .with(RepairRuns::default())

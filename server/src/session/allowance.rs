@@ -15,15 +15,19 @@ const SECOND_NANOS: u64 = 1_000_000_000;
 /// What a role may still ask.
 #[derive(Debug)]
 pub struct Allowance {
-    /// Between two requests, if they come evenly.
-    interval_nanos: u64,
+    per_second: AtomicU64,
     /// When all that was asked would have been asked evenly, since the first request of the node.
     even_nanos: AtomicU64,
 }
 
 impl Allowance {
     fn new(per_second: u64) -> Self {
-        Self { interval_nanos: (SECOND_NANOS / per_second).max(1), even_nanos: AtomicU64::new(0) }
+        Self { per_second: AtomicU64::new(per_second), even_nanos: AtomicU64::new(0) }
+    }
+
+    /// The requests that a second brings; at least one.
+    pub fn per_second(&self) -> u64 {
+        self.per_second.load(Ordering::Relaxed)
     }
 
     /// Whether nothing of it is used.
@@ -34,9 +38,11 @@ impl Allowance {
     /// Takes one request from the allowance, if there is one. `now`: since the beginning of the limits.
     fn admit(&self, now: Duration) -> bool {
         let now = now.as_nanos() as u64;
+        // Between two requests, if they come evenly.
+        let interval_nanos = (SECOND_NANOS / self.per_second()).max(1);
         let next = |even: u64| {
-            let next = even.max(now) + self.interval_nanos;
-            (next - now <= SECOND_NANOS.max(self.interval_nanos)).then_some(next)
+            let next = even.max(now) + interval_nanos;
+            (next - now <= SECOND_NANOS.max(interval_nanos)).then_some(next)
         };
         self.even_nanos.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
@@ -68,10 +74,11 @@ impl RoleLimits {
         self.began.elapsed()
     }
 
-    /// The allowance of a role.
+    /// The allowance of a role, which brings this many requests a second (at least one) from now on.
     pub fn of(&self, role: &str, per_second: u64) -> Arc<Allowance> {
         let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = roles.get(role) {
+            known.per_second.store(per_second, Ordering::Relaxed);
             return known.clone();
         }
         let now = self.now();
@@ -117,6 +124,8 @@ mod tests {
         drop((alice, bob));
         let _carol = limits.of("carol", 1);
         assert_eq!(limits.roles.lock().unwrap().len(), 2);
-        assert!(!limits.admit(&limits.of("alice", 1)));
+        let alice = limits.of("alice", 1);
+        assert!(!limits.admit(&alice));
+        assert!(limits.admit(&limits.of("alice", 10)) && alice.per_second() == 10);
     }
 }

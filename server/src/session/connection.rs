@@ -45,6 +45,7 @@ use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
 use crate::session::request_logs::RequestLogs;
 use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::shares;
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
@@ -145,12 +146,13 @@ pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr) 
         context,
         peer,
         stage: Cell::new(Stage::Established),
-        allowance: OnceCell::new(),
+        allowance: RefCell::new(None),
         logs,
         identity: stream.peer_names().and_then(Names::identity).map(Rc::from),
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
         user: RefCell::new(None),
+        share: OnceCell::new(),
         decisions: Decisions::default(),
         admission: Admission::default(),
         logged_in: Notify::new(),
@@ -186,17 +188,20 @@ pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr) 
         // Requests in flight are answered, unless the node stops that as well.
         status.ended().await;
     };
-    let outcome = tokio::select! {
-        biased;
-        // Polled first: no request begins after the node has announced that it accepts no more.
-        () = closing => Ok(()),
-        _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
-        () = login::overdue(&connection) => {
-            connection.context.metrics.logins[LoginResult::Abandoned as usize].increment();
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not log in in time"))
+    let serving = async {
+        tokio::select! {
+            biased;
+            // Polled first: no request begins after the node has announced that it accepts no more.
+            () = closing => Ok(()),
+            _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+            () = login::overdue(&connection) => {
+                connection.context.metrics.logins[LoginResult::Abandoned as usize].increment();
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not log in in time"))
+            }
+            outcome = wire.run(&connection, &mut events) => outcome,
         }
-        outcome = wire.run(&connection, &mut events) => outcome,
     };
+    let outcome = shares::within(connection.context.shares.clone(), connection.clone(), serving).await;
     if let Err(error) = outcome {
         tracing::debug!(%peer, %error, "connection ended");
     }
@@ -229,7 +234,12 @@ impl Wire {
             if reads {
                 match self.read() {
                     Ok(0) => return Ok(()),
-                    Ok(_) => continue,
+                    Ok(_) => {
+                        if connection.context.shares.is_turn_over() {
+                            tokio::task::yield_now().await;
+                        }
+                        continue;
+                    }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error),
                 }
@@ -305,6 +315,9 @@ impl Wire {
                         requests = 0;
                         self.flush(connection)?;
                         connection.answered_at.set(None);
+                        if connection.context.shares.is_turn_over() {
+                            return Ok(true);
+                        }
                     }
                 }
                 Err(error) => {
@@ -421,7 +434,7 @@ impl Connection {
                         self.stage.set(Stage::Authenticating);
                     } else {
                         self.out_bare(|out| encode_ready(out, version, stream));
-                        self.stage.set(Stage::Ready);
+                        self.is_in(None);
                     }
                     *self.startup.borrow_mut() = Some(startup.clone());
                     return Effect::Startup(startup);
@@ -459,9 +472,7 @@ impl Connection {
     pub(super) fn answer_login(&self, stream: i16, outcome: Result<Rc<str>, ErrorResponse>) {
         match outcome {
             Ok(role) => {
-                *self.user.borrow_mut() = Some(role);
-                self.stage.set(Stage::Ready);
-                self.logged_in.notify_one();
+                self.is_in(Some(role));
                 let version = self.version.get();
                 self.write(|out| encode_auth_success(out, version, stream, None));
             }

@@ -20,9 +20,11 @@ use crate::session::authentication::stage::Stage;
 use crate::session::decisions::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
+use crate::session::rate_limits;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::shares::{RoleShares, ShardShare, Shared};
 
 /// A request that is under way.
 #[derive(Debug, Clone)]
@@ -38,8 +40,8 @@ pub struct Connection {
     pub context: Rc<ShardContext>,
     pub peer: SocketAddr,
     pub(super) stage: Cell<Stage>,
-    /// What its role may still ask now, from its first request under a limit on.
-    pub allowance: OnceCell<Arc<Allowance>>,
+    /// What its role may still ask now; `None`: what it wants.
+    pub allowance: RefCell<Option<Arc<Allowance>>>,
     /// Those that record its requests, while they are on.
     pub logs: Arc<RequestLogs>,
     /// The identity that the client's certificate names; `None`: it has shown none, or it names none.
@@ -48,6 +50,8 @@ pub struct Connection {
     pub startup: RefCell<Option<Startup>>,
     /// The role that the client logged in as; `None`: it is anonymous.
     pub user: RefCell<Option<Rc<str>>>,
+    /// Its share of the thread, unless roles have none.
+    pub(super) share: OnceCell<Rc<ShardShare>>,
     /// What that role may do, as far as it was decided.
     pub decisions: Decisions,
     pub(super) admission: Admission,
@@ -68,7 +72,38 @@ pub struct Connection {
     pub version: Cell<ProtocolVersion>,
 }
 
+impl Shared for Connection {
+    #[inline]
+    fn share(&self) -> Option<&Rc<ShardShare>> {
+        self.share.get()
+    }
+}
+
 impl Connection {
+    /// The client is in. `role`: `None` if it need not log in.
+    pub(super) fn is_in(&self, role: Option<Rc<str>>) {
+        let context = &self.context;
+        if let Some(role) = &role
+            && context.node.config.fair_shares_enabled
+        {
+            let share = context.node.layers.get::<RoleShares>().of(role);
+            self.share.get_or_init(|| context.shares.of(share));
+        }
+        *self.user.borrow_mut() = role;
+        self.learn_options();
+        self.stage.set(Stage::Ready);
+        self.logged_in.notify_one();
+    }
+
+    /// Goes by the options of its role as they are now.
+    fn learn_options(&self) {
+        let (context, user) = (&self.context, self.user.borrow());
+        *self.allowance.borrow_mut() = rate_limits::allowance(context, user.as_deref());
+        if let (Some(share), Some(user)) = (self.share.get(), user.as_deref()) {
+            share.set_shares(context.roles_view().role(user).and_then(|role| role.options.shares));
+        }
+    }
+
     /// Appends to the answers.
     pub fn write(&self, write: impl FnOnce(&mut BytesMut)) {
         let mut out = self.out.borrow_mut();
@@ -112,7 +147,10 @@ impl Connection {
     /// Refuses the requests of a client whose role may not send them any more.
     #[inline]
     pub(super) fn check_admission(&self) -> Result<()> {
-        self.admission.check(&self.context, self.user.borrow().as_deref(), self.peer.ip())
+        if self.admission.check(&self.context, self.user.borrow().as_deref(), self.peer.ip())? {
+            self.learn_options();
+        }
+        Ok(())
     }
 
     /// The number of requests that wait for something.

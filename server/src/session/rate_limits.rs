@@ -1,40 +1,49 @@
-//! Requests a second of a role: more than `role_requests_per_second_max` are refused before they have any effect.
+//! Requests a second of a role: more than its option `requests_per_second_max`, or the setting `role_requests_per_second_max`, are
+//! refused before they have any effect.
 //!
 //! Invariant: without a limit a request looks at one number.
+
+use std::sync::Arc;
 
 use cql_lite::frame::request::Request;
 use helenus_audit::entry::{ANONYMOUS, Category};
 use helenus_audit::statement_text::describe;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::statement::Statement;
 
-use crate::session::allowance::RoleLimits;
+use crate::session::allowance::{Allowance, RoleLimits};
 use crate::session::connection_state::Connection;
 
 /// Refuses a request of a role that has used its allowance up.
 #[inline]
 pub fn admit(connection: &Connection, request: &Request<'_>) -> Result<()> {
-    match connection.context.node.config.role_requests_per_second_max {
-        0 => Ok(()),
-        per_second => admit_within(connection, request, per_second),
+    match &*connection.allowance.borrow() {
+        None => Ok(()),
+        Some(allowance) => admit_within(connection, request, allowance),
     }
 }
 
-fn admit_within(connection: &Connection, request: &Request<'_>, per_second: u64) -> Result<()> {
-    let limits = connection.context.node.layers.get::<RoleLimits>();
-    let allowance = connection.allowance.get_or_init(|| {
-        let user = connection.user.borrow();
-        limits.of(user.as_deref().unwrap_or(ANONYMOUS), per_second)
-    });
-    if limits.admit(allowance) {
+/// The allowance of a role now; `None`: it may ask what it wants. `role`: `None` for who has not logged in.
+pub fn allowance(context: &ShardContext, role: Option<&str>) -> Option<Arc<Allowance>> {
+    let own = role.and_then(|role| context.roles_view().role(role)?.options.requests_per_second_max);
+    match own.unwrap_or(context.node.config.role_requests_per_second_max) {
+        0 => None,
+        per_second => Some(context.node.layers.get::<RoleLimits>().of(role.unwrap_or(ANONYMOUS), per_second)),
+    }
+}
+
+fn admit_within(connection: &Connection, request: &Request<'_>, allowance: &Allowance) -> Result<()> {
+    if connection.context.node.layers.get::<RoleLimits>().admit(allowance) {
         return Ok(());
     }
     connection.context.metrics.rate_limited.increment();
     let user = connection.user.borrow();
     Err(RequestError::RateLimited {
         message: format!(
-            "Role {} makes more than {per_second} requests a second",
-            user.as_deref().unwrap_or(ANONYMOUS)
+            "Role {} makes more than {} requests a second",
+            user.as_deref().unwrap_or(ANONYMOUS),
+            allowance.per_second()
         ),
         is_write: is_write(connection, request),
     })

@@ -35,6 +35,7 @@ use helenus_execution::coordinator::{
     self, Execution, Outcome, RequestOptions, disk_room, read, virtual_write, write,
 };
 use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::shares;
 
 /// Executes a request that began at `started` (monotonic time) and answers it, now or later.
 pub fn carry_out(
@@ -131,7 +132,8 @@ fn begin(
             let text = statement.as_ref().map(|statement| statement.text.clone());
             let number = connection.begin_request(WaitingRequest { started, text });
             let coordinating = connection.context.replication().coordinating();
-            tokio::task::spawn_local(async move {
+            let (shares, share) = (connection.context.shares.clone(), connection.share.get().cloned());
+            tokio::task::spawn_local(shares::within(shares, share, async move {
                 let outcome = match execution {
                     Execution::Ready(outcome) => outcome,
                     Execution::Pending(future) => match &begun {
@@ -150,7 +152,7 @@ fn begin(
                 }
                 connection.end_request(number, |out| responder.respond(out, statement.as_deref(), &outcome));
                 drop(coordinating);
-            });
+            }));
         }
     }
 }

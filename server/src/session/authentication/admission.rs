@@ -21,18 +21,19 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Refuses the requests of a client whose role may not send them. `role`: `None` for clients that need not log in.
+    /// Refuses the requests of a client whose role may not send them. `role`: `None` for clients that need not log in. Returns whether
+    /// roles have changed since it was asked last.
     #[inline]
-    pub fn check(&self, context: &ShardContext, role: Option<&str>, peer: IpAddr) -> Result<()> {
-        let Some(role) = role else { return Ok(()) };
+    pub fn check(&self, context: &ShardContext, role: Option<&str>, peer: IpAddr) -> Result<bool> {
+        let Some(role) = role else { return Ok(false) };
         confirmation::check(context)?;
         let roles = context.roles_view();
         if self.version.get() == Some(roles.version()) {
-            return Ok(());
+            return Ok(false);
         }
         check(&roles, &context.node.config, role, peer)?;
         self.version.set(Some(roles.version()));
-        Ok(())
+        Ok(true)
     }
 }
 
