@@ -61,7 +61,7 @@ mod tests {
     use helenus_query::schema::test_catalog::catalog_of;
     use helenus_roles::{
         Access, Alteration, FunctionSignature, Network, Permission, PermissionSet, Resource, RoleChange,
-        SaltedHash,
+        RoleOptions, SaltedHash,
     };
 
     use super::*;
@@ -102,6 +102,7 @@ mod tests {
             salted_hash: Some(SaltedHash::new(HASH)),
             datacenters: only("north's"),
             cidr_groups: only("office"),
+            options: Some(RoleOptions { shares: Some(300), requests_per_second_max: Some(0) }),
         };
         let function = FunctionSignature {
             keyspace: "Shop".to_owned(),

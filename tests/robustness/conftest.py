@@ -29,7 +29,7 @@ def admin(node, *words):
 
 def new_node(**options):
     """A node that does not run yet: `with new_node() as node`."""
-    return Node(program(), shards=2, **options)
+    return Node(program(), **{"shards": 2, **options})
 
 
 @contextmanager

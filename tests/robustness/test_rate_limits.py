@@ -7,7 +7,8 @@ import pytest
 import wire
 from cassandra import InvalidRequest
 from cassandra.auth import PlainTextAuthProvider
-from conftest import driver_session, new_node, until
+from cluster import until
+from conftest import driver_session, new_node
 from test_administration import command
 from wire import AUTH_RESPONSE, AUTH_SUCCESS, ERROR, OPTIONS, QUERY, RESULT, STARTUP, SUPPORTED, Client, frame
 
@@ -73,7 +74,7 @@ def test_the_options_of_a_role_bound_it_in_place_of_the_setting():
                 assert any(answer.opcode == ERROR for answer in answers(clerk, select, 4 * PER_SECOND))
                 root.execute("ALTER ROLE clerk WITH OPTIONS = {}")
                 assert dict(root.execute("LIST ROLES OF clerk").one().options) == {}
-                until(lambda: clerk.ask(QUERY, wire.query(select)).opcode == RESULT)
+                until("the role may ask again", lambda: clerk.ask(QUERY, wire.query(select)).opcode == RESULT)
                 assert all(answer.opcode == RESULT for answer in answers(clerk, select, 4 * PER_SECOND))
                 for text, refusal in (
                     ("ALTER ROLE clerk WITH OPTIONS = {'shares': 9}", "Only superusers"),

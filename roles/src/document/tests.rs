@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::change::{Access, Alteration, RoleChange};
+use crate::options::RoleOptions;
 use crate::permission::PermissionSet;
 use crate::resource::{FunctionSignature, Resource};
 use crate::role::SaltedHash;
@@ -23,6 +24,7 @@ fn a_change_has_this_text() {
         salted_hash: Some(SaltedHash::new("$2a$10$x")),
         datacenters: Some(Access::Only(texts(&["dc1"]))),
         cidr_groups: Some(Access::All),
+        options: Some(RoleOptions { shares: Some(50), requests_per_second_max: None }),
         ..Alteration::default()
     };
     check(
@@ -32,7 +34,7 @@ fn a_change_has_this_text() {
             if_not_exists: true,
             creator: Some("root".to_owned()),
         },
-        r#"{"Create":{"role":"ann","properties":{"is_superuser":true,"can_login":null,"salted_hash":"$2a$10$x","datacenters":{"Only":["dc1"]},"cidr_groups":"All"},"if_not_exists":true,"creator":"root"}}"#,
+        r#"{"Create":{"role":"ann","properties":{"is_superuser":true,"can_login":null,"salted_hash":"$2a$10$x","datacenters":{"Only":["dc1"]},"cidr_groups":"All","options":{"shares":50,"requests_per_second_max":null}},"if_not_exists":true,"creator":"root"}}"#,
     );
     let function = FunctionSignature {
         keyspace: "k".to_owned(),
