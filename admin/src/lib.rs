@@ -34,6 +34,7 @@ pub use self::command::AdminArguments;
 use self::command::{AdminCommand, Command};
 use self::http::CallError;
 use self::login::LoginError;
+pub use self::login::PASSWORD_FILE_VARIABLE;
 pub use self::long_options::with_long_options;
 pub use self::nodetool::{NodetoolArguments, nodetool_main};
 use self::password::{Password, PasswordError};

@@ -14,7 +14,7 @@ use crate::password::{Password, PasswordError};
 use crate::place::Place;
 
 /// The variable with the path of the file that has the password.
-const PASSWORD_FILE_VARIABLE: &str = "HELENUS_ADMIN_PASSWORD_FILE";
+pub const PASSWORD_FILE_VARIABLE: &str = "HELENUS_ADMIN_PASSWORD_FILE";
 
 /// The choices of a command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]

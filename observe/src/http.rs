@@ -275,7 +275,7 @@ async fn serve_tcp(
             () = caller.logged_in.notified() => {}
         }
         slot = None;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         () = converse(stream, &service, &caller, stop) => {}

@@ -345,7 +345,11 @@ fn warn_of_unknown_variables() {
     let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
     let known: Vec<&str> = arguments
         .filter_map(|argument| argument.get_env()?.to_str())
-        .chain([helenus_shell::HISTORY_VARIABLE, helenus_admin::URL_VARIABLE])
+        .chain([
+            helenus_shell::HISTORY_VARIABLE,
+            helenus_admin::URL_VARIABLE,
+            helenus_admin::PASSWORD_FILE_VARIABLE,
+        ])
         .filter_map(|name| name.strip_prefix(PREFIX))
         .collect();
     for (name, _) in std::env::vars_os() {
