@@ -335,7 +335,7 @@ fn failed(error: &RequestError) -> AdminError {
 
 impl Admin for NodeAdmin {
     fn log_in(&self, claim: Claim) -> BoxFuture<'_, Result<Administrator, LoginError>> {
-        logins::log_in(self, claim).boxed()
+        logins::log_in(&self.node, claim).boxed()
     }
 
     fn health(&self) -> Result<Option<String>, String> {

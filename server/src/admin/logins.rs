@@ -4,19 +4,26 @@ use cql_lite::frame::sasl_plain::PlainError;
 use futures::future::LocalBoxFuture;
 use helenus_access::check_data_center;
 use helenus_config::NetworkAuthorizer;
-use helenus_execution::shard::context::{ShardContext, run_on};
+use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
 use helenus_observe::metrics::LoginResult;
 use helenus_observe::{Administrator, Claim, LoginError};
 use helenus_query::error::RequestError;
+use tokio::sync::oneshot;
 
-use super::NodeAdmin;
 use crate::session::authentication::admission::Admission;
 use crate::session::authentication::logins::{self, Refusal};
 
-/// Logs a client in, and checks that its role may be here.
-pub(super) async fn log_in(admin: &NodeAdmin, claim: Claim) -> Result<Administrator, LoginError> {
-    let logged_in = run_on(&admin.node.links[0], move |context| {
-        let logged_in: LocalBoxFuture<'static, _> = Box::pin(async move { log_in_on(&context, claim).await });
+/// Logs a client in, and checks that its role may be here. A login ends with its connection: those that are under way are bounded with these.
+pub(super) async fn log_in(node: &NodeShared, claim: Claim) -> Result<Administrator, LoginError> {
+    // Dropped with this future.
+    let (_connection, connection_ended) = oneshot::channel::<()>();
+    let logged_in = run_on(&node.links[0], move |context| {
+        let logged_in: LocalBoxFuture<'static, _> = Box::pin(async move {
+            tokio::select! {
+                logged_in = log_in_on(&context, claim) => logged_in,
+                _ = connection_ended => Err(LoginError::Missing),
+            }
+        });
         logged_in
     });
     logged_in.await.map_err(|error| LoginError::Unavailable(error.to_string()))?
