@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::command::AdminCommand;
 use crate::http::{self, Call, CallError};
+use crate::login::Login;
 use crate::password::Password;
 use crate::place::Place;
 use crate::request::Absence;
@@ -30,6 +31,7 @@ pub(crate) enum AskError {
 /// A running node.
 pub(crate) struct Node {
     pub place: Place,
+    pub login: Login,
     /// For the command that needs one.
     pub password: Option<Password>,
     /// `None`: as long as the command may take.
@@ -41,7 +43,7 @@ impl Ask for Node {
         let call = Call { password: self.password.clone(), ..command.call()? };
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AskError::Runtime)?;
-        let answer = runtime.block_on(http::call(&self.place, &call, self.timeout));
+        let answer = runtime.block_on(http::call(&self.place, &self.login, &call, self.timeout));
         // A look-up of a name that is still in progress is not waited for.
         runtime.shutdown_background();
         Ok(answer?)

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use uuid::Uuid;
 
 use crate::certificates::CertificatesCommand;
+use crate::login::LoginArguments;
 use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
 use crate::request_logs::{AuditLogArguments, QueryLogArguments};
@@ -13,12 +14,14 @@ use crate::request_logs::{AuditLogArguments, QueryLogArguments};
 /// The arguments of `helenus admin`.
 #[derive(Debug, clap::Args)]
 pub struct AdminArguments {
-    /// Where the node's HTTP port is. Also `HELENUS_ADMIN_URL`. Default: the node is asked over the Unix socket in its data directory
+    /// Where the node's port is: `http://HOST:PORT`, or `https://HOST:PORT`. Also `HELENUS_ADMIN_URL`. Default: the node is asked over the Unix socket in its data directory
     /// (`HELENUS_DATA_DIR`, else helenus-data), or at `http://127.0.0.1:9180` if nobody listens there.
     #[arg(long, global = true, conflicts_with_all = ["http_port", "socket", "data_dir"])]
     pub(crate) url: Option<String>,
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
+    #[command(flatten)]
+    pub(crate) login: LoginArguments,
     /// Print JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -1,12 +1,15 @@
-//! One request to a node, over its HTTP port or its Unix socket, and its answer, which is JSON.
+//! One request to a node, over its port, with or without TLS, or its Unix socket, and its answer, which is JSON.
 
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use helenus_tls::error::TlsError;
+use helenus_tls::material::{for_program, server_name};
+use helenus_tls::stream::connect_to;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -17,6 +20,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::login::{Login, LoginError, TlsFiles, is_tls};
 use crate::password::Password;
 use crate::place::Place;
 use crate::socket::SocketAddress;
@@ -69,8 +73,13 @@ impl fmt::Display for Call {
 /// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    #[error("'{0}' is no address of a node: http://HOST:PORT is expected")]
+    #[error("'{0}' is no address of a node: http://HOST:PORT or https://HOST:PORT is expected")]
     Url(String),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An https URL without the authorities that vouch for nodes.
+    #[error(transparent)]
+    Login(#[from] LoginError),
     #[error("cannot reach the node at {authority}: {source}")]
     Unreachable { authority: String, source: std::io::Error },
     #[error("cannot reach the node at {authority}: no connection within {} seconds", timeout.as_secs_f64())]
@@ -87,7 +96,7 @@ pub enum CallError {
     /// The node answers, but serves no clients; with its reason.
     #[error("{reason}")]
     NotServing { reason: String, answer: Value },
-    #[error("the server at {authority} is no node of Helenus")]
+    #[error("the server at {authority} is no node of Helenus, or one that is asked with https")]
     Nonsense { authority: String },
 }
 
@@ -118,10 +127,22 @@ async fn in_time<S: Stream + 'static>(
     Ok(Connected { stream: Box::new(stream), place: authority(), host: host.to_owned() })
 }
 
-async fn connect_url(url: &str) -> Result<Connected, CallError> {
+#[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
+async fn connect_url(url: &str, login: &Login) -> Result<Connected, CallError> {
     let authority = authority(url)?;
-    #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
-    let connecting = TcpStream::connect(authority);
+    if !is_tls(url) {
+        return in_time(authority, authority, TcpStream::connect(authority)).await;
+    }
+    let TlsFiles { authority: trusted, own } = login.tls.as_ref().ok_or(LoginError::NoAuthority)?;
+    let own = own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+    let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+    let config = for_program(trusted, own, true, now_seconds)?;
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).trim_matches(['[', ']']);
+    let name = server_name(host).ok_or_else(|| CallError::Url(url.to_owned()))?;
+    let connecting = async {
+        let socket = TcpStream::connect(authority).await?;
+        connect_to(socket, config, name).await
+    };
     in_time(authority, authority, connecting).await
 }
 
@@ -132,9 +153,9 @@ async fn connect_socket(path: &Path) -> Result<Connected, CallError> {
     in_time(&place, "localhost", UnixStream::connect(address.path())).await
 }
 
-async fn connect(place: &Place) -> Result<Connected, CallError> {
+async fn connect(place: &Place, login: &Login) -> Result<Connected, CallError> {
     let (path, url) = match place {
-        Place::Url(url) => return connect_url(url).await,
+        Place::Url(url) => return connect_url(url, login).await,
         Place::Socket(path) => return connect_socket(path).await,
         Place::Either(path, url) => (path, url),
     };
@@ -149,7 +170,7 @@ async fn connect(place: &Place) -> Result<Connected, CallError> {
         _ => path.display().to_string(),
     };
     // Errors name both places.
-    connect_url(url).await.map_err(|error| match error {
+    connect_url(url, login).await.map_err(|error| match error {
         CallError::Unreachable { authority, source } => {
             CallError::Unreachable { authority: format!("{socket} or {authority}"), source }
         }
@@ -162,17 +183,24 @@ async fn connect(place: &Place) -> Result<Connected, CallError> {
 
 /// Sends a request and waits for its answer. `timeout` replaces the default of the call.
 #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
-pub async fn call(place: &Place, call: &Call, timeout: Option<Duration>) -> Result<Value, CallError> {
-    let Connected { stream, place: authority, host } = connect(place).await?;
+pub async fn call(
+    place: &Place,
+    login: &Login,
+    call: &Call,
+    timeout: Option<Duration>,
+) -> Result<Value, CallError> {
+    let Connected { stream, place: authority, host } = connect(place, login).await?;
     let unreachable = |source| CallError::Unreachable { authority: authority.clone(), source };
     let body = call.password.as_ref().map_or_else(Bytes::new, |it| Bytes::copy_from_slice(it.as_bytes()));
-    let request = Request::builder()
+    let mut request = Request::builder()
         .method(call.method.clone())
         .uri(call.target())
         .header(header::HOST, host)
-        .header(header::CONNECTION, "close")
-        .body(Full::new(body))
-        .map_err(|_| CallError::Url(authority.clone()))?;
+        .header(header::CONNECTION, "close");
+    if let Some(authorization) = login.authorization() {
+        request = request.header(header::AUTHORIZATION, authorization);
+    }
+    let request = request.body(Full::new(body)).map_err(|_| CallError::Url(authority.clone()))?;
     let exchanged = exchange(stream, request);
     let exchanged = match timeout.or_else(|| call.answer_timeout()) {
         None => exchanged.await,
@@ -217,7 +245,7 @@ fn io_error(error: &(dyn Error + 'static)) -> Option<std::io::Error> {
 fn authority(url: &str) -> Result<&str, CallError> {
     let rest = match url.split_once("://") {
         None => url,
-        Some(("http", rest)) => rest,
+        Some(("http" | "https", rest)) => rest,
         Some(_) => return Err(CallError::Url(url.to_owned())),
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -253,7 +281,8 @@ mod tests {
             assert_eq!(authority(url).unwrap(), "127.0.0.1:9180");
         }
         assert_eq!(authority("http://[::1]:9180").unwrap(), "[::1]:9180");
-        for url in ["https://a:1", "http://a", "a:b", ":1", "http://a:1/admin", "http://u@a:1"] {
+        assert_eq!(authority("https://db1:9180").unwrap(), "db1:9180");
+        for url in ["ftp://a:1", "http://a", "a:b", ":1", "http://a:1/admin", "http://u@a:1"] {
             assert!(authority(url).is_err(), "{url}");
         }
     }
@@ -274,8 +303,8 @@ mod tests {
         };
         let parameters = vec![("keyspace", "a b".to_owned())];
         let question = Call { method: Method::POST, path: "/admin/flush", parameters, password: None };
-        let place = Place::Url(url);
-        let (answer, request) = futures::join!(call(&place, &question, None), answering);
+        let (place, nobody) = (Place::Url(url), Login::default());
+        let (answer, request) = futures::join!(call(&place, &nobody, &question, None), answering);
         assert!(request.starts_with("POST /admin/flush?keyspace=a%20b HTTP/1.1\r\n"), "{request}");
         answer
     }
@@ -328,7 +357,9 @@ mod tests {
         let question =
             Call { method: Method::GET, path: "/admin/status", parameters: Vec::new(), password: None };
         let timeout = Duration::from_millis(200);
-        let error = call(&Place::Url(url.clone()), &question, Some(timeout)).await.unwrap_err().to_string();
+        let place = Place::Url(url.clone());
+        let asked = call(&place, &Login::default(), &question, Some(timeout)).await;
+        let error = asked.unwrap_err().to_string();
         let authority = authority(&url).unwrap();
         assert_eq!(error, format!("the node at {authority} has not answered within 0.2 seconds"));
     }

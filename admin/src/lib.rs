@@ -9,6 +9,7 @@ mod ask;
 mod certificates;
 mod command;
 mod http;
+mod login;
 mod long_options;
 mod members;
 mod nodetool;
@@ -32,6 +33,8 @@ use self::certificates::CertificatesError;
 pub use self::command::AdminArguments;
 use self::command::{AdminCommand, Command};
 use self::http::CallError;
+use self::login::LoginError;
+pub use self::login::PASSWORD_FILE_VARIABLE;
 pub use self::long_options::with_long_options;
 pub use self::nodetool::{NodetoolArguments, nodetool_main};
 use self::password::{Password, PasswordError};
@@ -51,6 +54,8 @@ enum CommandError {
     Output(#[from] std::io::Error),
     #[error(transparent)]
     Password(#[from] PasswordError),
+    #[error(transparent)]
+    Login(#[from] LoginError),
     #[error("a superuser is made over the node's Unix socket only: name it with --socket or --data-dir")]
     SocketOnly,
 }
@@ -82,7 +87,8 @@ fn run(arguments: &AdminArguments) -> Result<ExitCode, CommandError> {
         place = place.socket().ok_or(CommandError::SocketOnly)?;
         password = Some(Password::of_standard_input(name)?);
     }
-    let node = Node { place, password, timeout: arguments.timeout.map(Duration::from_secs) };
+    let (place, login) = arguments.login.at(place, |name| std::env::var_os(name))?;
+    let node = Node { place, login, password, timeout: arguments.timeout.map(Duration::from_secs) };
     let (answer, mut status) = match node.ask(command) {
         // This is the requested answer, and the exit status shows which one it is.
         Err(AskError::Call(CallError::NotServing { answer, .. })) if arguments.json => {

@@ -27,6 +27,7 @@ use self::act::Act;
 use self::error::NodetoolError;
 use self::show::Show;
 use crate::ask::{Ask, Node};
+use crate::login::Login;
 use crate::long_options::lengthen;
 use crate::place::{DEFAULT_PORT, Place, PlaceArguments};
 
@@ -156,7 +157,7 @@ fn read(words: &[OsString]) -> Result<Line, NoLine> {
     let line = Line::from_arg_matches(&matches).map_err(NoLine::Words)?;
     if line.username.is_some() || line.password.is_some() || line.password_file.is_some() {
         return Err(NoLine::Refused(NodetoolError::usage(
-            "-u, -pw and -pwf cannot be obeyed: nodes are administered over their Unix socket, which needs no password",
+            "-u, -pw and -pwf cannot be obeyed: over the Unix socket of a node nobody logs in, and at its port `helenus admin --user` does",
         )));
     }
     Ok(line)
@@ -194,7 +195,7 @@ pub fn nodetool_main(arguments: &NodetoolArguments) -> ExitCode {
     let executed = match read(&arguments.words) {
         Ok(line) => {
             let place = line.place(|name| std::env::var_os(name));
-            let node = Node { place, password: None, timeout: None };
+            let node = Node { place, login: Login::default(), password: None, timeout: None };
             line.execute(&node).and_then(|text| Ok(std::io::stdout().write_all(text.as_bytes())?))
         }
         Err(NoLine::Words(error)) => {

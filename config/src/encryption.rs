@@ -6,7 +6,7 @@ use helenus_tls::files::Files;
 use helenus_tls::policy::{ClientCertificates, Mode};
 use serde::{Deserialize, Serialize};
 
-/// TLS for clients.
+/// TLS for clients, or for those who administer over HTTP.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientEncryption {

@@ -4,6 +4,7 @@
 //! before the node touches the disk, and `helenus node --show-config` prints the settings in force.
 
 mod addresses;
+mod admin_port;
 mod at_rest;
 mod data_size;
 mod encryption;
@@ -161,10 +162,12 @@ impl Config {
         for (key, problem) in [
             ("client_encryption", self.client_encryption.problem()),
             ("internode_encryption", self.internode_encryption.problem()),
+            ("admin_encryption", self.admin_encryption.problem()),
             ("encryption_at_rest", self.encryption_at_rest.problem()),
         ] {
             check(problem.is_none(), key, problem.unwrap_or_default())?;
         }
+        self.check_admin_port()?;
         self.check_password_policy()?;
         self.guardrails()?;
         self.audit_log()?;

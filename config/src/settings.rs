@@ -197,6 +197,11 @@ settings! {
     http_port: Option<u16> = None,
         flags "--http-port, HELENUS_HTTP_PORT",
         example Some(DEFAULT_HTTP_PORT);
+    /// Address and port for the same in place of `http_port`. One that is not a loopback address needs `admin_encryption` with mode "required",
+    /// and an `authenticator` that asks for logins: who administers over the network uses TLS and logs in as a role. Default: `http_port`.
+    http_listen: Option<SocketAddr> = None,
+        flags "--http-listen, HELENUS_HTTP_LISTEN",
+        example Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_HTTP_PORT));
     /// Whether that port is served.
     http_enabled: bool = true,
         flags "--no-http, HELENUS_NO_HTTP=true";
@@ -757,7 +762,7 @@ settings! {
     /// Consistency levels that are refused in writes.
     write_consistency_levels_disallowed: Vec<String> = Vec::new();
 
-    section "Encryption of connections" "Tables: write them as [client_encryption] and [internode_encryption] at the end of the file. docs/security.md has the steps.";
+    section "Encryption of connections" "Tables: write them as [client_encryption], [internode_encryption] and [admin_encryption] at the end of the file. docs/security.md has the steps.";
     /// TLS for clients.
     /// * `mode`: "off"; "optional": on one port with clients that do not use it; "required": other clients are refused.
     /// * `certificate`, `key`: PEM files of the node. They are read again when they change; files that cannot be used are logged and
@@ -772,6 +777,10 @@ settings! {
     /// both and uses TLS with every node that does: it is the step between "off" and "required" of a running cluster.
     internode_encryption: InternodeEncryption = InternodeEncryption::default(),
         example InternodeEncryption::example();
+    /// TLS of the port for metrics, health and administration (`http_port`, `http_listen`), with the same keys as for clients. With "optional",
+    /// on loopback addresses only, plain HTTP is served too. The Unix socket and `metrics_listen` have no TLS.
+    admin_encryption: ClientEncryption = ClientEncryption::default(),
+        example ClientEncryption::example();
 
     section "Encryption of files" "A table: write it as [encryption_at_rest] at the end of the file. docs/security.md has the steps.";
     /// Encryption of the files of the node with AES-256-GCM: tables, indexes, commit log, hints, metadata, snapshots.

@@ -3,4 +3,3 @@
 pub mod digest;
 mod fair_queue;
 pub mod pool;
-pub mod source;

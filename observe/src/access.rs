@@ -7,8 +7,9 @@ pub enum Access {
     Socket,
     /// A loopback port of a node whose clients need not log in: everything but what only the socket has.
     Port,
-    /// A loopback port of a node whose clients have to log in: nothing that changes the node.
-    Reports,
+    /// A port of a node whose clients have to log in: what the role that logs in may ask. `opens_health`: metrics, health and version are
+    /// for everybody, at a loopback address.
+    Roles { opens_health: bool },
     /// An address for machines that watch the node: metrics and health.
     Monitoring,
 }

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::controls::Controls;
 use crate::error::AdminError;
+use crate::login::{Administrator, Claim, LoginError};
 
 /// A request to restore tables from a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +95,9 @@ pub enum RepairRanges {
 /// A future is dropped when its client disconnects or the server stops. Work that has begun may continue by itself,
 /// but must not be left half done.
 pub trait Admin: Controls {
+    /// Logs a client in, as clients of the native protocol are: the same roles, costs, delays and bounds.
+    fn log_in(&self, claim: Claim) -> BoxFuture<'_, Result<Administrator, LoginError>>;
+
     /// Whether the node serves requests: what an operator should know although it does, or the reason why it does not.
     fn health(&self) -> Result<Option<String>, String>;
 

@@ -4,20 +4,31 @@
 //! * Memory and time for each client are bounded: connections, bytes and number of headers, the time for a request to
 //!   arrive and for its answer to be read. Only the operation itself may take as long as it needs.
 //! * A connection serves one request: then the limits above need no further state.
+//! * Where roles are asked, a connection has one of few places until its client has logged in, from its accept on: those who do not log in
+//!   cannot keep those out who do.
 //! * `stop` lets answers in progress be sent, but waits no longer than `STOP_GRACE`.
 #![allow(
     clippy::disallowed_methods,
     reason = "HTTP is served on a thread of its own, beside all that must be repeatable"
 )]
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use helenus_tls::encryption::Encryption;
+use helenus_tls::login_slots::{self, LoginSlots, Slot};
+use helenus_tls::names::Names;
+use helenus_tls::policy::Mode;
+use helenus_tls::source::Source;
+use helenus_tls::stream::{self, Stream};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -26,15 +37,21 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::task::{JoinError, JoinSet, LocalSet};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::access::Access;
 use super::admin::Admin;
-use super::routes;
+use super::routes::{self, Caller};
 
 /// Most concurrent connections; further ones wait in the queue of the listener.
 const CONNECTIONS_MAX: usize = 64;
+/// Most of them whose clients have to log in and have not. For one more, the oldest of the source with most of them ends.
+pub(super) const LOGIN_SLOTS: usize = 32;
+/// Time limit for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two logged handshakes that have failed.
+const LOG_PAUSE: Duration = Duration::from_secs(1);
 /// Most bytes of request line and headers. A longer head is answered with 431.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
@@ -59,9 +76,10 @@ pub struct HttpServer {
 }
 
 /// Where connections arrive.
-#[derive(Debug)]
 pub enum Listener {
     Tcp(std::net::TcpListener),
+    /// With TLS as the mode has it.
+    Tls(std::net::TcpListener, Mode, Arc<Encryption>),
     Unix(StdUnixListener),
 }
 
@@ -84,40 +102,50 @@ pub fn serve(listener: impl Into<Listener>, access: Access, admin: Arc<dyn Admin
         let _inside = runtime.enter();
         Registered::of(listener.into())?
     };
-    let service = Service { admin, access };
     let (stop, stopped) = watch::channel(());
-    let thread = std::thread::Builder::new()
-        .name("helenus-http".to_owned())
-        .spawn(move || runtime.block_on(accept(listener, service, stopped)))?;
+    let serve = move || {
+        let service =
+            Rc::new(Service { admin, access, slots: Arc::default(), failure_logged: Cell::default() });
+        LocalSet::new().block_on(&runtime, accept(listener, service, stopped));
+    };
+    let thread = std::thread::Builder::new().name("helenus-http".to_owned()).spawn(serve)?;
     Ok(HttpServer { stop, thread: Some(thread) })
 }
 
 /// What is served at an address.
-#[derive(Clone)]
 struct Service {
     admin: Arc<dyn Admin>,
     access: Access,
+    /// Of connections whose clients have to log in and have not.
+    slots: Arc<LoginSlots>,
+    /// When the last failed handshake was logged.
+    failure_logged: Cell<Option<Instant>>,
 }
 
 /// A listener of a runtime.
 enum Registered {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Option<Tls>),
     Unix(UnixListener),
 }
 
+/// How connections of a listener are encrypted.
+type Tls = (Mode, Arc<Encryption>);
+
 enum Connection {
-    Tcp(TcpStream),
+    Tcp(TcpStream, SocketAddr, Option<Tls>),
     Unix(UnixStream),
 }
 
 impl Registered {
     /// Call within the runtime.
     fn of(listener: Listener) -> io::Result<Self> {
+        let tcp = |listener: std::net::TcpListener| {
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
         Ok(match listener {
-            Listener::Tcp(listener) => {
-                listener.set_nonblocking(true)?;
-                Self::Tcp(TcpListener::from_std(listener)?)
-            }
+            Listener::Tcp(listener) => Self::Tcp(tcp(listener)?, None),
+            Listener::Tls(listener, mode, encryption) => Self::Tcp(tcp(listener)?, Some((mode, encryption))),
             Listener::Unix(listener) => {
                 listener.set_nonblocking(true)?;
                 Self::Unix(UnixListener::from_std(listener)?)
@@ -127,7 +155,12 @@ impl Registered {
 
     async fn accept(&self) -> io::Result<Connection> {
         match self {
-            Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Connection::Tcp(stream)),
+            Self::Tcp(listener, tls) => {
+                let (stream, peer) = listener.accept().await?;
+                // On a wildcard address of IPv6 clients with IPv4 have addresses that stand for theirs.
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                Ok(Connection::Tcp(stream, peer, tls.clone()))
+            }
             Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Connection::Unix(stream)),
         }
     }
@@ -156,18 +189,23 @@ impl Drop for HttpServer {
     }
 }
 
-async fn accept(listener: Registered, service: Service, mut stop: watch::Receiver<()>) {
+async fn accept(listener: Registered, service: Rc<Service>, mut stop: watch::Receiver<()>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             _ = stop.changed() => break,
             Some(ended) = connections.join_next() => report_panic(ended),
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok(Connection::Tcp(stream)) => {
-                    connections.spawn(converse(stream, service.clone(), stop.clone()));
+                Ok(Connection::Tcp(stream, peer, tls)) => {
+                    let slot = service.slot(peer);
+                    connections.spawn_local(serve_tcp(stream, peer, tls, slot, service.clone(), stop.clone()));
                 }
                 Ok(Connection::Unix(stream)) => {
-                    connections.spawn(converse(stream, service.clone(), stop.clone()));
+                    let service = service.clone();
+                    let stop = stop.clone();
+                    connections.spawn_local(async move {
+                        converse(stream, &service, &Caller::default(), stop).await;
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an HTTP connection");
@@ -193,14 +231,74 @@ fn report_panic(ended: Result<(), JoinError>) {
     }
 }
 
+impl Service {
+    /// The place of a connection whose client has to log in.
+    fn slot(&self, peer: SocketAddr) -> Option<Slot> {
+        let asks = matches!(self.access, Access::Roles { .. });
+        asks.then(|| self.slots.enter(Source::of(peer.ip()), LOGIN_SLOTS))
+    }
+
+    fn note_failed_handshake(&self, peer: SocketAddr, error: &io::Error) {
+        let now = Instant::now();
+        if self.failure_logged.get().is_none_or(|before| now.duration_since(before) >= LOG_PAUSE) {
+            self.failure_logged.set(Some(now));
+            tracing::info!(%peer, %error, "administration: a TLS handshake has failed");
+        }
+    }
+}
+
+/// Serves a connection of a port to its end, or until its place is needed for others.
+async fn serve_tcp(
+    socket: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Tls>,
+    mut slot: Option<Slot>,
+    service: Rc<Service>,
+    mut stop: watch::Receiver<()>,
+) {
+    let mut caller = Caller { peer: Some(peer), ..Caller::default() };
+    let opened = tokio::select! {
+        biased;
+        opened = shake_hands(socket, tls) => opened,
+        () = login_slots::given_up(&mut slot) => Err(io::Error::other("its place was needed for others")),
+        _ = stop.changed() => return,
+    };
+    let stream = match opened {
+        Ok(Some(stream)) => stream,
+        Ok(None) => return,
+        Err(error) => return service.note_failed_handshake(peer, &error),
+    };
+    caller.identity = stream.peer_names().and_then(Names::identity).map(str::to_owned);
+    let displaced = async {
+        tokio::select! {
+            () = login_slots::given_up(&mut slot) => return,
+            () = caller.logged_in.notified() => {}
+        }
+        slot = None;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = converse(stream, &service, &caller, stop) => {}
+        () = displaced => tracing::debug!(%peer, "an HTTP connection without a login ended: its place was needed"),
+    }
+}
+
+async fn shake_hands(socket: TcpStream, tls: Option<Tls>) -> io::Result<Option<Stream>> {
+    let Some((mode, encryption)) = tls else { return Ok(Some(Stream::Plain(socket))) };
+    let material = encryption.material();
+    let accepted = stream::accept_as(mode, socket, &material);
+    timeout(HANDSHAKE_TIMEOUT, accepted).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
 /// Serves one connection to its end.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    service: Service,
+    service: &Service,
+    caller: &Caller,
     stop: watch::Receiver<()>,
 ) {
     let mut stop_lingering = stop.clone();
-    if let Err(error) = serve_one(&mut stream, &service, stop).await {
+    if let Err(error) = serve_one(&mut stream, service, caller, stop).await {
         tracing::debug!(%error, "an HTTP connection failed");
     }
     // The client may have disconnected. In any case the connection is finished.
@@ -216,11 +314,12 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 async fn serve_one<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     served: &Service,
+    caller: &Caller,
     mut stop: watch::Receiver<()>,
 ) -> Result<(), hyper::Error> {
     let answered = Notify::new();
     let service = service_fn(async |request: Request<Incoming>| {
-        let answer = routes::answer(&*served.admin, served.access, request).await;
+        let answer = routes::answer(&*served.admin, served.access, caller, request).await;
         answered.notify_one();
         Ok::<_, Infallible>(answer)
     });

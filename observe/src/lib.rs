@@ -1,7 +1,7 @@
 //! The interface of a node for operators: metrics, health and administration over HTTP.
 //!
 //! `prometheus` turns the shards' counts ([`metrics`]) into text, `admin` and `controls` are what the node offers (their
-//! answers are [`helenus_admin::reports`]), `routes` maps a request to it, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
+//! answers are [`helenus_admin::reports`]), `routes` maps a request to it, `login` reads who asks, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
 //! takes a turn of a shard's thread.
 
 pub mod access;
@@ -9,6 +9,7 @@ pub mod admin;
 pub mod controls;
 pub mod error;
 pub mod http;
+pub mod login;
 pub mod metrics;
 pub mod prometheus;
 mod routes;
@@ -20,4 +21,5 @@ pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreReques
 pub use controls::{Controls, RequestLogChange, SettingChange};
 pub use error::AdminError;
 pub use http::{HttpServer, Listener, serve};
+pub use login::{Administrator, Claim, LoginError};
 pub use prometheus::EngineGauges;

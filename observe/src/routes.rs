@@ -6,30 +6,36 @@
 //! * Calls of `Admin` are well formed: no empty names, no table without its keyspace, and snapshot names that are
 //!   safe as directory names.
 //! * A web page in a browser on the same machine cannot administer the node: POST with an `Origin` is refused.
-//! * An address serves no more than its [`Access`] allows. A password is in the body of a request, and in no line of the log.
+//! * An address serves no more than its [`Access`] allows. Where roles are asked, a request has no effect before its login, and nothing but
+//!   that is said of it. A password is in the body of a request, and in no line of the log.
 
 mod parameters;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_admin::reports::{Check, RequestLog};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use self::parameters::{AUDIT_LOG, FULL_QUERY_LOG, ParameterError, Parameters, SETTINGS};
 use super::access::Access;
 use super::admin::{Admin, SnapshotOperation};
 use super::error::AdminError;
+use super::login::{self, Claim, LoginError};
 use super::prometheus;
 
 /// The longest password.
 const PASSWORD_BYTES_MAX: usize = 4 << 10;
+/// How a client is asked to log in.
+const CHALLENGE: &str = "Basic realm=\"helenus\", charset=\"UTF-8\"";
 /// Time limit for a password to arrive.
 const PASSWORD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -183,6 +189,11 @@ impl Route {
         )
     }
 
+    /// Whether it tells of roles, or of who is watched: what `system_auth` and the settings keep from others too.
+    fn tells_of_roles(self) -> bool {
+        matches!(self, Self::CidrGroups | Self::RoleStatements | Self::RequestLog(_))
+    }
+
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::CidrGroups
@@ -262,8 +273,10 @@ enum Refusal {
     WebPage,
     #[error("{0} is served on the node's Unix socket only")]
     SocketOnly(String),
-    #[error("{0} is served on the node's Unix socket only while clients of the node have to log in")]
-    LogIn(String),
+    #[error("{path} is for superusers, which {role} is not")]
+    NotSuperuser { path: String, role: String },
+    #[error(transparent)]
+    Login(#[from] LoginError),
     #[error("{0} is not served at this address: only /metrics and /health are")]
     MonitoringOnly(String),
     #[error(transparent)]
@@ -281,9 +294,15 @@ impl Refusal {
         match self {
             Self::UnknownPath(_) => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::WebPage | Self::SocketOnly(_) | Self::LogIn(_) | Self::MonitoringOnly(_) => {
-                StatusCode::FORBIDDEN
+            Self::WebPage
+            | Self::SocketOnly(_)
+            | Self::NotSuperuser { .. }
+            | Self::Login(LoginError::Forbidden(_))
+            | Self::MonitoringOnly(_) => StatusCode::FORBIDDEN,
+            Self::Login(LoginError::Missing | LoginError::Malformed | LoginError::Refused(_)) => {
+                StatusCode::UNAUTHORIZED
             }
+            Self::Login(LoginError::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Parameter(_) | Self::Body | Self::Password | Self::Admin(AdminError::Unknown(_)) => {
                 StatusCode::BAD_REQUEST
             }
@@ -296,13 +315,32 @@ impl Refusal {
         if let Self::Method { allowed, .. } = self {
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
         }
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+        }
         answer
     }
 }
 
+/// The other side of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Caller {
+    /// `None`: it came over a Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// The identity that its certificate names.
+    pub identity: Option<String>,
+    /// Notified when it has logged in.
+    pub logged_in: Notify,
+}
+
 /// Answers one request.
-pub(super) async fn answer(admin: &dyn Admin, access: Access, request: Request<Incoming>) -> HttpResponse {
-    match carry_out(admin, access, request).await {
+pub(super) async fn answer(
+    admin: &dyn Admin,
+    access: Access,
+    caller: &Caller,
+    request: Request<Incoming>,
+) -> HttpResponse {
+    match carry_out(admin, access, caller, request).await {
         Ok(answer) => answer,
         Err(refusal) => refusal.answer(),
     }
@@ -311,10 +349,17 @@ pub(super) async fn answer(admin: &dyn Admin, access: Access, request: Request<I
 async fn carry_out(
     admin: &dyn Admin,
     access: Access,
+    caller: &Caller,
     request: Request<Incoming>,
 ) -> Result<HttpResponse, Refusal> {
     let path = request.uri().path();
-    let route = Route::of(path).ok_or_else(|| Refusal::UnknownPath(path.to_owned()))?;
+    let route = Route::of(path);
+    if let Access::Roles { opens_health } = access
+        && !(opens_health && matches!(route, Some(Route::Metrics | Route::Health | Route::Version)))
+    {
+        check_role(admin, caller, route, &request).await?;
+    }
+    let route = route.ok_or_else(|| Refusal::UnknownPath(path.to_owned()))?;
     check_access(access, route, &request)?;
     check_method(route, &request)?;
     if route != Route::CreateSuperuser && !request.body().is_end_stream() {
@@ -523,19 +568,47 @@ async fn carry_out(
     })
 }
 
+/// Logs the client of a request in, and refuses what its role may not ask: who is no superuser reads what the node says of its state.
+async fn check_role(
+    admin: &dyn Admin,
+    caller: &Caller,
+    route: Option<Route>,
+    request: &Request<Incoming>,
+) -> Result<(), Refusal> {
+    let peer = caller.peer.ok_or(LoginError::Missing)?;
+    let (credentials, identity) = (login::credentials(request.headers())?, caller.identity.clone());
+    if credentials.is_none() && identity.is_none() {
+        return Err(LoginError::Missing.into());
+    }
+    let administrator = admin.log_in(Claim { peer, identity, credentials }).await?;
+    let (role, uri) = (administrator.role, request.uri());
+    if !administrator.is_superuser && (!reads(request) || route.is_some_and(Route::tells_of_roles)) {
+        return Err(Refusal::NotSuperuser { path: uri.path().to_owned(), role });
+    }
+    caller.logged_in.notify_one();
+    if !reads(request) {
+        tracing::info!(role, %peer, %uri, "administration: asked for by a superuser");
+    }
+    Ok(())
+}
+
+fn reads<B>(request: &Request<B>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
 /// Whether a request is served at an address with this access.
 fn check_access<B>(access: Access, route: Route, request: &Request<B>) -> Result<(), Refusal> {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = || request.uri().path().to_owned();
     match access {
         Access::Monitoring if !matches!(route, Route::Metrics | Route::Health) => {
             Err(Refusal::MonitoringOnly(path()))
         }
-        Access::Port | Access::Reports if matches!(route, Route::CreateSuperuser | Route::RoleStatements) => {
+        Access::Port | Access::Roles { .. }
+            if matches!(route, Route::CreateSuperuser | Route::RoleStatements) =>
+        {
             Err(Refusal::SocketOnly(path()))
         }
-        Access::Reports if !reads => Err(Refusal::LogIn(path())),
-        Access::Socket | Access::Monitoring | Access::Port | Access::Reports => Ok(()),
+        Access::Socket | Access::Monitoring | Access::Port | Access::Roles { .. } => Ok(()),
     }
 }
 
@@ -556,7 +629,7 @@ async fn password(body: Incoming) -> Result<String, Refusal> {
 
 fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
     let method = request.method();
-    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let reads = reads(request);
     let (is_allowed, allowed) = if route.only_reads() {
         (reads, "GET, HEAD")
     } else if matches!(route, Route::Settings | Route::RequestLog(_)) {

@@ -2,6 +2,7 @@
 
 mod access;
 mod controls;
+mod roles;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -59,6 +60,10 @@ impl Node {
 }
 
 impl Admin for Node {
+    fn log_in(&self, claim: Claim) -> BoxFuture<'_, Result<Administrator, LoginError>> {
+        ready(roles::log_in(&claim)).boxed()
+    }
+
     fn health(&self) -> Result<Option<String>, String> {
         let remark = self.remark.lock().unwrap().clone();
         self.illness.lock().unwrap().clone().map_or(Ok(remark), Err)
@@ -389,6 +394,12 @@ struct Reply {
 }
 
 impl Reply {
+    fn read(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
@@ -408,9 +419,7 @@ async fn exchange(address: SocketAddr, bytes: &[u8]) -> Reply {
 async fn read_reply(mut stream: TcpStream) -> Reply {
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    Reply::read(&text)
 }
 
 async fn ask(server: &Server, method: &str, target: &str) -> Reply {

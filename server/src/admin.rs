@@ -5,6 +5,7 @@ mod cluster;
 mod compactions;
 mod controls;
 mod indexes;
+mod logins;
 mod partition_key;
 mod repairs;
 mod request_logs;
@@ -32,7 +33,10 @@ use helenus_engine::{TableId, TableStatistics};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::files::at_rest::{self, OpenAtRest};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
-use helenus_observe::{Admin, AdminError, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
+use helenus_observe::{
+    Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,
+    SnapshotOperation,
+};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_query::schema::selection::TableSelection;
@@ -330,6 +334,10 @@ fn failed(error: &RequestError) -> AdminError {
 }
 
 impl Admin for NodeAdmin {
+    fn log_in(&self, claim: Claim) -> BoxFuture<'_, Result<Administrator, LoginError>> {
+        logins::log_in(&self.node, claim).boxed()
+    }
+
     fn health(&self) -> Result<Option<String>, String> {
         if *self.node.stopping.borrow() {
             return Err("the node is stopping".to_owned());

@@ -103,7 +103,9 @@ struct NodeArguments {
     accept_loss: bool,
     #[arg(long, help = summary("http_port"), env = "HELENUS_HTTP_PORT")]
     http_port: Option<u16>,
-    /// Serve no HTTP port on the loopback address; the Unix socket stays.
+    #[arg(long, help = summary("http_listen"), env = "HELENUS_HTTP_LISTEN", value_name = "ADDRESS")]
+    http_listen: Option<SocketAddr>,
+    /// Serve no HTTP port for administration; the Unix socket stays.
     #[arg(long, env = "HELENUS_NO_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
     no_http: bool,
     #[arg(long, help = summary("admin_socket"), env = "HELENUS_ADMIN_SOCKET", value_name = "PATH")]
@@ -151,12 +153,12 @@ impl NodeArguments {
         config.broadcast_rpc_address = self.broadcast_rpc_address.or(config.broadcast_rpc_address);
         config.shard_aware_port = self.shard_aware_port.or(config.shard_aware_port);
         config.http_port = self.http_port.or(config.http_port);
+        config.http_listen = self.http_listen.or(config.http_listen);
         config.admin_socket = self.admin_socket.or(config.admin_socket);
         config.metrics_listen = self.metrics_listen.or(config.metrics_listen);
         config.replace = self.replace.or(config.replace);
         config.replace_accept_loss |= self.accept_loss;
         config.http_enabled &= !self.no_http;
-        config.validate()?;
         Ok(config)
     }
 }
@@ -210,6 +212,10 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(told) => told,
         Err(error) => return fail(&error),
     };
+    // What is not set may have been turned on.
+    if let Err(error) = config.validate() {
+        return fail(&error);
+    }
     if show_config {
         return match toml::to_string(&config) {
             Ok(text) => {
@@ -339,7 +345,11 @@ fn warn_of_unknown_variables() {
     let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
     let known: Vec<&str> = arguments
         .filter_map(|argument| argument.get_env()?.to_str())
-        .chain([helenus_shell::HISTORY_VARIABLE, helenus_admin::URL_VARIABLE])
+        .chain([
+            helenus_shell::HISTORY_VARIABLE,
+            helenus_admin::URL_VARIABLE,
+            helenus_admin::PASSWORD_FILE_VARIABLE,
+        ])
         .filter_map(|name| name.strip_prefix(PREFIX))
         .collect();
     for (name, _) in std::env::vars_os() {

@@ -1,5 +1,6 @@
 """Where a node is administered: its Unix socket, its port, and the address for metrics and health."""
 
+import base64
 import http.client
 import json
 import os
@@ -9,7 +10,8 @@ import stat
 import subprocess
 
 import pytest
-from conftest import new_node, program
+from cassandra.auth import PlainTextAuthProvider
+from conftest import driver_session, new_node, program
 from node import clean_environment, free_port
 from test_node import run
 
@@ -39,10 +41,12 @@ def is_up(node, *words, **options):
     return command("admin", "health", *words, **options) == (0, "up\n", "")
 
 
-def ask(port, method, path, body=None):
+def ask(port, method, path, body=None, login=None):
+    """Status and text. `login`: a name and a password with a colon between."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=RUN_SECONDS)
+    headers = {"Authorization": "Basic " + base64.b64encode(login.encode()).decode()} if login else {}
     try:
-        connection.request(method, path, body)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
@@ -183,16 +187,50 @@ def test_a_superuser_is_made_over_the_socket_only():
         assert "secret" not in node.log_path.read_text()
 
 
-def test_where_clients_log_in_the_port_changes_nothing():
+def test_where_clients_log_in_so_do_those_who_administer(tmp_path):
     with new_node(settings={"authenticator": "PasswordAuthenticator"}) as node:
         port = int(node.http_address.rsplit(":", 1)[1])
-        for path in ("/metrics", "/health", "/version", "/admin/status", "/admin/settings"):
+        place = ("--http-port", port)
+        for path in ("/metrics", "/health", "/version"):
             assert ask(port, "GET", path)[0] == 200, path
-        reason = "/admin/flush is served on the node's Unix socket only while clients of the node have to log in"
-        assert ask(port, "POST", "/admin/flush") == (403, json.dumps({"error": reason}, separators=(",", ":")) + "\n")
-        assert command("admin", "flush", "--http-port", port) == (1, "", f"helenus admin: {reason}\n")
-        assert command("nodetool", "-p", port, "disablebinary")[0] != 0
+        others = [path for path in paths() if path not in ("/metrics", "/health", "/version")]
+        for path in others:
+            for method in ("GET", "POST"):
+                status, text = ask(port, method, path)
+                assert status == 401 and "a login is needed" in json.loads(text)["error"], (method, path)
+        for words in (("admin", "flush", *place), ("nodetool", "-p", port, "disablebinary")):
+            status, _, complaint = command(*words)
+            assert status != 0 and "a login is needed" in complaint
+        assert command("admin", "create-superuser", "anna", "--data-dir", node.data_dir, stdin="secret\n")[0] == 0
+        with driver_session(node, auth_provider=PlainTextAuthProvider("anna", "secret")) as session:
+            session.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'ben'")
+            for login, method, path, expected in (
+                ("anna:wrong", "POST", "/admin/flush", 401),
+                ("stranger:secret", "GET", "/admin/status", 401),
+                ("ben:ben", "GET", "/admin/status", 200),
+                ("ben:ben", "POST", "/admin/flush", 403),
+                ("ben:ben", "GET", "/admin/cidrgroups", 403),
+                ("anna:secret", "GET", "/admin/cidrgroups", 200),
+                ("anna:secret", "POST", "/admin/flush", 200),
+                ("anna:secret", "POST", "/admin/create_superuser?name=clara", 403),
+            ):
+                assert ask(port, method, path, login=login)[0] == expected, (login, method, path)
+            assert command("admin", "flush", *place, "--user", "anna", stdin="secret\n") == (0, "done\n", "")
+            done = command("admin", "flush", *place, "--user", "ben", stdin="ben\n")
+            assert done == (1, "", "helenus admin: /admin/flush is for superusers, which ben is not\n")
+            (tmp_path / "password").write_text("secret\n")
+            from_file = (*place, "--user", "anna", "--password-file", tmp_path / "password")
+            assert command("admin", "flush", *from_file) == (0, "done\n", "")
+            variables = {"HELENUS_ADMIN_PASSWORD_FILE": str(tmp_path / "password")}
+            assert command("admin", "flush", *place, "--user", "anna", **variables) == (0, "done\n", "")
+            # What is revoked is revoked with the next request.
+            session.execute("ALTER ROLE ben WITH LOGIN = false")
+            status, text = ask(port, "GET", "/admin/status", login="ben:ben")
+            assert status == 401 and "ben is not permitted to log in" in text
         assert command("admin", "flush", "--data-dir", node.data_dir) == (0, "done\n", "")
+        status, _, complaint = command("admin", "flush", "--data-dir", node.data_dir, "--user", "anna", stdin="secret\n")
+        assert status == 1 and "over the Unix socket nobody logs in" in complaint
+        assert "secret" not in node.log_path.read_text()
 
 
 def become_another_user():

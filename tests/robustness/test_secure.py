@@ -42,6 +42,12 @@ def test_a_secured_node_is_open_to_its_superuser_alone(tmp_path):
             session.execute("GRANT CREATE ON ALL KEYSPACES TO ben")
             with logged_in(node, "ben", "ben") as other, pytest.raises(Unauthorized):
                 other.execute("SELECT * FROM k.t")
+        # The administration port has the certificate too. Nobody else vouches for it.
+        url = ("--url", f"https://{node.http_address}", "--user", "anna")
+        trusted = ("--authority", node.data_dir.parent / "certificates" / "authority.pem")
+        assert command("admin", "flush", *url, *trusted, stdin="secret\n") == (0, "done\n", "")
+        status, _, complaint = command("admin", "flush", *url, stdin="secret\n")
+        assert status == 1 and "https needs --authority" in complaint
         # Certificates and roles outlive a restart.
         node.restart()
         with logged_in(node, "anna", "secret") as session:

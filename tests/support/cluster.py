@@ -4,11 +4,9 @@ Invariants: all nodes serve CQL on the same port of their addresses (clients tha
 were started are stopped, killed ones reaped and stopped ones continued, when the `with` block ends.
 """
 
-import json
 import signal
 import threading
 import time
-import urllib.request
 
 from node import Node, NodeError, binary, free_port
 
@@ -119,8 +117,7 @@ class Cluster:
     @staticmethod
     def status(node):
         """What a node says about the members, from its administration port."""
-        with urllib.request.urlopen(f"http://{node.http_address}/admin/status", timeout=10) as answer:
-            return json.load(answer)
+        return node.report("status")
 
     def hosts(self):
         return [node.host for node in self.nodes if node.process is not None]

@@ -4,16 +4,17 @@ Invariants: a node that this module started is stopped when its `with` block end
 data; nothing here knows CQL.
 """
 
+import http.client
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
 import threading
-import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -43,7 +44,6 @@ def free_port(addresses=("127.0.0.1",)):
     """A port that nothing listens on now at any of the addresses, and that the system gives to nobody who does not ask for it: what it
     chooses for others (who connect, or listen on any port) lies above."""
     import random
-    import socket
 
     ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
@@ -106,6 +106,19 @@ def toml(settings):
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     return "".join(f"{line}\n" for line in lines)
+
+
+class SocketConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
 
 
 class Node:
@@ -225,34 +238,44 @@ class Node:
         text = self.log_path.read_text(errors="replace").splitlines() if self.log_path.is_file() else []
         return "\n".join([f"--- {self.log_path}", *text[-lines:]])
 
+    @property
+    def asks_for_login(self):
+        """Whether the administration port does: then the node is asked over its Unix socket here."""
+        return self.settings.get("authenticator", "AllowAllAuthenticator") != "AllowAllAuthenticator"
+
+    def ask(self, method, path, timeout):
+        """The answer of the node's administration; raises `NodeError` with its text if it is an error."""
+        connection = (
+            SocketConnection(self.data_dir / "helenus.sock", timeout)
+            if self.asks_for_login
+            else http.client.HTTPConnection(self.http_address, timeout=timeout)
+        )
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise NodeError(f"{method} {path}: {error}") from error
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise NodeError(f"{method} {path}: {answer.status} {text}")
+        return text
+
     def admin(self, *words):
         """The exit status and the output of `helenus admin`."""
-        command = [self.program, "admin", "--url", f"http://{self.http_address}", *words]
+        place = ["--data-dir", self.data_dir] if self.asks_for_login else ["--url", f"http://{self.http_address}"]
+        command = [self.program, "admin", *place, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stdout + done.stderr
 
     def administer(self, action, **parameters):
         """POST to the administration port: `flush`, `compact`, `snapshot`; raises `NodeError` with its answer."""
-        query = urllib.parse.urlencode(parameters)
-        request = urllib.request.Request(f"http://{self.http_address}/admin/{action}?{query}", data=b"", method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=600) as answer:
-                return answer.read().decode()
-        except urllib.error.HTTPError as error:
-            raise NodeError(f"{request.full_url}: {error.code} {error.read().decode(errors='replace')}") from error
-        except OSError as error:
-            raise NodeError(f"{request.full_url}: {error}") from error
+        return self.ask("POST", f"/admin/{action}?{urllib.parse.urlencode(parameters)}", timeout=600)
 
     def report(self, path):
         """What the node says at a path of its administration port: `health`, or a report such as `netstats`."""
-        url = f"http://{self.http_address}/{path if path in ('health', 'version') else f'admin/{path}'}"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            raise NodeError(f"{url}: {error.code} {error.read().decode(errors='replace')}") from error
-        except OSError as error:
-            raise NodeError(f"{url}: {error}") from error
+        return json.loads(self.ask("GET", f"/{path if path in ('health', 'version') else f'admin/{path}'}", timeout=10))
 
     def metric(self, name):
         """The sum of a metric over its labels."""

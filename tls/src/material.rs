@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
@@ -91,6 +91,11 @@ pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -
         }
     };
     Ok(Material { server: Arc::new(server), client, verifier, expires_seconds, number })
+}
+
+/// The name that the certificate of a host must have: its address, or a DNS name.
+pub fn server_name(host: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(host.to_owned()).ok()
 }
 
 /// What a program connects to nodes with. `own`: its certificate and its key; `checks_name`: whether the certificate of the node must

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 
 use crate::material::Material;
 use crate::names::Names;
+use crate::policy::Mode;
 use crate::verifier::ServerVerifier;
 
 /// The first byte of a TLS connection: a record of its handshake.
@@ -91,6 +92,18 @@ pub async fn begins_with_tls(socket: &TcpStream) -> io::Result<Option<bool>> {
     let mut first = [0];
     let read = socket.peek(&mut first).await?;
     Ok((read > 0).then_some(first[0] == TLS_FIRST_BYTE))
+}
+
+/// Accepts the connection of a client as the mode has it: with its handshake, or plain. `None`: it has ended before its first byte.
+pub async fn accept_as(mode: Mode, socket: TcpStream, material: &Material) -> io::Result<Option<Stream>> {
+    match begins_with_tls(&socket).await? {
+        None => Ok(None),
+        Some(true) if mode != Mode::Off => accept(socket, material).await.map(Some),
+        Some(false) if mode == Mode::Required => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "it does not use TLS, which is required"))
+        }
+        Some(_) => Ok(Some(Stream::Plain(socket))),
+    }
 }
 
 /// Makes the handshake of a connection that was accepted.

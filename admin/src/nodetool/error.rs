@@ -31,6 +31,8 @@ impl NodetoolError {
             Self::Usage(_) | Self::Ask(AskError::Absent(_)) => 1,
             Self::Ask(AskError::Call(call)) => match call {
                 CallError::Url(_)
+                | CallError::Tls(_)
+                | CallError::Login(_)
                 | CallError::Unreachable { .. }
                 | CallError::NoConnection { .. }
                 | CallError::Nonsense { .. }

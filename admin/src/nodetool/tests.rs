@@ -286,7 +286,7 @@ fn what_cannot_be_obeyed_is_refused() {
     let (_, text) = refusal(&fake, &["-u", "admin", "status"]);
     assert_eq!(
         text,
-        "-u, -pw and -pwf cannot be obeyed: nodes are administered over their Unix socket, which needs no password"
+        "-u, -pw and -pwf cannot be obeyed: over the Unix socket of a node nobody logs in, and at its port `helenus admin --user` does"
     );
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use super::source::Source;
+use helenus_tls::source::Source;
 
 /// A queue of items by their sources.
 #[derive(Debug)]

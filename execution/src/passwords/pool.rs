@@ -15,11 +15,11 @@ use std::thread;
 use hashbrown::HashMap;
 use helenus_observe::metrics::ShardMetrics;
 use helenus_roles::password::{self, PasswordError};
+use helenus_tls::source::Source;
 use tokio::sync::oneshot;
 
 use super::digest::Digest;
 use super::fair_queue::{Added, FairQueue};
-use super::source::Source;
 use crate::shard::context::ShardContext;
 
 /// Most hashes that wait.

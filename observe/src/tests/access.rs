@@ -31,33 +31,18 @@ async fn an_address_for_monitoring_serves_metrics_and_health_alone() {
 }
 
 #[tokio::test]
-async fn where_clients_log_in_a_port_changes_nothing() {
-    let (node, server) = start_with(Access::Reports);
-    for path in
-        ["/metrics", "/health", "/version", "/admin/compactionstats", "/admin/settings", "/admin/ring"]
-    {
-        assert_eq!(ask(&server, "GET", path).await.status, 200, "{path}");
-    }
-    node.calls.lock().unwrap().clear();
-    for path in ROUTES {
-        let reply = ask(&server, "POST", path).await;
-        assert_eq!(reply.status, 403, "{path}");
-        assert!(reply.error().contains("on the node's Unix socket only"), "{}", reply.body);
-    }
-    assert!(node.calls.lock().unwrap().is_empty());
-}
-
-#[tokio::test]
 async fn superusers_are_made_and_hashes_shown_over_the_socket_only() {
-    for access in [Access::Port, Access::Reports] {
+    for access in [Access::Port, Access::Roles { opens_health: true }, Access::Roles { opens_health: false }]
+    {
         let (node, server) = start_with(access);
-        let reply = exchange(server.address(), superuser("secret").as_bytes()).await;
+        let request = superuser("secret").replace("Host:", &format!("{}Host:", roles::login("anna:secret")));
+        let reply = exchange(server.address(), request.as_bytes()).await;
         assert_eq!(
             (reply.status, reply.error().as_str()),
             (403, "/admin/create_superuser is served on the node's Unix socket only")
         );
         assert!(node.calls.lock().unwrap().is_empty());
-        let reply = ask(&server, "GET", "/admin/roles").await;
+        let reply = roles::ask_as(&server, "anna:secret", "GET", "/admin/roles").await;
         assert_eq!(
             (reply.status, reply.error().as_str()),
             (403, "/admin/roles is served on the node's Unix socket only")
@@ -98,7 +83,7 @@ async fn a_unix_socket_serves_everything() {
 }
 
 /// All paths but those of metrics and health.
-const ROUTES: [&str; 46] = [
+pub(super) const ROUTES: [&str; 46] = [
     "/version",
     "/admin/tablestats",
     "/admin/status",

@@ -25,8 +25,8 @@ use helenus_roles::{RoleChange, SaltedHash};
 use crate::cluster;
 use helenus_execution::coordinator::Outcome;
 use helenus_execution::passwords::pool::{HashingPool, PoolFull};
-use helenus_execution::passwords::source::Source;
 use helenus_execution::shard::context::ShardContext;
+use helenus_tls::source::Source;
 
 /// Time limit for a change to get into the metadata log: less than the ten seconds that drivers wait for an answer.
 const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);

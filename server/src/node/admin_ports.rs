@@ -1,8 +1,9 @@
-//! Where a node is administered: a Unix socket, a port on a loopback address, and an address for metrics and health.
+//! Where a node is administered: a Unix socket, a port on a loopback address or on the network, and an address for metrics and health.
 //!
 //! Invariants:
 //! * The socket's file is usable by the node's own user only, from before anything can connect to it.
 //! * A file of a socket on which another process listens is not replaced, nor is any other file.
+//! * An address of the port that is no loopback address is served with TLS and logins, or not at all.
 //! * What is not configured does not keep the node from starting.
 
 use std::io;
@@ -13,14 +14,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use helenus_admin::socket::{SOCKET_FILE, SocketAddress};
-use helenus_config::{Config, DEFAULT_HTTP_PORT};
+use helenus_config::{Config, ConfigError};
 use helenus_execution::shard::context::NodeShared;
 use helenus_observe::http::{self, HttpServer};
 use helenus_observe::{Access, Admin};
+use helenus_tls::policy::Mode;
 
 use super::listeners::{listen, local_address};
 use crate::admin::NodeAdmin;
 use crate::node::error::StartError;
+use crate::session::encryption::OpenCertificates;
 
 /// Connections to the socket that wait to be accepted.
 const SOCKET_BACKLOG: i32 = 128;
@@ -65,10 +68,17 @@ impl AdminPorts {
         }
         let mut http_address = None;
         if let Some(listener) = self.http {
-            let address = local_address(&listener, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))?;
-            tracing::info!(%address, "metrics, health and administration");
+            let address = local_address(&listener, node.config.http_address())?;
+            let encryption = node.layers.get::<OpenCertificates>().get().of_administration();
+            let (mode, access) = (node.config.admin_encryption.mode, port_access(&node.config, address.ip()));
+            tracing::info!(%address, tls = ?mode, "metrics, health and administration");
             http_address = Some(address);
-            serve(listener.into(), port_access(&node.config))?;
+            let listener = match encryption {
+                Some(encryption) => http::Listener::Tls(listener, mode, encryption),
+                None if address.ip().is_loopback() => http::Listener::Tcp(listener),
+                None => return Err(unprotected(address)),
+            };
+            serve(listener, access)?;
         }
         if let Some(listener) = self.metrics {
             let address = local_address(&listener, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))?;
@@ -80,7 +90,7 @@ impl AdminPorts {
 }
 
 impl AdminServers {
-    /// The address of the loopback port.
+    /// The address of the port.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
@@ -91,26 +101,27 @@ impl AdminServers {
     }
 }
 
-/// What the loopback port serves: every account of the machine reaches it.
-fn port_access(config: &Config) -> Access {
-    if config.authenticator.requires_login() { Access::Reports } else { Access::Port }
-}
-
-/// The address of the loopback port. Nodes at several loopback addresses of a machine have one each, unless a port is configured.
-fn http_address(config: &Config) -> SocketAddr {
-    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    match (config.http_port, config.listen.ip()) {
-        (Some(port), _) => SocketAddr::new(local, port),
-        (None, ip) if ip.is_loopback() => SocketAddr::new(ip, DEFAULT_HTTP_PORT),
-        (None, _) => SocketAddr::new(local, DEFAULT_HTTP_PORT),
+/// What the port serves: every account of the machine reaches it, or everybody.
+fn port_access(config: &Config, ip: IpAddr) -> Access {
+    if config.authenticator.requires_login() {
+        Access::Roles { opens_health: ip.is_loopback() }
+    } else {
+        Access::Port
     }
 }
 
 fn bind_http(config: &Config) -> Result<Option<TcpListener>, StartError> {
-    let address = http_address(config);
+    let address = config.http_address();
+    let is_protected =
+        config.admin_encryption.mode == Mode::Required && config.authenticator.requires_login();
+    if !address.ip().is_loopback() && !is_protected {
+        return Err(unprotected(address));
+    }
     match listen(address) {
         Err(StartError::Listen { source, .. })
-            if config.http_port.is_none() && source.kind() == io::ErrorKind::AddrInUse =>
+            if config.http_port.is_none()
+                && config.http_listen.is_none()
+                && source.kind() == io::ErrorKind::AddrInUse =>
         {
             tracing::warn!(
                 %address,
@@ -120,6 +131,12 @@ fn bind_http(config: &Config) -> Result<Option<TcpListener>, StartError> {
         }
         bound => bound.map(Some),
     }
+}
+
+/// The settings were checked before: this holds whatever they are checked for.
+fn unprotected(address: SocketAddr) -> StartError {
+    let message = format!("{} is served with TLS and logins only", address.ip());
+    ConfigError::Value { key: "http_listen", message }.into()
 }
 
 fn bind_socket(config: &Config) -> Result<Option<BoundSocket>, StartError> {
@@ -212,24 +229,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_on_several_loopback_addresses_have_a_port_each() {
-        let address = |listen: &str, http_port| {
-            http_address(&Config { listen: listen.parse().unwrap(), http_port, ..Config::default() })
-                .to_string()
-        };
-        assert_eq!(address("127.0.0.1:9042", None), "127.0.0.1:9180");
-        assert_eq!(address("127.0.0.2:9042", None), "127.0.0.2:9180");
-        assert_eq!(address("[::1]:9042", None), "[::1]:9180");
-        assert_eq!(address("10.0.0.1:9042", None), "127.0.0.1:9180");
-        assert_eq!(address("0.0.0.0:9042", None), "127.0.0.1:9180");
-        assert_eq!(address("127.0.0.2:9042", Some(9181)), "127.0.0.1:9181");
+    fn where_clients_log_in_so_do_those_who_administer() {
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert_eq!(port_access(&Config::default(), local), Access::Port);
+        let authenticator = Authenticator::PasswordAuthenticator;
+        let config = Config { authenticator, ..Config::default() };
+        assert_eq!(port_access(&config, local), Access::Roles { opens_health: true });
+        assert_eq!(port_access(&config, [10, 0, 0, 1].into()), Access::Roles { opens_health: false });
     }
 
     #[test]
-    fn a_port_of_a_node_whose_clients_log_in_changes_nothing() {
-        assert_eq!(port_access(&Config::default()), Access::Port);
-        let authenticator = Authenticator::PasswordAuthenticator;
-        assert_eq!(port_access(&Config { authenticator, ..Config::default() }), Access::Reports);
+    fn an_address_on_the_network_is_not_bound_without_tls_and_logins() {
+        let config = Config { http_listen: Some(([0, 0, 0, 0], 0).into()), ..Config::default() };
+        let refused = bind_http(&config).err().unwrap().to_string();
+        assert_eq!(refused, "setting 'http_listen': 0.0.0.0 is served with TLS and logins only");
     }
 
     #[test]

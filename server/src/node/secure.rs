@@ -30,8 +30,9 @@ pub fn secure(config: &mut Config) -> Result<String, TlsError> {
         config.authenticator = Authenticator::PasswordAuthenticator;
     }
     config.authorizer = Authorizer::CassandraAuthorizer;
-    let (clients, nodes) = (&config.client_encryption, &config.internode_encryption);
-    if clients.mode == Mode::Off || nodes.mode == Mode::Off {
+    let modes =
+        [config.client_encryption.mode, config.internode_encryption.mode, config.admin_encryption.mode];
+    if modes.contains(&Mode::Off) {
         let addresses = addresses(config);
         let name = format!("node-{}", addresses[0]).replace(':', "_");
         let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
@@ -58,6 +59,14 @@ pub fn secure(config: &mut Config) -> Result<String, TlsError> {
             config.client_encryption.key = Some(key.clone());
             config.client_encryption.authorities.clone_from(&authorities);
         }
+        if config.admin_encryption.mode == Mode::Off {
+            // Programs of the machine, a Prometheus for example, need no TLS at a loopback address.
+            let is_local = config.http_address().ip().is_loopback();
+            config.admin_encryption.mode = if is_local { Mode::Optional } else { Mode::Required };
+            config.admin_encryption.certificate = Some(certificate.clone());
+            config.admin_encryption.key = Some(key.clone());
+            config.admin_encryption.authorities.clone_from(&authorities);
+        }
         if config.internode_encryption.mode == Mode::Off {
             config.internode_encryption.mode = Mode::Required;
             config.internode_encryption.certificate = Some(certificate);
@@ -82,6 +91,7 @@ fn addresses(config: &Config) -> Vec<IpAddr> {
     });
     let mut addresses: Vec<IpAddr> = vec![config.listen.ip()];
     addresses.extend(told.chain(internode));
+    addresses.push(config.http_address().ip());
     addresses.retain(|address| !address.is_unspecified());
     addresses.extend([IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]);
     let mut seen = Vec::new();
@@ -134,5 +144,22 @@ mod tests {
         assert_eq!(again.client_encryption.mode, Mode::Optional);
         assert_eq!(again.internode_encryption, first.internode_encryption);
         assert_eq!(std::fs::read(&certificate).unwrap(), bytes);
+        assert_eq!(again.admin_encryption, first.admin_encryption);
+    }
+
+    #[test]
+    fn administration_is_encrypted_where_others_reach_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config { data_dir: directory.path().join("data"), ..Config::default() };
+        let mode = |http_listen: Option<&str>| {
+            let http_listen = http_listen.map(|address| address.parse().unwrap());
+            let mut config = Config { http_listen, ..config.clone() };
+            secure(&mut config).unwrap();
+            config.validate().unwrap();
+            config.admin_encryption.mode
+        };
+        assert_eq!(mode(None), Mode::Optional);
+        assert_eq!(mode(Some("127.0.0.1:9443")), Mode::Optional);
+        assert_eq!(mode(Some("10.0.0.1:9443")), Mode::Required);
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::dispatch::Dispatcher;
 use crate::cluster;
+use crate::session::authentication::logins::Logins;
 use crate::session::connection;
 use crate::session::encryption::{self, Certificates};
 use helenus_execution::shard::context::{Message, ShardContext};
@@ -47,9 +48,10 @@ fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketA
     let context = context.clone();
     context.metrics.connections.increment();
     let counted = CountedConnection(context.clone());
+    let mut slot = Logins::slot(&context, peer);
     tokio::task::spawn_local(async move {
-        if let Some(stream) = encryption::open(&context, stream, peer).await {
-            connection::serve(context, stream, peer).await;
+        if let Some(stream) = encryption::open(&context, stream, peer, &mut slot).await {
+            connection::serve(context, stream, peer, slot).await;
         }
         drop(counted);
     });

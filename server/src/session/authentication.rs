@@ -3,7 +3,6 @@
 pub(crate) mod admission;
 pub(crate) mod login;
 pub(crate) mod logins;
-mod slots;
 pub(crate) mod stage;
 mod throttle;
 mod verified;

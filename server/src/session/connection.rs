@@ -29,6 +29,7 @@ use futures::future::LocalBoxFuture;
 use hashbrown::HashMap;
 use helenus_observe::metrics::LoginResult;
 use helenus_query::schema::virtual_tables::ConnectedClient;
+use helenus_tls::login_slots::Slot;
 use helenus_tls::names::Names;
 use helenus_tls::stream::Stream;
 use tokio::io::Interest;
@@ -137,8 +138,8 @@ fn client(connection: &Connection) -> Option<ConnectedClient> {
     })
 }
 
-/// Serves a connection until it ends.
-pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr) {
+/// Serves a connection until it ends. `slot`: its place until the client has logged in; `None` for clients that need not.
+pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr, slot: Option<Slot>) {
     let mut events = context.node.events.subscribe();
     let mut stopping = context.node.stopping.subscribe();
     let logs = RequestLogs::of(&context.node).clone();
@@ -194,7 +195,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr) 
             // Polled first: no request begins after the node has announced that it accepts no more.
             () = closing => Ok(()),
             _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
-            () = login::overdue(&connection) => {
+            () = login::overdue(&connection, slot) => {
                 connection.context.metrics.logins[LoginResult::Abandoned as usize].increment();
                 Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not log in in time"))
             }

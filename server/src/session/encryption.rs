@@ -10,11 +10,12 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use helenus_config::Config;
+use helenus_config::{ClientEncryption, Config};
 use helenus_execution::shard::context::ShardContext;
 use helenus_internode::encryption::LinkEncryption;
 use helenus_tls::encryption::Encryption;
 use helenus_tls::error::TlsError;
+use helenus_tls::login_slots::{self, Slot};
 use helenus_tls::material::Use;
 use helenus_tls::policy::Mode;
 use helenus_tls::stream::{self, Stream};
@@ -33,6 +34,7 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 pub struct Certificates {
     clients: Option<Arc<Encryption>>,
     nodes: Option<Arc<Encryption>>,
+    administration: Option<Arc<Encryption>>,
 }
 
 /// The certificates of a node that has been started.
@@ -47,10 +49,13 @@ impl Certificates {
     /// Loads the files that the settings name.
     pub fn open(config: &Config, now_seconds: i64) -> Result<Self, TlsError> {
         let open = |files, purpose| Encryption::open(files, purpose, now_seconds).map(Arc::new);
-        let clients = config.client_encryption.files();
-        let purpose = Use::Clients(config.client_encryption.client_certificates);
+        let open_clients = |settings: &ClientEncryption| {
+            let purpose = Use::Clients(settings.client_certificates);
+            settings.files().map(|files| open(files, purpose)).transpose()
+        };
         Ok(Self {
-            clients: clients.map(|files| open(files, purpose)).transpose()?,
+            clients: open_clients(&config.client_encryption)?,
+            administration: open_clients(&config.admin_encryption)?,
             nodes: config.internode_encryption.files().map(|files| open(files, Use::Nodes)).transpose()?,
         })
     }
@@ -62,8 +67,14 @@ impl Certificates {
 
     /// With the names of their uses.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &Arc<Encryption>)> {
-        let nodes = self.nodes.iter().map(|nodes| ("nodes", nodes));
-        self.clients.iter().map(|clients| ("clients", clients)).chain(nodes)
+        let uses =
+            [("clients", &self.clients), ("nodes", &self.nodes), ("administration", &self.administration)];
+        uses.into_iter().filter_map(|(name, present)| Some((name, present.as_ref()?)))
+    }
+
+    /// Those of administration over HTTP; `None`: it is plain.
+    pub fn of_administration(&self) -> Option<Arc<Encryption>> {
+        self.administration.clone()
     }
 
     /// TLS of links; `None`: they are plain.
@@ -87,8 +98,14 @@ impl OpenCertificates {
     }
 }
 
-/// Makes the handshake of a client, if there is to be one. `None`: the connection has ended, or is refused.
-pub async fn open(context: &ShardContext, socket: TcpStream, peer: SocketAddr) -> Option<Stream> {
+/// Makes the handshake of a client, if there is to be one. `slot`: its place among those that have not logged in. `None`: the connection has
+/// ended, or is refused.
+pub async fn open(
+    context: &ShardContext,
+    socket: TcpStream,
+    peer: SocketAddr,
+    slot: &mut Option<Slot>,
+) -> Option<Stream> {
     let mode = context.node.config.client_encryption.mode;
     if mode == Mode::Off {
         return Some(Stream::Plain(socket));
@@ -97,6 +114,7 @@ pub async fn open(context: &ShardContext, socket: TcpStream, peer: SocketAddr) -
         biased;
         opened = shake_hands(context, socket, mode) => opened,
         () = context.clock.sleep(HANDSHAKE_TIMEOUT) => Err(io::ErrorKind::TimedOut.into()),
+        () = login_slots::given_up(slot) => Err(io::Error::other("its place was needed for others")),
     };
     match opened {
         Ok(opened) => opened,
@@ -108,17 +126,9 @@ pub async fn open(context: &ShardContext, socket: TcpStream, peer: SocketAddr) -
 }
 
 async fn shake_hands(context: &ShardContext, socket: TcpStream, mode: Mode) -> io::Result<Option<Stream>> {
-    match stream::begins_with_tls(&socket).await? {
-        None => return Ok(None),
-        Some(false) if mode == Mode::Optional => return Ok(Some(Stream::Plain(socket))),
-        Some(false) => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not use TLS, which is required"));
-        }
-        Some(true) => {}
-    }
     let material = Certificates::of(context).clients.map(|clients| clients.material());
     let material = material.ok_or_else(|| io::Error::other("there are no certificates"))?;
-    stream::accept(socket, &material).await.map(Some)
+    stream::accept_as(mode, socket, &material).await
 }
 
 fn note_failure(context: &ShardContext, peer: SocketAddr, error: &io::Error) {

@@ -20,15 +20,16 @@ use helenus_observe::metrics::LoginResult;
 use helenus_query::error::RequestError;
 use helenus_roles::password::{NOBODYS_HASH, PasswordError};
 
-use super::slots::{LoginSlots, Slot};
 use super::throttle::Throttle;
 use super::verified::Verified;
 use crate::cluster::confirmation;
 use crate::session::errors::to_response;
+use crate::session::request_logs::RequestLogs;
 use helenus_execution::passwords::digest::DigestKey;
 use helenus_execution::passwords::pool::{HashingPool, PoolFull};
-use helenus_execution::passwords::source::Source;
 use helenus_execution::shard::context::ShardContext;
+use helenus_tls::login_slots::{LoginSlots, Slot};
+use helenus_tls::source::Source;
 
 /// What the shards of a node share about logins.
 #[derive(Default)]
@@ -93,11 +94,12 @@ impl Logins {
         context.node.layers.get()
     }
 
-    /// A place among the connections that have not logged in.
-    pub fn slot(context: &ShardContext, peer: SocketAddr) -> Slot {
+    /// A place among the connections that have not logged in, for one that was accepted. `None`: clients need not log in.
+    pub fn slot(context: &ShardContext, peer: SocketAddr) -> Option<Slot> {
         let config = &context.node.config;
         let max = config.max_connections_before_login.unwrap_or(config.max_connections / 4);
-        Self::of(context).slots.enter(Source::of(peer.ip()), max)
+        let logs_in = config.authenticator.requires_login();
+        logs_in.then(|| Self::of(context).slots.enter(Source::of(peer.ip()), max))
     }
 
     fn key(&self) -> Result<&DigestKey, PasswordError> {
@@ -109,8 +111,40 @@ impl Logins {
     }
 }
 
+/// Logs a client in with what the authenticator takes of it, counts the attempt and records it in the audit log. Returns the name of its
+/// role.
+pub async fn log_in(
+    context: &ShardContext,
+    peer: SocketAddr,
+    identity: Option<&str>,
+    credentials: Result<Credentials, PlainError>,
+) -> Result<Rc<str>, Refusal> {
+    let name = credentials.as_ref().ok().map(|credentials| credentials.role.clone());
+    let outcome = match credentials {
+        _ if is_by_certificate(context, identity) => with_certificate(context, identity),
+        Ok(credentials) => with_password(context, peer, credentials).await,
+        Err(error) => Err(error.into()),
+    };
+    let name = outcome.as_deref().ok().or(name.as_deref());
+    let refusal = outcome.as_ref().err().map(ToString::to_string);
+    let millis = context.clock.now_micros() / 1_000;
+    RequestLogs::of(&context.node).audit.login(name, peer, millis, refusal.as_deref().map_or(Ok(()), Err));
+    let result = outcome.as_ref().map_or_else(Refusal::result, |_| LoginResult::Success);
+    context.metrics.logins[result as usize].increment();
+    if let Some(refusal) = refusal {
+        tracing::debug!(%peer, refusal, "a client is not logged in");
+    }
+    outcome
+}
+
+/// Whether a client with this identity logs in with its certificate, and with nothing else.
+pub fn is_by_certificate(context: &ShardContext, identity: Option<&str>) -> bool {
+    let authenticator = context.node.config.authenticator;
+    authenticator.takes_certificates() && (identity.is_some() || !authenticator.takes_passwords())
+}
+
 /// Logs a client in with a name and a password. Returns the name of its role.
-pub async fn with_password(
+async fn with_password(
     context: &ShardContext,
     peer: SocketAddr,
     credentials: Credentials,
@@ -148,7 +182,7 @@ pub async fn with_password(
 }
 
 /// Logs a client in with the identity of its certificate, if it has one. Returns the name of its role.
-pub fn with_certificate(context: &ShardContext, identity: Option<&str>) -> Result<Rc<str>, Refusal> {
+fn with_certificate(context: &ShardContext, identity: Option<&str>) -> Result<Rc<str>, Refusal> {
     confirmation::check(context).map_err(Refusal::Unconfirmed)?;
     let identity = identity.ok_or(Refusal::NoCertificate)?;
     let role = context.roles_view().role_of_identity(identity).map(str::to_owned);

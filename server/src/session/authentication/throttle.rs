@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
-use helenus_execution::passwords::source::Source;
+use helenus_tls::source::Source;
 
 /// Attempts of a source as a role that are not delayed: those of people who mistype, and of programs that open several connections.
 const FREE_ATTEMPTS: u32 = 5;

@@ -1,7 +1,8 @@
 //! Places for connections that have not logged in.
 //!
 //! Invariants:
-//! * There are never more such connections than places: they cannot take the connections of those who log in.
+//! * There are never more such connections than places: they cannot take the connections of those who log in. A connection has its place from
+//!   its accept on, so that one whose TLS handshake does not end has one too.
 //! * For one more, the oldest connection of the source with most of them gives way. So a client that logs in at once finds a place,
 //!   whatever others hold.
 
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
-use helenus_execution::passwords::source::Source;
+use crate::source::Source;
 
 /// The places that are taken.
 #[derive(Debug, Default)]
@@ -73,6 +74,14 @@ impl State {
         }
         self.taken -= usize::from(removed.is_some());
         removed
+    }
+}
+
+/// As [`Slot::given_up`]; never without a place.
+pub async fn given_up(slot: &mut Option<Slot>) {
+    match slot {
+        Some(slot) => slot.given_up().await,
+        None => std::future::pending().await,
     }
 }
 
