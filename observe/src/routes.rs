@@ -93,6 +93,10 @@ enum Route {
     DropCidrGroup,
     CidrGroups,
     RoleStatements,
+    Denylist,
+    DenylistAdd,
+    DenylistRemove,
+    DenylistCheck,
 }
 
 impl Route {
@@ -153,6 +157,10 @@ impl Route {
             "/admin/dropcidrgroup" => Self::DropCidrGroup,
             "/admin/cidrgroups" => Self::CidrGroups,
             "/admin/roles" => Self::RoleStatements,
+            "/admin/denylist" => Self::Denylist,
+            "/admin/denylist/add" => Self::DenylistAdd,
+            "/admin/denylist/remove" => Self::DenylistRemove,
+            "/admin/denylist/check" => Self::DenylistCheck,
             _ => return None,
         })
     }
@@ -180,6 +188,8 @@ impl Route {
                 | Self::TableLatencies
                 | Self::CidrGroups
                 | Self::RoleStatements
+                | Self::Denylist
+                | Self::DenylistCheck
         )
     }
 
@@ -217,7 +227,8 @@ impl Route {
             | Self::StopCompactions
             | Self::EnableAutoCompaction
             | Self::DisableAutoCompaction
-            | Self::TableLatencies => &["keyspace", "table"],
+            | Self::TableLatencies
+            | Self::Denylist => &["keyspace", "table"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::Snapshot => &["keyspace", "table", "tables", "name", "cluster"],
             Self::Restore => &["keyspace", "table", "name", "into", "cluster"],
@@ -239,7 +250,9 @@ impl Route {
             ],
             Self::Rebuild => &["data_center", "keyspace"],
             Self::CancelRepair => &["id"],
-            Self::Endpoints => &["keyspace", "table", "key"],
+            Self::Endpoints | Self::DenylistAdd | Self::DenylistRemove | Self::DenylistCheck => {
+                &["keyspace", "table", "key"]
+            }
             Self::Settings => SETTINGS,
             Self::RequestLog(RequestLog::Audit) => AUDIT_LOG,
             Self::RequestLog(RequestLog::FullQuery) => FULL_QUERY_LOG,
@@ -474,9 +487,21 @@ async fn carry_out(
         Route::CancelRepair => operate(uri, admin.cancel_repair(parameters.id()?)).await?,
         Route::Cleanup => operate(uri, admin.cleanup(parameters.take("keyspace"))).await?,
         Route::Endpoints => {
-            let mut needed = |name| parameters.needed(name);
-            let (keyspace, table, key) = (needed("keyspace")?, needed("table")?, needed("key")?);
+            let (keyspace, table, key) = parameters.partition()?;
             report(&admin.endpoints(keyspace, table, key).await?)?
+        }
+        Route::DenylistAdd | Route::DenylistRemove => {
+            let (keyspace, table, key) = parameters.partition()?;
+            let denies = route == Route::DenylistAdd;
+            report(&logged(uri, admin.change_denylist(keyspace, table, key, denies)).await?)?
+        }
+        Route::DenylistCheck => {
+            let (keyspace, table, key) = parameters.partition()?;
+            report(&admin.denied_partition(keyspace, table, key).await?)?
+        }
+        Route::Denylist => {
+            let (keyspace, table) = parameters.scope()?;
+            report(&admin.denylist(keyspace, table).await?)?
         }
         Route::Activity => report(&admin.activity().await?)?,
         Route::Latencies => report(&admin.latencies().await?)?,
@@ -534,7 +559,10 @@ fn check_access<B>(access: Access, route: Route, request: &Request<B>) -> Result
         Access::Port | Access::Reports if matches!(route, Route::CreateSuperuser | Route::RoleStatements) => {
             Err(Refusal::SocketOnly(path()))
         }
-        Access::Reports if !reads => Err(Refusal::LogIn(path())),
+        // The list has keys of clients' data.
+        Access::Reports if !reads || matches!(route, Route::Denylist | Route::DenylistCheck) => {
+            Err(Refusal::LogIn(path()))
+        }
         Access::Socket | Access::Monitoring | Access::Port | Access::Reports => Ok(()),
     }
 }

@@ -167,7 +167,7 @@ fn check_writable(table: &Table, plan: &ModifyPlan) -> Result<()> {
     if table.kind != TableKind::Virtual {
         return Ok(());
     }
-    if !is_of_views(table) {
+    if !is_of_views(table) && !virtual_tables::is_writable(table) {
         return Err(not_modifiable(table));
     }
     if plan.conditions.is_some() {

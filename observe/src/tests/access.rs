@@ -38,6 +38,9 @@ async fn where_clients_log_in_a_port_changes_nothing() {
     {
         assert_eq!(ask(&server, "GET", path).await.status, 200, "{path}");
     }
+    for path in ["/admin/denylist", "/admin/denylist/check"] {
+        assert_eq!(ask(&server, "GET", path).await.status, 403, "it has keys of the data");
+    }
     node.calls.lock().unwrap().clear();
     for path in ROUTES {
         let reply = ask(&server, "POST", path).await;
@@ -98,7 +101,7 @@ async fn a_unix_socket_serves_everything() {
 }
 
 /// All paths but those of metrics and health.
-const ROUTES: [&str; 46] = [
+const ROUTES: [&str; 50] = [
     "/version",
     "/admin/tablestats",
     "/admin/status",
@@ -145,4 +148,8 @@ const ROUTES: [&str; 46] = [
     "/admin/assassinate",
     "/admin/recovermetadata",
     "/admin/create_superuser",
+    "/admin/denylist",
+    "/admin/denylist/add",
+    "/admin/denylist/remove",
+    "/admin/denylist/check",
 ];
