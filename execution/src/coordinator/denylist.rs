@@ -27,16 +27,16 @@ fn check_denied_read(context: &ShardContext, plan: &SelectPlan, ranges: &[KeyRan
     let (config, list) = (&context.node.config, context.denylist_view());
     let table = &plan.table;
     let Some(denied) = list.of(&table.id) else { return Ok(()) };
-    let mut touched = ranges.iter().map(|range| (range, denied.within(&range.start, &range.end)));
+    let mut touched = ranges.iter().flat_map(|range| denied.within(&range.start, &range.end));
     match &plan.restrictions.partition {
         PartitionRestriction::Keys(_) if config.denylist_reads_enabled => {
-            let Some(key) = touched.find_map(|(_, mut keys)| keys.next()) else { return Ok(()) };
+            let Some(key) = touched.next() else { return Ok(()) };
             context.metrics.denylisted_reads.increment();
             Err(refused("Unable to read denylisted partition", key.bytes(), table))
         }
         PartitionRestriction::Range(_) if config.denylist_range_reads_enabled => {
             // The range of the static row of a partition may come before that of the partition's other rows.
-            let keys: BTreeSet<&DeniedKey> = touched.flat_map(|(_, keys)| keys).collect();
+            let keys: BTreeSet<&DeniedKey> = touched.collect();
             if keys.is_empty() {
                 return Ok(());
             }

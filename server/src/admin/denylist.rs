@@ -9,11 +9,13 @@ use helenus_observe::AdminError;
 use helenus_query::error::{RequestError, Result as RequestResult};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
+use helenus_ring::denylist::{DeniedKey, DeniedPartitions};
 
 use super::{NodeAdmin, failed, partition_key};
 use crate::cluster::denylist;
 
 /// A partition that an operator names. `key`: see [`partition_key::parse`].
+#[derive(Debug, Clone)]
 pub(super) struct NamedPartition {
     pub keyspace: String,
     pub table: String,
@@ -55,18 +57,17 @@ pub(super) async fn change(
     partition: NamedPartition,
     denies: bool,
 ) -> Result<DeniedPartitionReport, AdminError> {
-    let NamedPartition { keyspace, table, key } = partition;
-    let named = NamedPartition { keyspace: keyspace.clone(), table: table.clone(), key: key.clone() };
-    let found = admin.on_first_shard(move |context| named.key(context)).await?;
-    let keys = Some(vec![found.bytes]);
-    let request = DenylistRequest { keyspace: keyspace.clone(), table: table.clone(), keys, denies };
+    let named = partition.clone();
+    let key = admin.on_first_shard(move |context| named.key(context)).await?;
+    let NamedPartition { keyspace, table, .. } = partition.clone();
+    let request = DenylistRequest { keyspace, table, keys: Some(vec![key.bytes]), denies };
     let changed = run_on(&admin.node.links[0], move |context| {
         let changed: LocalBoxFuture<'static, RequestResult<()>> =
             Box::pin(denylist::change(context, request));
         changed
     });
     match changed.await.map_err(|error| failed(&error))? {
-        Ok(()) => denied(admin, NamedPartition { keyspace, table, key }).await,
+        Ok(()) => denied(admin, partition).await,
         Err(RequestError::Invalid(refusal)) => Err(AdminError::Failed(refusal)),
         Err(error) => Err(failed(&error)),
     }
@@ -83,8 +84,8 @@ pub(super) async fn list(
         .on_first_shard(move |context| {
             let (list, is_obeyed) = (context.denylist(), context.node.config.partition_denylist_enabled);
             let of_table = |table: &Table| {
-                let keys = list.of(&table.id).into_iter().flat_map(|denied| denied.keys());
-                let report = |key: &helenus_ring::denylist::DeniedKey| DeniedPartitionReport {
+                let keys = list.of(&table.id).into_iter().flat_map(DeniedPartitions::keys);
+                let report = |key: &DeniedKey| DeniedPartitionReport {
                     keyspace: table.keyspace.clone(),
                     table: table.name.clone(),
                     key: format_hex(key.bytes()),

@@ -10,8 +10,8 @@ use helenus_query::schema::catalog::{Column, Table};
 use helenus_query::statement::Statement;
 use helenus_query::stored_key::PartitionKey;
 
-/// The key of a partition, as tables have it. `key`: the values of the partition key's columns as texts, with `:` between them; a key of one column is
-/// the whole text.
+/// The key of a partition, as tables have it. `key`: the values of the partition key's columns as texts, with `:` between them; a key of
+/// one column is the whole text.
 pub fn parse(context: &ShardContext, table: &Table, key: &str) -> Result<PartitionKey, AdminError> {
     let columns = &table.columns[..table.partition_key_count];
     let values: Vec<&str> = if columns.len() == 1 { vec![key] } else { key.split(':').collect() };

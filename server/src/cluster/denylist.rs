@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 use cql_lite::types::validate::validate;
 use helenus_query::error::{RequestError, Result};
@@ -11,12 +12,20 @@ use helenus_query::stored_key::{PartitionKey, composite_key, key_components};
 use helenus_ring::denylist::{DeniedKey, DeniedPartitions, DenylistAction, DenylistChange, DenylistError};
 use helenus_ring::metadata::Command;
 
+use crate::cluster;
 use crate::cluster::agreed_change;
 use helenus_execution::coordinator::virtual_state::DenylistRequest;
 use helenus_execution::shard::context::ShardContext;
 
+/// Time to wait for the newest list before all entries of a table are removed.
+const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
+
 /// Carries a change of the list out on all members.
 pub async fn change(context: Rc<ShardContext>, request: DenylistRequest) -> Result<()> {
+    if request.keys.is_none() {
+        // Other members may have denied more meanwhile.
+        cluster::catch_up_with_leader(&context, CATCH_UP_DEADLINE).await?;
+    }
     let Some(change) = planned(&context, request)? else { return Ok(()) };
     let id = context.random_uuid();
     agreed_change::carry_out(&context, Command::ChangeDenylist { id, change }).await
@@ -35,12 +44,11 @@ fn planned(context: &ShardContext, request: DenylistRequest) -> Result<Option<De
             "Partitions of system keyspace {keyspace} cannot be denied"
         )));
     }
-    let keys: BTreeSet<DeniedKey> = match keys {
-        Some(keys) => keys.into_iter().map(|key| checked(known, key)).collect::<Result<_>>()?,
-        None => {
-            let list = context.denylist_view();
-            list.of(&known.id).into_iter().flat_map(DeniedPartitions::keys).cloned().collect()
-        }
+    let keys: BTreeSet<DeniedKey> = if let Some(keys) = keys {
+        keys.into_iter().map(|key| checked(known, key)).collect::<Result<_>>()?
+    } else {
+        let list = context.denylist_view();
+        list.of(&known.id).into_iter().flat_map(DeniedPartitions::keys).cloned().collect()
     };
     if keys.is_empty() {
         return Ok(None);

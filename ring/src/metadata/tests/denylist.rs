@@ -3,7 +3,7 @@
 use helenus_query::stored_key::PartitionKey;
 
 use super::*;
-use crate::denylist::{DeniedKey, DenylistAction, DenylistChange, DenylistError};
+use crate::denylist::{DeniedKey, DeniedPartitions, DenylistAction, DenylistChange, DenylistError};
 
 const TABLE: &str = "CREATE TABLE t (k int PRIMARY KEY)";
 const DENY: DenylistAction = DenylistAction::Deny { keys_per_table_max: 2, keys_max: 3 };
@@ -35,7 +35,7 @@ fn change(log: &Log, number: u128, keys: &[i32], action: DenylistAction) -> Comm
 
 fn denied(log: &Log) -> Vec<i32> {
     let of_table = log.state.denylist.of(&table_id(log));
-    let keys = of_table.into_iter().flat_map(|table| table.keys());
+    let keys = of_table.into_iter().flat_map(DeniedPartitions::keys);
     let mut keys: Vec<i32> = keys.map(|key| i32::from_be_bytes(key.bytes().try_into().unwrap())).collect();
     keys.sort_unstable();
     keys
