@@ -99,7 +99,7 @@ mod tests {
         );
         assert_eq!(
             call(&["remove", "ks", "t", "-7"]),
-            "POST /admin/denylist/remove?keyspace=ks&table=t&key=-7"
+            "POST /admin/denylist/remove?keyspace=ks&table=t&key=%2D7"
         );
         assert_eq!(call(&["check", "ks", "t", "k"]), "GET /admin/denylist/check?keyspace=ks&table=t&key=k");
         assert_eq!(call(&["list"]), "GET /admin/denylist");

@@ -574,7 +574,7 @@ settings! {
     /// Whether ALTER TABLE may drop COMPACT STORAGE.
     drop_compact_storage_enabled: bool = false;
 
-    section "Partition denylist" "Partitions that clients may not use: `helenus admin denylist`, or `system_distributed.partition_denylist`. All nodes have one list; whether it holds is up to each coordinator.";
+    section "Partition denylist" "Partitions that clients may not use (`helenus admin denylist`). All nodes have one list, and each coordinator obeys it or not.";
     /// Whether requests of clients for partitions of the list are refused.
     partition_denylist_enabled: bool = false;
     /// Of these, writes: also batches, counters and transactions with one such partition.
