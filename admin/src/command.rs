@@ -6,6 +6,7 @@ use clap::Subcommand;
 use uuid::Uuid;
 
 use crate::certificates::CertificatesCommand;
+use crate::denylist::DenylistCommand;
 use crate::login::LoginArguments;
 use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
@@ -270,6 +271,9 @@ pub(crate) enum AdminCommand {
         /// The partition key; the parts of a composite one are separated by `:`.
         key: String,
     },
+    /// The partition denylist: partitions that clients may not use.
+    #[command(subcommand)]
+    Denylist(DenylistCommand),
     /// The ranges of the ring with the replicas of a keyspace.
     Describering { keyspace: String },
     /// What each member has announced, as this node knows it.

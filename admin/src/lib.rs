@@ -8,6 +8,7 @@ mod activity;
 mod ask;
 mod certificates;
 mod command;
+mod denylist;
 mod http;
 mod login;
 mod long_options;

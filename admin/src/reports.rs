@@ -448,6 +448,27 @@ pub struct EndpointsReport {
     pub endpoints: Vec<EndpointReport>,
 }
 
+/// A partition of a table, and whether it is denied to clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedPartitionReport {
+    pub keyspace: String,
+    pub table: String,
+    /// The partition key in hexadecimal, as `system_distributed.partition_denylist` has it.
+    pub key: String,
+    pub is_denied: bool,
+    /// Whether the settings of the node have the list obeyed.
+    pub is_obeyed: bool,
+}
+
+/// The partitions that are denied to clients.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DenylistReport {
+    /// By keyspace and table, in the order of their tokens.
+    pub partitions: Vec<DeniedPartitionReport>,
+    /// Whether the settings of the node have the list obeyed.
+    pub is_obeyed: bool,
+}
+
 /// Work of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageReport {

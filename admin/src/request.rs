@@ -191,6 +191,7 @@ impl AdminCommand {
                 let parameters = names.map(|(name, value)| (name, value.clone()));
                 (Method::GET, "/admin/getendpoints", parameters.into())
             }
+            Self::Denylist(command) => command.request(),
             Self::Describering { keyspace } => {
                 (Method::GET, "/admin/ring", keyspace_parameter(Some(keyspace)))
             }

@@ -6,12 +6,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::command::AdminCommand;
+use crate::denylist::DenylistCommand;
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
     StreamingReport, TableLatencies, TableReport, UnknownTableReport,
 };
-use crate::{activity, members, repair, request_logs, settings, tables};
+use crate::{activity, denylist, members, repair, request_logs, settings, tables};
 
 impl AdminCommand {
     /// The node's answer as text for people.
@@ -75,6 +76,8 @@ impl AdminCommand {
             Self::Rebuild { .. } => repair::ended(&read(answer)?),
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
             Self::Getendpoints { .. } => members::endpoints(&read(answer)?),
+            Self::Denylist(DenylistCommand::List { .. }) => denylist::list(&read(answer)?),
+            Self::Denylist(_) => denylist::partition(&read(answer)?),
             Self::Describering { .. } => members::ranges(&read(answer)?),
             Self::Gossipinfo => members::announced(&read(answer)?),
             Self::Tpstats => activity::stages(&read(answer)?),

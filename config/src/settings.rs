@@ -582,6 +582,22 @@ settings! {
     /// Whether ALTER TABLE may drop COMPACT STORAGE.
     drop_compact_storage_enabled: bool = false;
 
+    section "Partition denylist" "Partitions that clients may not use (`helenus admin denylist`). All nodes have one list, and each coordinator obeys it or not.";
+    /// Whether requests of clients for partitions of the list are refused.
+    partition_denylist_enabled: bool = false;
+    /// Of these, writes: also batches, counters and transactions with one such partition.
+    denylist_writes_enabled: bool = true;
+    /// Of these, reads that name one such partition.
+    denylist_reads_enabled: bool = true;
+    /// Of these, reads of ranges of tokens that have one such partition; also by an index, and of a whole table.
+    denylist_range_reads_enabled: bool = true;
+    /// Most partitions of one table that the node puts on the list.
+    denylist_max_keys_per_table: u64 = 1_000,
+        range Range::at_least(1);
+    /// Most partitions of all tables that the node puts on the list.
+    denylist_max_keys_total: u64 = 10_000,
+        range Range::at_least(1);
+
     section "Guardrails" "What operators of a cluster may set for its clients, with Cassandra's names. -1 turns a number off, and so does no size.";
     /// Keyspaces, apart from those of the system, above which CREATE KEYSPACE brings a warning.
     keyspaces_warn_threshold: i64 = -1;

@@ -13,6 +13,7 @@ pub mod batch_log;
 pub mod batch_request;
 pub mod bound_statement;
 pub mod consistency;
+pub mod denylist;
 pub mod disk_room;
 pub mod disk_warnings;
 pub mod found_ranges;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
 use helenus_admin::reports::{
-    ActivityReport, CoordinatorLatencies, EndpointsReport, RequestLog, RequestLogReport, RuntimeSettings,
-    TableLatencies,
+    ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointsReport, RequestLog,
+    RequestLogReport, RuntimeSettings, TableLatencies,
 };
 
 use crate::error::AdminError;
@@ -48,6 +48,30 @@ pub trait Controls: Send + Sync {
         table: String,
         key: String,
     ) -> BoxFuture<'_, Result<EndpointsReport, AdminError>>;
+
+    /// Denies a partition to clients, or denies it no more, on all nodes. `key`: as for `endpoints`.
+    fn change_denylist(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+        denies: bool,
+    ) -> BoxFuture<'_, Result<DeniedPartitionReport, AdminError>>;
+
+    /// Whether a partition is denied. `key`: as for `endpoints`.
+    fn denied_partition(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+    ) -> BoxFuture<'_, Result<DeniedPartitionReport, AdminError>>;
+
+    /// The denied partitions of a table, of a keyspace, or all.
+    fn denylist(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<DenylistReport, AdminError>>;
 
     /// What the node does now, and has done.
     fn activity(&self) -> BoxFuture<'_, Result<ActivityReport, AdminError>>;

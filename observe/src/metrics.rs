@@ -355,6 +355,10 @@ pub struct ShardMetrics {
     pub guardrail_warnings: Counter,
     /// Requests that a guardrail refused.
     pub guardrail_failures: Counter,
+    /// Reads of named partitions, reads of ranges and writes that were refused because of a denied partition.
+    pub denylisted_reads: Counter,
+    pub denylisted_range_reads: Counter,
+    pub denylisted_writes: Counter,
     /// Requests that were refused because their role makes too many.
     pub rate_limited: Counter,
     /// Turns of this thread that waited because their role had used more of it than others.

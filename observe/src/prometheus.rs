@@ -94,7 +94,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 22] = [
+const COUNTERS: [CounterFamily; 25] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -149,6 +149,21 @@ const COUNTERS: [CounterFamily; 22] = [
     ("helenus_guardrail_failures_total", "Requests that a guardrail refused.", |shard| {
         &shard.guardrail_failures
     }),
+    (
+        "helenus_partition_denylist_read_rejected_total",
+        "Reads that were refused because they name a denied partition.",
+        |shard| &shard.denylisted_reads,
+    ),
+    (
+        "helenus_partition_denylist_range_read_rejected_total",
+        "Reads that were refused because their range of tokens has a denied partition.",
+        |shard| &shard.denylisted_range_reads,
+    ),
+    (
+        "helenus_partition_denylist_write_rejected_total",
+        "Writes that were refused because they change a denied partition.",
+        |shard| &shard.denylisted_writes,
+    ),
     ("helenus_password_hashes_total", "Hashes of passwords that were computed for logins.", |shard| {
         &shard.password_hashes
     }),

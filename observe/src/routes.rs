@@ -99,6 +99,10 @@ enum Route {
     DropCidrGroup,
     CidrGroups,
     RoleStatements,
+    Denylist,
+    DenylistAdd,
+    DenylistRemove,
+    DenylistCheck,
 }
 
 impl Route {
@@ -159,6 +163,10 @@ impl Route {
             "/admin/dropcidrgroup" => Self::DropCidrGroup,
             "/admin/cidrgroups" => Self::CidrGroups,
             "/admin/roles" => Self::RoleStatements,
+            "/admin/denylist" => Self::Denylist,
+            "/admin/denylist/add" => Self::DenylistAdd,
+            "/admin/denylist/remove" => Self::DenylistRemove,
+            "/admin/denylist/check" => Self::DenylistCheck,
             _ => return None,
         })
     }
@@ -186,12 +194,21 @@ impl Route {
                 | Self::TableLatencies
                 | Self::CidrGroups
                 | Self::RoleStatements
+                | Self::Denylist
+                | Self::DenylistCheck
         )
     }
 
-    /// Whether it tells of roles, or of who is watched: what `system_auth` and the settings keep from others too.
-    fn tells_of_roles(self) -> bool {
-        matches!(self, Self::CidrGroups | Self::RoleStatements | Self::RequestLog(_))
+    /// Whether it tells of roles, of who is watched, or of keys of the data: what tables of the system and the settings keep from others too.
+    fn tells_what_is_kept(self) -> bool {
+        matches!(
+            self,
+            Self::CidrGroups
+                | Self::RoleStatements
+                | Self::RequestLog(_)
+                | Self::Denylist
+                | Self::DenylistCheck
+        )
     }
 
     fn parameters(self) -> &'static [&'static str] {
@@ -228,7 +245,8 @@ impl Route {
             | Self::StopCompactions
             | Self::EnableAutoCompaction
             | Self::DisableAutoCompaction
-            | Self::TableLatencies => &["keyspace", "table"],
+            | Self::TableLatencies
+            | Self::Denylist => &["keyspace", "table"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::Snapshot => &["keyspace", "table", "tables", "name", "cluster"],
             Self::Restore => &["keyspace", "table", "name", "into", "cluster"],
@@ -250,7 +268,9 @@ impl Route {
             ],
             Self::Rebuild => &["data_center", "keyspace"],
             Self::CancelRepair => &["id"],
-            Self::Endpoints => &["keyspace", "table", "key"],
+            Self::Endpoints | Self::DenylistAdd | Self::DenylistRemove | Self::DenylistCheck => {
+                &["keyspace", "table", "key"]
+            }
             Self::Settings => SETTINGS,
             Self::RequestLog(RequestLog::Audit) => AUDIT_LOG,
             Self::RequestLog(RequestLog::FullQuery) => FULL_QUERY_LOG,
@@ -519,9 +539,21 @@ async fn carry_out(
         Route::CancelRepair => operate(uri, admin.cancel_repair(parameters.id()?)).await?,
         Route::Cleanup => operate(uri, admin.cleanup(parameters.take("keyspace"))).await?,
         Route::Endpoints => {
-            let mut needed = |name| parameters.needed(name);
-            let (keyspace, table, key) = (needed("keyspace")?, needed("table")?, needed("key")?);
+            let (keyspace, table, key) = parameters.partition()?;
             report(&admin.endpoints(keyspace, table, key).await?)?
+        }
+        Route::DenylistAdd | Route::DenylistRemove => {
+            let (keyspace, table, key) = parameters.partition()?;
+            let denies = route == Route::DenylistAdd;
+            report(&logged(uri, admin.change_denylist(keyspace, table, key, denies)).await?)?
+        }
+        Route::DenylistCheck => {
+            let (keyspace, table, key) = parameters.partition()?;
+            report(&admin.denied_partition(keyspace, table, key).await?)?
+        }
+        Route::Denylist => {
+            let (keyspace, table) = parameters.scope()?;
+            report(&admin.denylist(keyspace, table).await?)?
         }
         Route::Activity => report(&admin.activity().await?)?,
         Route::Latencies => report(&admin.latencies().await?)?,
@@ -582,7 +614,7 @@ async fn check_role(
     }
     let administrator = admin.log_in(Claim { peer, identity, credentials }).await?;
     let (role, uri) = (administrator.role, request.uri());
-    if !administrator.is_superuser && (!reads(request) || route.is_some_and(Route::tells_of_roles)) {
+    if !administrator.is_superuser && (!reads(request) || route.is_some_and(Route::tells_what_is_kept)) {
         return Err(Refusal::NotSuperuser { path: uri.path().to_owned(), role });
     }
     caller.logged_in.notify_one();

@@ -167,9 +167,7 @@ fn check_writable(table: &Table, plan: &ModifyPlan) -> Result<()> {
     if table.kind != TableKind::Virtual {
         return Ok(());
     }
-    if !is_of_views(table) {
-        return Err(not_modifiable(table));
-    }
+    check_modifiable(table)?;
     if plan.conditions.is_some() {
         return Err(RequestError::invalid("Conditional updates are not supported by virtual tables"));
     }
@@ -205,6 +203,11 @@ fn check_truncatable(table: &Table) -> Result<()> {
         return Err(not_modifiable(table));
     }
     Err(RequestError::invalid(format!("Truncation is not supported by table {}", table.full_name())))
+}
+
+/// Refuses any modification of a computed table that is an ordinary one in Cassandra, unless clients can change it here as well.
+fn check_modifiable(table: &Table) -> Result<()> {
+    if is_of_views(table) || virtual_tables::is_writable(table) { Ok(()) } else { Err(not_modifiable(table)) }
 }
 
 /// Whether the table is computed in Cassandra as well, so that clients know its errors.
@@ -293,10 +296,8 @@ pub fn check_batch<'a>(
                 "TIMEOUT must be set on the BATCH and not on individual statements",
             ));
         }
-        if statement.table.kind == TableKind::Virtual && !is_of_views(&statement.table) {
-            return Err(not_modifiable(&statement.table));
-        }
         if statement.table.kind == TableKind::Virtual {
+            check_modifiable(&statement.table)?;
             return Err(RequestError::invalid(match kind {
                 ast::BatchKind::Logged => "Cannot include a virtual table statement in a logged batch",
                 _ => "Statements about virtual tables are not supported in batches by Helenus",

@@ -5,11 +5,12 @@
 //! itself is above, in the server.
 //!
 //! The modules, each of which uses only those before it: [`member`], [`replication_change`], [`topology`], [`placement`],
-//! [`view`], [`intervals`], [`allocation`], [`metadata`].
+//! [`view`], [`intervals`], [`allocation`], [`denylist`], [`metadata`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod allocation;
+pub mod denylist;
 pub mod intervals;
 pub mod member;
 pub mod metadata;

@@ -12,6 +12,7 @@
 
 mod checks;
 mod command;
+mod denylist;
 mod features;
 mod gains;
 mod members;
@@ -31,8 +32,8 @@ use helenus_query::schema::document::CatalogDocument;
 
 pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
-    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DISK_STATUS, FEATURE_VERSION, INDEXES, MEMBER_SNAPSHOTS, REMOVALS,
-    REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY,
+    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DENYLIST, DISK_STATUS, FEATURE_VERSION, INDEXES, MEMBER_SNAPSHOTS,
+    REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY,
     STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
 pub use self::state::{ClusterState, StateDocument, dropped_keyspaces};
@@ -99,6 +100,7 @@ fn changed(state: &ClusterState, index: u64, command: &Command) -> Changed {
             replacement::start(state, index, member, *replaced, *accepts_loss)
         }
         Command::ChangeRoles { id, change } => role_changes::change(state, index, *id, change),
+        Command::ChangeDenylist { id, change } => denylist::change(state, index, *id, change),
     }
 }
 
@@ -119,6 +121,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
         uncleaned: Arc::default(),
         catalog: Arc::new(catalog),
         roles: Arc::default(),
+        denylist: Arc::default(),
         topology: Arc::new(Topology {
             version: index,
             epoch: index,
@@ -151,7 +154,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
         replaced_at_once(state, index, catalog)?
     };
     let changed = role_changes::after_schema_change(changed, old, index, change.creator.as_ref());
-    Ok(Some(changed.with_recent_change(version, index)))
+    Ok(Some(denylist::after_schema_change(changed).with_recent_change(version, index)))
 }
 
 /// The state with a new catalog, where changes of replication need no transition (there is one member), or not all members know one.

@@ -4,6 +4,7 @@ mod checks;
 mod cluster;
 mod compactions;
 mod controls;
+mod denylist;
 mod indexes;
 mod logins;
 mod partition_key;

@@ -4,8 +4,10 @@
 //! node, [`mod@propose`] proposes changes to it. [`membership`] lets members join and leave.
 
 mod address_book;
+mod agreed_change;
 pub(crate) mod applying;
 pub(crate) mod confirmation;
+pub(crate) mod denylist;
 pub(crate) mod departure;
 pub mod disk_watch;
 pub(crate) mod drops;

@@ -21,7 +21,7 @@ use super::replica::forward::Led;
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, transact};
 use super::write::{apply, lead_all, no_any};
-use super::{Execution, Outcome, RequestOptions, disk_room};
+use super::{Execution, Outcome, RequestOptions, denylist, disk_room};
 use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_write::{write_context, write_context_at};
@@ -56,6 +56,7 @@ fn try_batch(
         let transaction = Transaction { statements, options, is_batch: true };
         return Ok(Execution::Pending(Box::pin(transact(context.clone(), transaction))));
     }
+    denylist::check_write(context, request.statements.iter().flat_map(BoundStatement::partitions))?;
     if request.plans().any(|plan| plan.is_counter() || plan.needs_read()) {
         if let Some(counters) = request.plans().find(|plan| plan.is_counter())
             && request.options.consistency == Consistency::Any

@@ -16,6 +16,7 @@ use helenus_query::run::keys::{PartitionKeys, partition_keys};
 use helenus_query::run::modify::{ExistingRows, MutationSet, WriteContext, expand};
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::{Description, Prepared, Statement};
+use helenus_query::stored_key::PartitionKey;
 
 /// A modification of its own, or one of a batch.
 #[derive(Clone)]
@@ -85,8 +86,8 @@ impl BoundStatement {
     }
 
     /// The partitions that the statement changes, with their table.
-    pub fn partitions(&self) -> impl Iterator<Item = (&Table, i64)> {
-        self.keys.iter().map(|key| (&*self.plan().table, key.token))
+    pub fn partitions(&self) -> impl Iterator<Item = (&Table, &PartitionKey)> {
+        self.keys.iter().map(|key| (&*self.plan().table, key))
     }
 
     /// Refuses a partition key that another node would not compute again from the text and the values.

@@ -10,6 +10,7 @@
 use cql_lite::frame::Consistency;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Table;
+use helenus_query::stored_key::PartitionKey;
 use helenus_ring::member::Member;
 use smallvec::SmallVec;
 
@@ -30,13 +31,13 @@ fn disk_of(context: &ShardContext, member: &Member) -> DiskStatus {
 /// `warnings`.
 pub fn check<'t>(
     context: &ShardContext,
-    partitions: impl IntoIterator<Item = (&'t Table, i64)>,
+    partitions: impl IntoIterator<Item = (&'t Table, &'t PartitionKey)>,
     level: Consistency,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
     let mut is_stuffed = false;
-    for (table, token) in partitions {
-        is_stuffed |= check_partition(context, table, token, level)?;
+    for (table, key) in partitions {
+        is_stuffed |= check_partition(context, table, key.token, level)?;
     }
     let now = context.clock.monotonic();
     if is_stuffed && context.replication().disk_warnings.is_due(now) {

@@ -8,6 +8,7 @@ use helenus_query::run::paging::PagingState;
 use helenus_query::run::select::{Flow, PageBounds, SelectRun};
 
 use super::Request;
+use super::denylist;
 use super::key_ranges::ranges;
 use crate::coordinator::key_ranges::{KeyRange, KeyRanges};
 use crate::shard::context::ShardContext;
@@ -37,7 +38,7 @@ pub struct PreparedRead {
 }
 
 impl PreparedRead {
-    /// Computes the ranges that a SELECT reads.
+    /// Computes the ranges that a SELECT reads. Fails if that is denied.
     pub fn new(context: &ShardContext, request: &Request<'_, SelectPlan>) -> Result<Self> {
         let options = request.options;
         let paging_state = options
@@ -46,6 +47,7 @@ impl PreparedRead {
             .map(|state| PagingState::decode(state, request.statement.fingerprint, &request.plan().table))
             .transpose()?;
         let ranges = ranges(context, request.plan(), &request.bindings(), paging_state.as_ref())?;
+        denylist::check_read(context, request.plan(), &ranges)?;
         let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
         Ok(Self {
             ranges,

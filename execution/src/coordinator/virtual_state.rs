@@ -37,11 +37,26 @@ pub type ReportRows = fn(Rc<ShardContext>, Arc<Table>) -> LocalBoxFuture<'static
 /// Changes a setting of the node, by its name. `None`: the value is deleted.
 pub type ChangeSetting = fn(Rc<ShardContext>, String, Option<String>) -> LocalBoxFuture<'static, Result<()>>;
 
+/// A change of the partition denylist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DenylistRequest {
+    pub keyspace: String,
+    pub table: String,
+    /// The wire bytes of partition keys of the table. `None`: all that are denied.
+    pub keys: Option<Vec<Vec<u8>>>,
+    /// Whether the partitions are denied from now on, or no more.
+    pub denies: bool,
+}
+
+/// Changes the partition denylist of the cluster.
+pub type ChangeDenylist = fn(Rc<ShardContext>, DenylistRequest) -> LocalBoxFuture<'static, Result<()>>;
+
 /// The reports of the node, and what clients can change through them. Injected from an upper layer, which has the reports.
 #[derive(Clone, Copy)]
 pub struct NodeReports {
     pub rows: ReportRows,
     pub change_setting: ChangeSetting,
+    pub change_denylist: ChangeDenylist,
     /// Forgets the rows of a table: see `virtual_tables::is_truncatable`.
     pub forget: fn(Rc<ShardContext>, Arc<Table>) -> LocalBoxFuture<'static, Result<()>>,
 }

@@ -16,7 +16,7 @@ use helenus_query::schema::catalog::Table;
 use super::replica::forward::Led;
 use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
-use super::{Execution, Outcome, OwnedRequest, Request, RequestOptions, disk_room, replica};
+use super::{Execution, Outcome, OwnedRequest, Request, RequestOptions, denylist, disk_room, replica};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
@@ -28,6 +28,11 @@ pub fn modify(
     request: &Request<'_, ModifyPlan>,
     warnings: &mut Vec<String>,
 ) -> Execution {
+    if context.denies()
+        && let Err(error) = check_denied(context, request)
+    {
+        return Execution::Ready(Err(error));
+    }
     if context.node.disks.is_any_short()
         && let Err(error) = check_disks(context, request, warnings)
     {
@@ -46,6 +51,13 @@ pub fn modify(
     }
 }
 
+/// Refuses a modification of a denied partition.
+#[cold]
+fn check_denied(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<()> {
+    let keys = keys(request)?;
+    denylist::check_write(context, keys.iter().map(|key| (&*request.plan().table, key)))
+}
+
 /// Refuses a modification if the disks of its replicas have no room for it.
 #[cold]
 fn check_disks(
@@ -54,7 +66,7 @@ fn check_disks(
     warnings: &mut Vec<String>,
 ) -> Result<()> {
     let keys = keys(request)?;
-    let partitions = keys.iter().map(|key| (&*request.plan().table, key.token));
+    let partitions = keys.iter().map(|key| (&*request.plan().table, key));
     disk_room::check(context, partitions, request.options.consistency, warnings)
 }
 

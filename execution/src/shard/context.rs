@@ -30,6 +30,7 @@ use helenus_query::plan::select::SelectPlan;
 use helenus_query::schema::catalog::{Catalog, CatalogView};
 use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::{Registry, StatementCache};
+use helenus_ring::denylist::Denylist;
 use helenus_ring::view::ClusterView;
 use helenus_roles::Roles;
 use helenus_roles::password_policy::PasswordRules;
@@ -191,6 +192,9 @@ pub struct ShardContext {
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
     roles: RefCell<Arc<Roles>>,
+    denylist: RefCell<Arc<Denylist>>,
+    /// Whether partitions are denied, and the settings have that obeyed.
+    denies: Cell<bool>,
     last_timestamp: Cell<i64>,
     last_append: Cell<Option<LogPosition>>,
 }
@@ -214,6 +218,7 @@ pub struct FirstState {
     pub catalog: CatalogView,
     pub cluster: Arc<ClusterView>,
     pub roles: Arc<Roles>,
+    pub denylist: Arc<Denylist>,
 }
 
 /// The state and the hook that upper layers give to a shard.
@@ -259,9 +264,10 @@ impl ShardContext {
         state: FirstState,
         layers: Layers,
     ) -> Self {
-        let FirstState { catalog, cluster, roles } = state;
+        let FirstState { catalog, cluster, roles, denylist } = state;
         let metrics = node.metrics[index].clone();
         parts.transport.view_changed(&cluster);
+        let denies = Cell::new(is_obeyed(&node.config, &denylist));
         Self {
             index,
             node,
@@ -280,6 +286,8 @@ impl ShardContext {
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
             roles: RefCell::new(roles),
+            denylist: RefCell::new(denylist),
+            denies,
             last_timestamp: Cell::new(0),
             last_append: Cell::new(None),
         }
@@ -332,6 +340,28 @@ impl ShardContext {
     /// Installs changed roles.
     pub fn install_roles(&self, roles: Arc<Roles>) {
         *self.roles.borrow_mut() = roles;
+    }
+
+    /// Whether there are partitions whose requests are refused.
+    #[inline]
+    pub fn denies(&self) -> bool {
+        self.denies.get()
+    }
+
+    /// The partition denylist as of the last entry of the metadata log that this node has applied, whether it is obeyed or not.
+    pub fn denylist(&self) -> Arc<Denylist> {
+        self.denylist.borrow().clone()
+    }
+
+    /// The same, borrowed: spares a reference count.
+    pub fn denylist_view(&self) -> std::cell::Ref<'_, Arc<Denylist>> {
+        self.denylist.borrow()
+    }
+
+    /// Installs a changed partition denylist.
+    pub fn install_denylist(&self, denylist: Arc<Denylist>) {
+        self.denies.set(is_obeyed(&self.node.config, &denylist));
+        *self.denylist.borrow_mut() = denylist;
     }
 
     /// Installs a new catalog.
@@ -442,6 +472,10 @@ impl ShardContext {
             }
         });
     }
+}
+
+fn is_obeyed(config: &Config, denylist: &Denylist) -> bool {
+    config.partition_denylist_enabled && !denylist.is_empty()
 }
 
 /// Runs a job on the thread behind a shard's queue and waits for its result. Fails when the node is shutting down.

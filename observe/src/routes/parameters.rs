@@ -98,6 +98,11 @@ impl Parameters {
         Ok((keyspace, table))
     }
 
+    /// Keyspace, table and partition key, which must be given.
+    pub(super) fn partition(&mut self) -> Result<(String, String, String), ParameterError> {
+        Ok((self.needed("keyspace")?, self.needed("table")?, self.needed("key")?))
+    }
+
     /// Keyspace, and any number of tables of it.
     pub(super) fn tables(&mut self) -> Result<(Option<String>, Vec<String>), ParameterError> {
         let (keyspace, tables) = (self.take("keyspace"), self.take("tables"));

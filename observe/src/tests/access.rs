@@ -83,7 +83,7 @@ async fn a_unix_socket_serves_everything() {
 }
 
 /// All paths but those of metrics and health.
-pub(super) const ROUTES: [&str; 46] = [
+pub(super) const ROUTES: [&str; 50] = [
     "/version",
     "/admin/tablestats",
     "/admin/status",
@@ -130,4 +130,8 @@ pub(super) const ROUTES: [&str; 46] = [
     "/admin/assassinate",
     "/admin/recovermetadata",
     "/admin/create_superuser",
+    "/admin/denylist",
+    "/admin/denylist/add",
+    "/admin/denylist/remove",
+    "/admin/denylist/check",
 ];

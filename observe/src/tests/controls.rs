@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use helenus_admin::reports::{
-    ActivityReport, CoordinatorLatencies, EndpointsReport, RequestLog, RequestLogReport, RuntimeSettings,
-    TableLatencies,
+    ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointsReport, RequestLog,
+    RequestLogReport, RuntimeSettings, TableLatencies,
 };
 
 use super::*;
@@ -19,6 +19,36 @@ impl Controls for Node {
     ) -> BoxFuture<'_, Result<EndpointsReport, AdminError>> {
         let noted = self.note_call(&format!("endpoints of {key} of"), Some(&keyspace), Some(&table));
         ready(noted.map(|()| EndpointsReport { token: "-7".to_owned(), endpoints: Vec::new() })).boxed()
+    }
+
+    fn change_denylist(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+        denies: bool,
+    ) -> BoxFuture<'_, Result<DeniedPartitionReport, AdminError>> {
+        let noted = self.note_call(&format!("deny {key} ({denies}) of"), Some(&keyspace), Some(&table));
+        ready(noted.map(|()| denied(keyspace, table, key, denies))).boxed()
+    }
+
+    fn denied_partition(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+    ) -> BoxFuture<'_, Result<DeniedPartitionReport, AdminError>> {
+        let noted = self.note_call(&format!("is {key} denied of"), Some(&keyspace), Some(&table));
+        ready(noted.map(|()| denied(keyspace, table, key, true))).boxed()
+    }
+
+    fn denylist(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<DenylistReport, AdminError>> {
+        let noted = self.note_call("denied of", keyspace.as_deref(), table.as_deref());
+        ready(noted.map(|()| DenylistReport::default())).boxed()
     }
 
     fn activity(&self) -> BoxFuture<'_, Result<ActivityReport, AdminError>> {
@@ -103,6 +133,39 @@ impl Controls for Node {
     fn assassinate(&self, member: String) -> BoxFuture<'_, Result<(), AdminError>> {
         ready(self.note_call(&format!("assassinate {member} in"), None, None)).boxed()
     }
+}
+
+fn denied(keyspace: String, table: String, key: String, is_denied: bool) -> DeniedPartitionReport {
+    DeniedPartitionReport { keyspace, table, key, is_denied, is_obeyed: true }
+}
+
+#[tokio::test]
+async fn partitions_are_denied_and_allowed_again() {
+    let (node, server) = start();
+    let partition = "keyspace=shop&table=orders&key=a%3A7";
+    for (change, is_denied) in [("add", true), ("remove", false)] {
+        let path = format!("/admin/denylist/{change}?{partition}");
+        assert_eq!(ask(&server, "GET", &path).await.status, 405);
+        assert_eq!(ask(&server, "POST", &path).await.json()["is_denied"], json!(is_denied));
+    }
+    let checked = ask(&server, "GET", &format!("/admin/denylist/check?{partition}")).await;
+    assert_eq!(
+        checked.json(),
+        json!({ "keyspace": "shop", "table": "orders", "key": "a:7", "is_denied": true, "is_obeyed": true })
+    );
+    let list = ask(&server, "GET", "/admin/denylist?keyspace=shop").await;
+    assert_eq!(list.json(), json!({ "partitions": [], "is_obeyed": false }));
+    assert_eq!(ask(&server, "GET", "/admin/denylist?table=orders").await.status, 400);
+    assert_eq!(ask(&server, "POST", "/admin/denylist/add?keyspace=shop&table=orders").await.status, 400);
+    assert_eq!(
+        *node.calls.lock().unwrap(),
+        [
+            "deny a:7 (true) of shop.orders",
+            "deny a:7 (false) of shop.orders",
+            "is a:7 denied of shop.orders",
+            "denied of shop.*",
+        ]
+    );
 }
 
 #[tokio::test]

@@ -96,7 +96,14 @@ async fn who_is_no_superuser_reads_and_changes_nothing() {
         assert_eq!(ask_as(&server, "ben:secret", "GET", path).await.status, 200, "{path}");
     }
     node.calls.lock().unwrap().clear();
-    let kept = ["/admin/cidrgroups", "/admin/roles", "/admin/auditlog", "/admin/fullquerylog"];
+    let kept = [
+        "/admin/cidrgroups",
+        "/admin/roles",
+        "/admin/auditlog",
+        "/admin/fullquerylog",
+        "/admin/denylist",
+        "/admin/denylist/check",
+    ];
     let reading = kept.into_iter().map(|path| ("GET", path));
     for (method, path) in ROUTES.into_iter().map(|path| ("POST", path)).chain(reading) {
         let reply = ask_as(&server, "ben:secret", method, path).await;

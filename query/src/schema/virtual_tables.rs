@@ -62,7 +62,7 @@ pub fn is_report(table: &Table) -> bool {
     match table.keyspace.as_str() {
         SYSTEM_VIEWS => table.name != "clients" && !table.name.starts_with("sai_"),
         SYSTEM => ["compaction_history", "prepared_statements"].contains(&table.name.as_str()),
-        SYSTEM_DISTRIBUTED => table.name == "parent_repair_history",
+        SYSTEM_DISTRIBUTED => ["parent_repair_history", "partition_denylist"].contains(&table.name.as_str()),
         SYSTEM_AUTH => true,
         _ => false,
     }
@@ -70,7 +70,12 @@ pub fn is_report(table: &Table) -> bool {
 
 /// Whether clients can change the node by a change of the table's rows.
 pub fn is_writable(table: &Table) -> bool {
-    (table.keyspace.as_str(), table.name.as_str()) == (SYSTEM_VIEWS, "settings")
+    (table.keyspace.as_str(), table.name.as_str()) == (SYSTEM_VIEWS, "settings") || is_denylist(table)
+}
+
+/// Whether the table has the partition denylist: clients change that by a change of its rows.
+pub fn is_denylist(table: &Table) -> bool {
+    (table.keyspace.as_str(), table.name.as_str()) == (SYSTEM_DISTRIBUTED, "partition_denylist")
 }
 
 /// Whether a filter on a virtual table needs ALLOW FILTERING, as on tables with rows of their own.

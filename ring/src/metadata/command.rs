@@ -10,6 +10,7 @@ use helenus_roles::{Resource, RoleChange, RoleError};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::denylist::{DenylistAction, DenylistChange, DenylistError};
 use crate::member::{HostId, Member, MemberState, TransitionPhase};
 
 /// An entry of the metadata log.
@@ -97,6 +98,11 @@ pub enum Command {
     ChangeRoles {
         id: Uuid,
         change: RoleChange,
+    },
+    /// Partitions of a table are denied to clients, or no more. A second entry of the same id has no effect.
+    ChangeDenylist {
+        id: Uuid,
+        change: DenylistChange,
     },
 }
 
@@ -248,6 +254,10 @@ pub enum Refusal {
     Roles(RoleError),
     #[error("roles can be made when all members support that (feature level {needed}; it is {level})")]
     RolesTooEarly { needed: u16, level: u16 },
+    #[error("{0}")]
+    Denylist(DenylistError),
+    #[error("partitions can be denied when all members support that (feature level {needed}; it is {level})")]
+    DenylistTooEarly { needed: u16, level: u16 },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {
@@ -297,6 +307,14 @@ impl fmt::Display for Command {
                 if *accepts_loss { write!(formatter, ", whatever is lost with it") } else { Ok(()) }
             }
             Self::ChangeRoles { change, .. } => write!(formatter, "{change}"),
+            Self::ChangeDenylist { change, .. } => {
+                let what = match change.action {
+                    DenylistAction::Deny { .. } => "deny",
+                    DenylistAction::Allow => "allow",
+                };
+                let DenylistChange { keyspace, table, keys, .. } = change;
+                write!(formatter, "{what} {} partitions of {keyspace}.{table}", keys.len())
+            }
         }
     }
 }

@@ -21,7 +21,7 @@
 /// * 12: a request says that it belongs to a traced request.
 /// * 13: tables have secondary indexes.
 /// * 14: tables and keyspaces have what Cassandra 5 gives them beside columns and indexes.
-/// * 15: roles and permissions are a part of the metadata log.
+/// * 15: roles and permissions are a part of the metadata log, and so is the partition denylist ([`crate::denylist`]).
 pub const FEATURE_VERSION: u16 = SECURITY;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
@@ -54,3 +54,5 @@ pub const INDEXES: u16 = 13;
 pub const CASSANDRA_5_SCHEMAS: u16 = 14;
 /// The feature level from which roles and permissions are a part of the metadata log.
 pub const SECURITY: u16 = 15;
+/// The feature level from which the partition denylist is a part of the metadata log.
+pub const DENYLIST: u16 = 15;

@@ -13,11 +13,12 @@ use uuid::Uuid;
 use super::features::AGREED_CLEANUP;
 use super::gains::{gain_by, gain_without, given_up};
 use super::uncleaned::Uncleaned;
+use crate::denylist::{Denylist, DenylistDocument};
 use crate::member::{HostId, Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
 
-/// Number of changes of schema and roles that are remembered, to recognize one that is proposed again.
+/// Number of changes of schema, roles and denylist that are remembered, to recognize one that is proposed again.
 const RECENT_CHANGES: usize = 64;
 
 /// The applied state. Cheap to clone.
@@ -26,9 +27,10 @@ pub struct ClusterState {
     pub topology: Arc<Topology>,
     pub catalog: Arc<Catalog>,
     pub roles: Arc<Roles>,
+    pub denylist: Arc<Denylist>,
     /// Members in the order in which they first became `Normal`.
     pub(super) seniority: Arc<Vec<HostId>>,
-    /// Versions of the last schema changes, and ids of the last changes of roles, with the indexes of their entries, oldest first.
+    /// Versions of the last schema changes, and ids of the last changes of roles and denylist, with the indexes of their entries, oldest first.
     pub(super) recent_changes: Arc<Vec<(Uuid, u64)>>,
     /// The members whose leaving is a removal: another member requested it, because these are dead.
     pub(super) removals: Arc<BTreeSet<HostId>>,
@@ -51,6 +53,8 @@ pub struct StateDocument {
     uncleaned: Uncleaned,
     #[serde(default, skip_serializing_if = "RolesDocument::is_empty")]
     roles: RolesDocument,
+    #[serde(default, skip_serializing_if = "DenylistDocument::is_empty")]
+    denylist: DenylistDocument,
     /// Whether members, removed members and seniority are those of the base: only in documents of [`ClusterState::document_since`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_members_of_base: bool,
@@ -66,6 +70,7 @@ impl ClusterState {
             topology: Arc::default(),
             catalog: Arc::new(initial_catalog(Uuid::nil())),
             roles: Arc::default(),
+            denylist: Arc::default(),
             seniority: Arc::default(),
             recent_changes: Arc::default(),
             removals: Arc::default(),
@@ -132,16 +137,18 @@ impl ClusterState {
     }
 
     pub fn document(&self) -> StateDocument {
-        let roles = RolesDocument::of(&self.roles);
-        self.document_with(CatalogDocument::of(&self.catalog), roles, Vec::new())
+        let catalog = CatalogDocument::of(&self.catalog);
+        let (roles, denylist) = (RolesDocument::of(&self.roles), DenylistDocument::of(&self.denylist));
+        self.document_with(catalog, roles, denylist, Vec::new())
     }
 
     /// The changes since `base`.
     pub fn document_since(&self, base: &Self) -> StateDocument {
         let catalog = CatalogDocument::delta(&base.catalog, &self.catalog);
         let roles = RolesDocument::since(&base.roles, &self.roles);
+        let denylist = DenylistDocument::since(&base.denylist, &self.denylist);
         let dropped_keyspaces = dropped_keyspaces(&base.catalog, &self.catalog);
-        let mut document = self.document_with(catalog, roles, dropped_keyspaces);
+        let mut document = self.document_with(catalog, roles, denylist, dropped_keyspaces);
         let (topology, known) = (&self.topology, &base.topology);
         if topology.members == known.members
             && topology.removed == known.removed
@@ -159,12 +166,14 @@ impl ClusterState {
         &self,
         catalog: CatalogDocument,
         roles: RolesDocument,
+        denylist: DenylistDocument,
         dropped_keyspaces: Vec<String>,
     ) -> StateDocument {
         StateDocument {
             topology: Topology::clone(&self.topology),
             catalog,
             roles,
+            denylist,
             has_members_of_base: false,
             dropped_keyspaces,
             seniority: self.seniority.to_vec(),
@@ -193,6 +202,7 @@ impl StateDocument {
         Ok(ClusterState {
             catalog: Arc::new(catalog),
             roles: Arc::new(self.roles.over(&base.roles)),
+            denylist: Arc::new(self.denylist.over(&base.denylist)),
             topology: Arc::new(self.topology),
             seniority: Arc::new(self.seniority),
             recent_changes: Arc::new(self.recent_changes),

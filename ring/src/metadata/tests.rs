@@ -1,3 +1,4 @@
+mod denylist;
 mod removals;
 mod replacements;
 mod replication;

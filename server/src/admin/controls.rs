@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
-    ActivityReport, CoordinatorLatencies, EndpointReport, EndpointsReport, LatencyReport, RequestLog,
-    RequestLogReport, RuntimeSettings, StageReport, TableLatencies,
+    ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointReport,
+    EndpointsReport, LatencyReport, RequestLog, RequestLogReport, RuntimeSettings, StageReport,
+    TableLatencies,
 };
 use helenus_engine::TableId;
 use helenus_execution::coordinator::replica::hints;
@@ -17,7 +18,8 @@ use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use helenus_ring::topology::Topology;
 
-use super::{NodeAdmin, failed, partition_key, request_logs, roles};
+use super::denylist::NamedPartition;
+use super::{NodeAdmin, denylist, failed, partition_key, request_logs, roles};
 use crate::cluster::membership::{self, Consent};
 use crate::cluster::recovery::{self, RecoveryError};
 use crate::logs;
@@ -217,7 +219,7 @@ fn endpoints(context: &ShardContext, table: &Table, key: &str) -> Result<Endpoin
     let placement = view
         .placement(&table.keyspace)
         .ok_or_else(|| AdminError::Unknown(format!("keyspace '{}' is local to each node", table.keyspace)))?;
-    let token = partition_key::token_of(context, table, key)?;
+    let token = partition_key::parse(context, table, key)?.token;
     let endpoints = placement
         .replicas(token)
         .read
@@ -246,6 +248,33 @@ impl Controls for NodeAdmin {
             endpoints(context, table, &key)
         })
         .boxed()
+    }
+
+    fn change_denylist(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+        denies: bool,
+    ) -> BoxFuture<'_, Result<DeniedPartitionReport, AdminError>> {
+        denylist::change(self, NamedPartition { keyspace, table, key }, denies).boxed()
+    }
+
+    fn denied_partition(
+        &self,
+        keyspace: String,
+        table: String,
+        key: String,
+    ) -> BoxFuture<'_, Result<DeniedPartitionReport, AdminError>> {
+        denylist::denied(self, NamedPartition { keyspace, table, key }).boxed()
+    }
+
+    fn denylist(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<DenylistReport, AdminError>> {
+        denylist::list(self, keyspace, table).boxed()
     }
 
     fn activity(&self) -> BoxFuture<'_, Result<ActivityReport, AdminError>> {

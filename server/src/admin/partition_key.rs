@@ -8,10 +8,11 @@ use helenus_query::plan::term::Bindings;
 use helenus_query::run::keys::partition_keys;
 use helenus_query::schema::catalog::{Column, Table};
 use helenus_query::statement::Statement;
+use helenus_query::stored_key::PartitionKey;
 
-/// The token of a partition. `key`: the values of the partition key's columns as texts, with `:` between them; a key of one column is
-/// the whole text.
-pub fn token_of(context: &ShardContext, table: &Table, key: &str) -> Result<i64, AdminError> {
+/// The key of a partition, as tables have it. `key`: the values of the partition key's columns as texts, with `:` between them; a key of
+/// one column is the whole text.
+pub fn parse(context: &ShardContext, table: &Table, key: &str) -> Result<PartitionKey, AdminError> {
     let columns = &table.columns[..table.partition_key_count];
     let values: Vec<&str> = if columns.len() == 1 { vec![key] } else { key.split(':').collect() };
     if values.len() != columns.len() {
@@ -32,8 +33,7 @@ pub fn token_of(context: &ShardContext, table: &Table, key: &str) -> Result<i64,
     let bindings = Bindings { values: &owned.borrow(), call: &call };
     let plan = &statement.plan;
     let keys = partition_keys(&plan.partition, &plan.table, &bindings).map_err(refused)?;
-    let mut tokens = keys.iter().map(|key| key.token);
-    tokens.next().ok_or_else(|| AdminError::Unknown(format!("'{key}' is no key of a partition")))
+    keys.into_iter().next().ok_or_else(|| AdminError::Unknown(format!("'{key}' is no key of a partition")))
 }
 
 /// `column = value`, as CQL.

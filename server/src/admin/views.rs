@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 use helenus_access::auth_tables;
-use helenus_execution::coordinator::virtual_state::NodeReports;
+use helenus_execution::coordinator::virtual_state::{DenylistRequest, NodeReports};
 use helenus_execution::shard::context::{ShardContext, on_every_shard};
 use helenus_observe::AdminError;
 use helenus_query::error::Result;
@@ -23,12 +23,13 @@ use helenus_query::schema::virtual_tables::{Row, RowWriter};
 
 use self::source::{Views, refused};
 use super::NodeAdmin;
+use crate::cluster::denylist;
 use crate::logs;
 use crate::session::slow_requests::SlowRequests;
 
 /// What the layers below get of this one.
 pub fn reports() -> NodeReports {
-    NodeReports { rows, change_setting, forget }
+    NodeReports { rows, change_setting, change_denylist, forget }
 }
 
 fn rows(context: Rc<ShardContext>, table: Arc<Table>) -> LocalBoxFuture<'static, Result<Vec<Row>>> {
@@ -50,6 +51,13 @@ fn change_setting(
     value: Option<String>,
 ) -> LocalBoxFuture<'static, Result<()>> {
     Box::pin(async move { settings::change(&NodeAdmin::new(context.node.clone()), &name, value).await })
+}
+
+fn change_denylist(
+    context: Rc<ShardContext>,
+    request: DenylistRequest,
+) -> LocalBoxFuture<'static, Result<()>> {
+    Box::pin(denylist::change(context, request))
 }
 
 fn forget(context: Rc<ShardContext>, table: Arc<Table>) -> LocalBoxFuture<'static, Result<()>> {
@@ -85,6 +93,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
         "local_read_latency" | "local_scan_latency" | "local_write_latency" => {
             tables::local_latency(views, table, writer).await?;
         }
+        "partition_denylist" => cluster::partition_denylist(views, writer),
         "parent_repair_history" => maintenance::parent_repair_history(views, writer),
         "pending_hints" => cluster::pending_hints(views, writer).await?,
         "prepared_statements" => activity::prepared_statements(views, writer),

@@ -91,13 +91,15 @@ async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()>
     let catalog = CatalogView::new(generation, state.catalog.clone());
     let alive = context.cluster().alive.clone();
     let cluster = Arc::new(ClusterView::new(state.topology.clone(), alive, &state.catalog));
-    let roles = state.roles.clone();
+    let (roles, denylist) = (state.roles.clone(), state.denylist.clone());
     on_every_shard(context, move |context| {
-        let (catalog, cluster, roles) = (catalog.clone(), cluster.clone(), roles.clone());
+        let (catalog, cluster) = (catalog.clone(), cluster.clone());
+        let (roles, denylist) = (roles.clone(), denylist.clone());
         Box::pin(async move {
             // Liveness may have changed since.
             let alive = context.cluster().alive.clone();
             context.install_roles(roles);
+            context.install_denylist(denylist);
             context.install(catalog);
             context.install_cluster(if Arc::ptr_eq(&alive, &cluster.alive) {
                 cluster

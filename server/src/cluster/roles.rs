@@ -18,25 +18,19 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::run::select::ResultPage;
 use helenus_query::schema::system_keyspaces::SYSTEM_AUTH;
 use helenus_query::statement::Prepared;
-use helenus_ring::metadata::{Command, CommandOutcome, Refusal};
+use helenus_ring::metadata::Command;
 use helenus_roles::password_policy::PolicyError;
 use helenus_roles::{RoleChange, SaltedHash};
 
 use crate::cluster;
+use crate::cluster::agreed_change::{self, AGREEMENT_PATIENCE};
 use helenus_execution::coordinator::Outcome;
 use helenus_execution::passwords::pool::{HashingPool, PoolFull};
 use helenus_execution::shard::context::ShardContext;
 use helenus_tls::source::Source;
 
-/// Time limit for a change to get into the metadata log: less than the ten seconds that drivers wait for an answer.
-const PROPOSE_DEADLINE: Duration = Duration::from_secs(8);
-/// Time to wait for live members that have not applied a change.
-const AGREEMENT_PATIENCE: Duration = Duration::from_secs(10);
 /// Time to wait for the newest roles before a statement is refused or found to have no effect.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
-/// Attempts to get a change into the log beside those of other members.
-const ATTEMPTS: usize = 50;
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Executes a statement about roles for the role of a client; `None`: it is anonymous.
 pub async fn execute(
@@ -199,22 +193,5 @@ pub async fn make_superuser(
 /// Puts a change into the metadata log and waits until the live members have applied it.
 pub async fn apply(context: &Rc<ShardContext>, change: RoleChange) -> Result<()> {
     let id = context.random_uuid();
-    for _ in 0..ATTEMPTS {
-        let command = Command::ChangeRoles { id, change: change.clone() };
-        match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
-            CommandOutcome::Applied { version } => {
-                cluster::wait_applied_everywhere(context, version, AGREEMENT_PATIENCE).await;
-                return Ok(());
-            }
-            CommandOutcome::Conflict { .. } | CommandOutcome::Busy { .. } => context.clock.sleep(PAUSE).await,
-            CommandOutcome::Refused(Refusal::Roles(error)) => {
-                return Err(RequestError::invalid(error.to_string()));
-            }
-            CommandOutcome::Refused(refusal @ Refusal::RolesTooEarly { .. }) => {
-                return Err(RequestError::invalid(refusal.to_string()));
-            }
-            CommandOutcome::Refused(refusal) => return Err(RequestError::Server(refusal.to_string())),
-        }
-    }
-    Err(RequestError::Server("the roles could not be changed beside changes of other members".to_owned()))
+    agreed_change::carry_out(context, Command::ChangeRoles { id, change }).await
 }

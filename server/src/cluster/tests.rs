@@ -1,6 +1,7 @@
 //! Clusters in one thread: simulated disks, virtual time, messages in memory.
 
 mod cleanup;
+mod denylist;
 mod drops;
 mod harness;
 mod membership;

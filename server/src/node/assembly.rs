@@ -111,10 +111,10 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     };
     let (links, queues): (Vec<_>, Vec<_>) = (0..identity.shards).map(|_| mpsc::channel(QUEUE_LENGTH)).unzip();
     let information = information(&config, &identity, &addresses, started_seconds);
-    let (catalog, cluster, roles) = match contents {
+    let (catalog, cluster, roles, denylist) = match contents {
         Contents::Catalog(catalog) => {
             let cluster = alone(&information, &addresses, &identity, &catalog);
-            (Arc::new(catalog), cluster, Arc::default())
+            (Arc::new(catalog), cluster, Arc::default(), Arc::default())
         }
         Contents::State(Stored { state, .. }, _) => {
             if state.topology.removed.contains(&identity.host_id) {
@@ -129,7 +129,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             check_place(&state.topology, &config, &addresses, identity.host_id)?;
             let alive = Arc::new(BTreeSet::from([identity.host_id]));
             let cluster = ClusterView::new(state.topology, alive, &state.catalog);
-            (state.catalog, cluster, state.roles)
+            (state.catalog, cluster, state.roles, state.denylist)
         }
     };
     // Directories of their own may lie on other disks, and need not be there yet.
@@ -167,7 +167,8 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         settings: RuntimeSettings::new(&config),
         config,
     });
-    let state = FirstState { catalog: CatalogView::new(1, catalog), cluster: Arc::new(cluster), roles };
+    let catalog = CatalogView::new(1, catalog);
+    let state = FirstState { catalog, cluster: Arc::new(cluster), roles, denylist };
     Ok(Assembled { shared, queues, state })
 }
 

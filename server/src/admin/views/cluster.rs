@@ -11,10 +11,25 @@ use helenus_internode::metrics::{InboundTraffic, OutboundTraffic};
 use helenus_observe::AdminError;
 use helenus_query::schema::virtual_tables::{RELEASE_VERSION, RowFields, RowWriter};
 use helenus_ring::HostId;
+use helenus_ring::denylist::DeniedPartitions;
 use helenus_ring::member::{Member, MemberState};
 
 use super::source::Views;
 use crate::streaming;
+
+/// The partitions that are denied.
+pub fn partition_denylist(views: &Views, writer: &mut RowWriter<'_>) {
+    let list = views.context.denylist();
+    for table in views.stored_tables() {
+        for key in list.of(&table.id).into_iter().flat_map(DeniedPartitions::keys) {
+            writer
+                .row()
+                .set("ks_name", table.keyspace.as_str())
+                .set("table_name", table.name.as_str())
+                .set("key", key.bytes());
+        }
+    }
+}
 
 /// The state of a member as Cassandra's nodes announce it, with its first token.
 fn status_text(member: &Member) -> String {

@@ -121,7 +121,9 @@ impl NodeStateMachine {
             Command::ChangeSchema(change) | Command::ChangeTables(change) => {
                 (SchemaNotice::Event(change.event.clone()), Form::Changes)
             }
-            Command::Cleaned { .. } | Command::ChangeRoles { .. } => (SchemaNotice::Nothing, Form::Changes),
+            Command::Cleaned { .. } | Command::ChangeRoles { .. } | Command::ChangeDenylist { .. } => {
+                (SchemaNotice::Nothing, Form::Changes)
+            }
             _ => (SchemaNotice::Nothing, Form::Whole),
         };
         self.take_over(&old, new, notice, form).await?;
