@@ -141,7 +141,7 @@ mod tests {
             .flat_map(|values| {
                 ["warned", "ignored", "disallowed"].map(|kind| format!("{}_{kind}", values.name))
             })
-            .chain(["zero_ttl_on_twcs_warned".to_owned()])
+            .chain(["zero_ttl_on_twcs_warned", "intersect_filtering_query_warned"].map(str::to_owned))
             .collect();
         let section = SETTINGS.iter().filter(|setting| setting.section == "Guardrails");
         let known: BTreeSet<String> = section.map(|setting| setting.key.to_owned()).collect();

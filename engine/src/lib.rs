@@ -69,3 +69,4 @@ pub use row::RowRef;
 pub use row_writer::{RowBuilder, RowWriter, transcode};
 pub use shard::{Dropped, Load, Lookup, RowRequest, Shard, ShardOptions, TableOptions, TableStatistics};
 pub use table::TableOptions as TableWriterOptions;
+pub use table::{FilePartitions, PartitionWatch, WrittenPartition};

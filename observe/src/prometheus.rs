@@ -143,12 +143,14 @@ const COUNTERS: [CounterFamily; 22] = [
     ("helenus_tls_handshakes_failed_total", "TLS handshakes of clients that have failed.", |shard| {
         &shard.failed_handshakes
     }),
-    ("helenus_guardrail_warnings_total", "Warnings of guardrails for clients.", |shard| {
+    ("helenus_guardrail_warnings_total", "Warnings of guardrails, for clients and of partitions.", |shard| {
         &shard.guardrail_warnings
     }),
-    ("helenus_guardrail_failures_total", "Requests that a guardrail refused.", |shard| {
-        &shard.guardrail_failures
-    }),
+    (
+        "helenus_guardrail_failures_total",
+        "Requests that a guardrail refused, partitions beyond a failure threshold.",
+        |shard| &shard.guardrail_failures,
+    ),
     ("helenus_password_hashes_total", "Hashes of passwords that were computed for logins.", |shard| {
         &shard.password_hashes
     }),

@@ -29,7 +29,12 @@ const BYTES_PER_TURN: u64 = 256 << 10;
 
 /// The files of an index are searched by ranges only, so filters would not help.
 fn file_options() -> TableOptions {
-    TableOptions { compression: Compression::Lz4, block_bytes: 8 << 10, bloom_filter_fp_chance: 1.0 }
+    TableOptions {
+        compression: Compression::Lz4,
+        block_bytes: 8 << 10,
+        bloom_filter_fp_chance: 1.0,
+        partition_watch: None,
+    }
 }
 
 /// The index of a file to be written.
