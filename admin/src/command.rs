@@ -6,6 +6,7 @@ use clap::Subcommand;
 use uuid::Uuid;
 
 use crate::certificates::CertificatesCommand;
+use crate::guardrails::GuardrailsArguments;
 use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
 use crate::request_logs::{AuditLogArguments, QueryLogArguments};
@@ -300,6 +301,8 @@ pub(crate) enum AdminCommand {
         #[arg(value_parser = probability)]
         probability: f64,
     },
+    /// The guardrails of the node, which the settings have.
+    Getguardrailsconfig(GuardrailsArguments),
     /// Which lines are logged.
     Getlogginglevels,
     /// Changes which lines are logged, until the next start; without words to what is configured.

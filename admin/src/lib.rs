@@ -8,6 +8,7 @@ mod activity;
 mod ask;
 mod certificates;
 mod command;
+mod guardrails;
 mod http;
 mod long_options;
 mod members;
