@@ -170,6 +170,7 @@ mod tests {
     fn settings_become_guardrails() {
         let mut default = Guardrails::default();
         default.zero_ttl_on_twcs.is_warned = true;
+        default.sai_sstable_indexes_per_query.warn = Some(32);
         assert_eq!(Config::default().guardrails().unwrap(), default);
         let guardrails = parsed(
             "tables_warn_threshold = 10\ntables_fail_threshold = 20\ncolumn_value_size_fail_threshold = \"1MiB\"\n\

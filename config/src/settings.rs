@@ -683,6 +683,10 @@ settings! {
     /// The same for an error.
     collection_list_size_fail_threshold: Option<DataSize> = None,
         example Some(DataSize(8 << 20));
+    /// Files of indexes that a search asks on one shard above which the replica logs a warning.
+    sai_sstable_indexes_per_query_warn_threshold: i64 = 32;
+    /// The same for an error: the replica does not answer the search.
+    sai_sstable_indexes_per_query_fail_threshold: i64 = -1;
     /// Bytes of a value, or of an element, in a column with a storage-attached index above which a write brings a warning.
     sai_string_term_size_warn_threshold: Option<DataSize> = None,
         example Some(DataSize(1 << 10));

@@ -14,8 +14,8 @@ pub mod batch_request;
 pub mod bound_statement;
 pub mod consistency;
 pub mod disk_room;
-pub mod disk_warnings;
 pub mod found_ranges;
+pub mod index_file_guard;
 pub mod key_ranges;
 pub mod local_work;
 pub mod local_write;
@@ -35,6 +35,7 @@ pub mod transaction;
 pub mod virtual_read;
 pub mod virtual_state;
 pub mod virtual_write;
+pub mod warning_pace;
 pub mod write;
 
 use std::sync::Arc;

@@ -172,6 +172,10 @@ guardrails! {
         collection_list_size:
             "Detected collection {what} of size {value}, this exceeds the warning threshold of {threshold}.",
             "Detected collection {what} of size {value}, this exceeds the failure threshold of {threshold}.";
+        sai_sstable_indexes_per_query:
+            "The number of SSTable indexes queried on index {what} violated warning threshold value {threshold} with value {value}",
+            "The number of SSTable indexes queried on index {what} violated failure threshold value {threshold} with value {value}"
+            because "High number of referenced indexes per query may negatively effect performance";
         sai_string_term_size:
             "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
             "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";

@@ -340,7 +340,8 @@ impl Controls for NodeAdmin {
     }
 
     fn guardrails(&self) -> BoxFuture<'_, Result<BTreeMap<String, serde_json::Value>, AdminError>> {
-        let settings = serde_json::to_value(&self.node.config).map_err(|error| failed(&error));
+        let settings = serde_json::to_value(&self.node.config);
+        let settings = settings.map_err(|error| AdminError::Failed(error.to_string()));
         let of_setting = |name: &str, settings: &serde_json::Value| {
             (name.to_owned(), settings.get(name).cloned().unwrap_or_default())
         };
