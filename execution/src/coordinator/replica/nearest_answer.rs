@@ -125,7 +125,9 @@ async fn search_on(
                 wanted: request.rows_max as usize,
             };
             let (ranges, now_seconds) = (&request.ranges, request.now_seconds);
-            if let (Some((start, _)), Some((_, end))) = (ranges.first(), ranges.last()) {
+            // All rows of parts of partitions are compared, without an index.
+            let asks_index = ranges.iter().any(|(start, end)| token_of(start, end).is_none());
+            if let (true, Some((start, _)), Some((_, end))) = (asks_index, ranges.first(), ranges.last()) {
                 let restricted = search.restrictions.iter().map(|it| it.index);
                 let indexes: Vec<IndexId> = std::iter::once(search.index).chain(restricted).collect();
                 index_file_guard::check(&context, table, &indexes, (start, end))
