@@ -13,12 +13,12 @@ use super::error::TableError;
 use super::filter::{self, LINE_BYTES};
 use super::format::{FOOTER_BYTES, Footer, Section, VERSION, put_block};
 use super::index::{BlockHandle, LEAF_ENTRIES_MAX, NodeBuilder, separator};
-use super::partition_watch::{PartitionMeasure, PartitionWatch};
 use super::range_tombstones::{RangeTombstoneRef, RangeTombstonesBuilder};
 use super::statistics::TableStatistics;
 use crate::cell::Deletion;
 use crate::io::{Disk, DiskError, DiskFile};
 use crate::key;
+use crate::partition_watch::{PartitionMeasure, PartitionWatch};
 use crate::row::RowRef;
 
 /// Size of the write buffer.

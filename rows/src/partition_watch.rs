@@ -30,7 +30,7 @@ pub trait FilePartitions: Send {
 }
 
 /// Measures the partitions of a file. What belongs to one partition must be added without another one between.
-pub(super) struct PartitionMeasure {
+pub struct PartitionMeasure {
     partitions: Box<dyn FilePartitions>,
     prefix: Vec<u8>,
     bytes: u64,
@@ -38,6 +38,7 @@ pub(super) struct PartitionMeasure {
 }
 
 impl PartitionMeasure {
+    /// Begins with a file, which has this path until it is complete.
     pub fn new(watch: &Arc<dyn PartitionWatch>, path: &Path) -> Self {
         Self { partitions: watch.begin(path), prefix: Vec::new(), bytes: 0, tombstones: 0 }
     }
@@ -60,6 +61,7 @@ impl PartitionMeasure {
         }
     }
 
+    /// The file has no more.
     pub fn end(mut self) {
         self.end_partition();
         self.partitions.end();
