@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::certificates::CertificatesCommand;
 use crate::denylist::DenylistCommand;
+use crate::guardrails::GuardrailsArguments;
 use crate::login::LoginArguments;
 use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
@@ -307,6 +308,8 @@ pub(crate) enum AdminCommand {
         #[arg(value_parser = probability)]
         probability: f64,
     },
+    /// The guardrails of the node, which the settings have.
+    Getguardrailsconfig(GuardrailsArguments),
     /// Which lines are logged.
     Getlogginglevels,
     /// Changes which lines are logged, until the next start; without words to what is configured.

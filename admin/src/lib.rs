@@ -9,6 +9,7 @@ mod ask;
 mod certificates;
 mod command;
 mod denylist;
+mod guardrails;
 mod http;
 mod login;
 mod long_options;

@@ -231,6 +231,9 @@ impl AdminCommand {
             Self::Assassinate { member } => {
                 (Method::POST, "/admin/assassinate", vec![("member", member.clone())])
             }
+            Self::Getguardrailsconfig(arguments) => {
+                (Method::GET, "/admin/guardrails", given([("name", &arguments.name)]).collect())
+            }
             Self::Getauditlog => (Method::GET, "/admin/auditlog", Vec::new()),
             Self::Enableauditlog(arguments) => enable("/admin/auditlog", arguments.parameters()),
             Self::Disableauditlog => (Method::POST, "/admin/auditlog", vec![("enabled", "false".to_owned())]),
@@ -318,6 +321,9 @@ mod tests {
         );
         assert_eq!(call(&["disableauditlog"]), "POST /admin/auditlog?enabled=false");
         assert_eq!(call(&["getauditlog"]), "GET /admin/auditlog");
+        assert_eq!(call(&["getguardrailsconfig", "-c", "flags"]), "GET /admin/guardrails");
+        let named = call(&["getguardrailsconfig", "tables_threshold"]);
+        assert_eq!(named, "GET /admin/guardrails?name=tables%5Fthreshold");
         assert_eq!(
             call(&["enablefullquerylog", "--path", "/q", "--max-log-size", "7"]),
             "POST /admin/fullquerylog?enabled=true&path=%2Fq&max_log_size=7"

@@ -100,6 +100,9 @@ impl AdminCommand {
             Self::Gettraceprobability | Self::Settraceprobability { .. } => {
                 format!("trace probability: {}\n", read::<RuntimeSettings>(answer)?.trace_probability)
             }
+            Self::Getguardrailsconfig(arguments) => {
+                tables::columns(&arguments.rows(&part(&answer, "guardrails")?))
+            }
             Self::Getlogginglevels | Self::Setlogginglevel { .. } => {
                 settings::log_levels(&read::<RuntimeSettings>(answer)?)
             }

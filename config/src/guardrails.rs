@@ -8,6 +8,7 @@ use helenus_query::guardrails::{Bound, Guardrails, Threshold};
 use crate::data_size::DataSize;
 use crate::error::ConfigError;
 use crate::period::Period;
+use crate::setting::Setting;
 use crate::settings::{Config, SETTINGS};
 
 /// The settings by name, as a file has them.
@@ -57,6 +58,19 @@ impl Settings {
         let names = value.as_array()?.iter().filter_map(toml::Value::as_str);
         Some((key, names.map(str::to_owned).collect()))
     }
+}
+
+/// Guardrails among the settings of other sections.
+const OTHERS: [&str; 3] = [
+    "data_disk_usage_percentage_warn_threshold",
+    "data_disk_usage_percentage_fail_threshold",
+    "data_disk_usage_max_disk_size_bytes",
+];
+
+/// The names of all settings that are guardrails.
+pub fn guardrail_settings() -> impl Iterator<Item = &'static str> {
+    let is_guardrail = |setting: &&Setting| setting.section == "Guardrails" || OTHERS.contains(&setting.key);
+    SETTINGS.iter().filter(is_guardrail).map(|setting| setting.key)
 }
 
 impl Config {
@@ -141,12 +155,14 @@ mod tests {
             .flat_map(|values| {
                 ["warned", "ignored", "disallowed"].map(|kind| format!("{}_{kind}", values.name))
             })
-            .chain(["zero_ttl_on_twcs_warned".to_owned()])
+            .chain(["zero_ttl_on_twcs_warned", "intersect_filtering_query_warned"].map(str::to_owned))
             .collect();
         let section = SETTINGS.iter().filter(|setting| setting.section == "Guardrails");
         let known: BTreeSet<String> = section.map(|setting| setting.key.to_owned()).collect();
         assert_eq!(expected.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new());
         expected.extend(optional);
+        let listed: BTreeSet<String> = guardrail_settings().map(str::to_owned).collect();
+        assert_eq!(listed.difference(&known).collect::<Vec<_>>().len(), OTHERS.len());
         assert_eq!(known.difference(&expected).collect::<Vec<_>>(), Vec::<&String>::new());
     }
 
@@ -154,6 +170,7 @@ mod tests {
     fn settings_become_guardrails() {
         let mut default = Guardrails::default();
         default.zero_ttl_on_twcs.is_warned = true;
+        default.sai_sstable_indexes_per_query.warn = Some(32);
         assert_eq!(Config::default().guardrails().unwrap(), default);
         let guardrails = parsed(
             "tables_warn_threshold = 10\ntables_fail_threshold = 20\ncolumn_value_size_fail_threshold = \"1MiB\"\n\

@@ -32,6 +32,7 @@ pub use self::at_rest::{AtRestMode, EncryptionAtRest};
 pub use self::data_size::DataSize;
 pub use self::encryption::{ClientEncryption, InternodeEncryption};
 pub use self::error::ConfigError;
+pub use self::guardrails::guardrail_settings;
 pub use self::limits::ENVELOPE_BYTES;
 pub use self::period::Period;
 pub use self::sample::sample;

@@ -649,6 +649,16 @@ settings! {
     /// The same for an error.
     column_value_size_fail_threshold: Option<DataSize> = None,
         example Some(DataSize(8 << 20));
+    /// Bytes of a partition, before compression, above which a file that gets it (from a flush or compaction) is logged as a warning.
+    partition_size_warn_threshold: Option<DataSize> = None,
+        example Some(DataSize(100 << 20));
+    /// The same for an error in the log. Nothing is refused.
+    partition_size_fail_threshold: Option<DataSize> = None,
+        example Some(DataSize(1 << 30));
+    /// Tombstones of a partition above which a file that gets them is logged as a warning.
+    partition_tombstones_warn_threshold: i64 = -1;
+    /// The same for an error in the log. Nothing is refused.
+    partition_tombstones_fail_threshold: i64 = -1;
     /// Bytes of the collection that a statement writes above which it brings a warning.
     collection_size_warn_threshold: Option<DataSize> = None,
         example Some(DataSize(1 << 20));
@@ -697,6 +707,10 @@ settings! {
     /// The same for an error.
     collection_list_size_fail_threshold: Option<DataSize> = None,
         example Some(DataSize(8 << 20));
+    /// Files of indexes that a search asks on one shard above which the replica logs a warning.
+    sai_sstable_indexes_per_query_warn_threshold: i64 = 32;
+    /// The same for an error: the replica does not answer the search.
+    sai_sstable_indexes_per_query_fail_threshold: i64 = -1;
     /// Bytes of a value, or of an element, in a column with a storage-attached index above which a write brings a warning.
     sai_string_term_size_warn_threshold: Option<DataSize> = None,
         example Some(DataSize(1 << 10));
@@ -757,6 +771,10 @@ settings! {
     vector_type_enabled: bool = true;
     /// Whether SELECT may find rows by an index without naming their partitions.
     non_partition_restricted_index_query_enabled: bool = true;
+    /// Whether SELECT may filter by several columns that are not of the key where it puts the answers of several replicas together.
+    intersect_filtering_query_enabled: bool = true;
+    /// Whether that brings a warning where it is allowed. Cassandra's default is true: there such a SELECT may miss rows. Here it does not.
+    intersect_filtering_query_warned: bool = false;
     /// Whether keyspaces may have `SimpleStrategy`.
     simplestrategy_enabled: bool = true;
     /// Whether a table with `TimeWindowCompactionStrategy` may have a `default_time_to_live` of 0.

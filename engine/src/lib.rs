@@ -53,7 +53,7 @@ pub mod shard;
 pub mod table;
 
 use helenus_io::{codec, invariant, merge};
-use helenus_rows::{cell, prefetch, range_tombstone, reconcile, row, row_writer};
+use helenus_rows::{cell, partition_watch, prefetch, range_tombstone, reconcile, row, row_writer};
 
 pub use helenus_io as io;
 pub use helenus_rows::{counter, key, mutation};
@@ -64,6 +64,7 @@ pub use commit_log::LogPosition;
 pub use error::EngineError;
 pub use invariant::BrokenInvariant;
 pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId, ValidMutation};
+pub use partition_watch::{FilePartitions, PartitionWatch, WrittenPartition};
 pub use read::{Budget, RowView, Scan, ScanRequest, Step, VersionLimit, VersionScanRequest, Versions};
 pub use row::RowRef;
 pub use row_writer::{RowBuilder, RowWriter, transcode};

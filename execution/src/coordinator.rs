@@ -15,8 +15,8 @@ pub mod bound_statement;
 pub mod consistency;
 pub mod denylist;
 pub mod disk_room;
-pub mod disk_warnings;
 pub mod found_ranges;
+pub mod index_file_guard;
 pub mod key_ranges;
 pub mod local_work;
 pub mod local_write;
@@ -36,6 +36,7 @@ pub mod transaction;
 pub mod virtual_read;
 pub mod virtual_state;
 pub mod virtual_write;
+pub mod warning_pace;
 pub mod write;
 
 use std::sync::Arc;

@@ -79,6 +79,10 @@ pub enum Failure {
     /// An index is not built yet, or is being made again. From the feature level on from which there are indexes.
     #[error("an index is not complete")]
     IndexIncomplete,
+    /// A search would ask more files of indexes than a guardrail of the node allows. From the feature level
+    /// [`helenus_ring::metadata::SECURITY`] on.
+    #[error("a search would ask too many files of indexes")]
+    TooManyIndexFiles,
 }
 
 impl From<EngineError> for Failure {

@@ -27,6 +27,7 @@ mod read_pool;
 mod read_ring;
 mod record_log;
 mod reserve;
+mod signal;
 mod two_copies;
 mod yield_now;
 
@@ -46,5 +47,6 @@ pub use rate_limiter::RateLimiter;
 pub use read_pool::ReadPool;
 pub use record_log::{Mended, RecordLog, RecordLogError, RecordLogKind, RecordLogPlace, Records};
 pub use reserve::{Claim, DiskReserve, NoRoom, ReserveSize};
+pub use signal::Signal;
 pub use two_copies::{Defect, LoadError, Newest, ReplaceError, Replaced, TwoCopies, Unusable};
 pub use yield_now::yield_now;

@@ -91,6 +91,9 @@ pub trait Controls: Send + Sync {
     /// Changes a setting, and returns all.
     fn change_setting(&self, change: SettingChange) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>>;
 
+    /// The guardrails: settings by name, null where one is not set.
+    fn guardrails(&self) -> BoxFuture<'_, Result<BTreeMap<String, serde_json::Value>, AdminError>>;
+
     /// The state of a log of requests.
     fn request_log(&self, log: RequestLog) -> BoxFuture<'_, Result<RequestLogReport, AdminError>>;
 

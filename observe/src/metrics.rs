@@ -351,9 +351,10 @@ pub struct ShardMetrics {
     pub repair_mutations: Counter,
     /// TLS handshakes of clients that have failed.
     pub failed_handshakes: Counter,
-    /// Warnings of guardrails for clients.
+    /// Warnings of guardrails, for clients and of partitions. Those of partitions are counted for the first shard, by threads in the
+    /// background.
     pub guardrail_warnings: Counter,
-    /// Requests that a guardrail refused.
+    /// Requests that a guardrail refused, and partitions that violate the failure threshold of one.
     pub guardrail_failures: Counter,
     /// Reads of named partitions, reads of ranges and writes that were refused because of a denied partition.
     pub denylisted_reads: Counter,

@@ -94,7 +94,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 25] = [
+const COUNTERS: [CounterFamily; 26] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -143,12 +143,14 @@ const COUNTERS: [CounterFamily; 25] = [
     ("helenus_tls_handshakes_failed_total", "TLS handshakes of clients that have failed.", |shard| {
         &shard.failed_handshakes
     }),
-    ("helenus_guardrail_warnings_total", "Warnings of guardrails for clients.", |shard| {
+    ("helenus_guardrail_warnings_total", "Warnings of guardrails, for clients and of partitions.", |shard| {
         &shard.guardrail_warnings
     }),
-    ("helenus_guardrail_failures_total", "Requests that a guardrail refused.", |shard| {
-        &shard.guardrail_failures
-    }),
+    (
+        "helenus_guardrail_failures_total",
+        "Requests that a guardrail refused, partitions beyond a failure threshold.",
+        |shard| &shard.guardrail_failures,
+    ),
     (
         "helenus_partition_denylist_read_rejected_total",
         "Reads that were refused because they name a denied partition.",

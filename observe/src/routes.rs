@@ -11,6 +11,7 @@
 
 mod parameters;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -98,6 +99,7 @@ enum Route {
     UpdateCidrGroup,
     DropCidrGroup,
     CidrGroups,
+    Guardrails,
     RoleStatements,
     Denylist,
     DenylistAdd,
@@ -153,6 +155,7 @@ impl Route {
             "/admin/proxyhistograms" => Self::Latencies,
             "/admin/tablehistograms" => Self::TableLatencies,
             "/admin/settings" => Self::Settings,
+            "/admin/guardrails" => Self::Guardrails,
             "/admin/auditlog" => Self::RequestLog(RequestLog::Audit),
             "/admin/fullquerylog" => Self::RequestLog(RequestLog::FullQuery),
             "/admin/truncatehints" => Self::TruncateHints,
@@ -193,6 +196,7 @@ impl Route {
                 | Self::Latencies
                 | Self::TableLatencies
                 | Self::CidrGroups
+                | Self::Guardrails
                 | Self::RoleStatements
                 | Self::Denylist
                 | Self::DenylistCheck
@@ -213,6 +217,7 @@ impl Route {
 
     fn parameters(self) -> &'static [&'static str] {
         match self {
+            Self::Guardrails => &["name"],
             Self::CidrGroups
             | Self::RoleStatements
             | Self::Metrics
@@ -568,6 +573,10 @@ async fn carry_out(
             parameters.refuse_any()?;
             report(&admin.settings().await?)?
         }
+        Route::Guardrails => {
+            let guardrails = named_guardrails(admin.guardrails().await?, parameters.take("name"))?;
+            json_answer(StatusCode::OK, &json!({ "guardrails": guardrails }))
+        }
         Route::RequestLog(log) if method == Method::POST => {
             let change = parameters.request_log_change()?;
             report(&logged(uri, admin.change_request_log(log, change)).await?)?
@@ -701,6 +710,25 @@ async fn operate(
 ) -> Result<HttpResponse, AdminError> {
     logged(uri, operation).await?;
     Ok(json_answer(StatusCode::OK, &json!({ "status": "done" })))
+}
+
+/// The guardrails of this name: of a setting, or of a threshold without its kind. Without a name all.
+fn named_guardrails(
+    mut guardrails: BTreeMap<String, serde_json::Value>,
+    name: Option<String>,
+) -> Result<BTreeMap<String, serde_json::Value>, AdminError> {
+    let Some(name) = name else { return Ok(guardrails) };
+    let of_threshold = |setting: &str, end: &str| {
+        setting.strip_suffix(end).is_some_and(|threshold| name.strip_suffix("_threshold") == Some(threshold))
+    };
+    guardrails.retain(|setting, _| {
+        *setting == name
+            || ["_warn_threshold", "_fail_threshold"].iter().any(|end| of_threshold(setting, end))
+    });
+    if guardrails.is_empty() {
+        return Err(AdminError::Unknown(format!("Guardrail {name} not found.")));
+    }
+    Ok(guardrails)
 }
 
 fn report(report: &impl Serialize) -> Result<HttpResponse, AdminError> {

@@ -111,6 +111,9 @@ pub enum RequestError {
     /// An index of this node is not built yet, or is being made again. Other replicas may have theirs.
     #[error("{0}")]
     IndexIncomplete(String),
+    /// A search on this node would ask more files of indexes than a guardrail allows.
+    #[error("{0}")]
+    TooManyIndexFiles(String),
     /// A search by an index has taken longer than a read may.
     #[error("{0}")]
     SearchTooLong(String),
@@ -165,6 +168,7 @@ pub enum FailureReason {
     IncompatibleSchema = 3,
     NodeDown = 5,
     IndexNotAvailable = 6,
+    TooManyIndexes = 7,
 }
 
 impl FailureReason {
@@ -182,6 +186,7 @@ impl FailureReason {
             Self::IncompatibleSchema => "INCOMPATIBLE_SCHEMA",
             Self::NodeDown => "NODE_DOWN",
             Self::IndexNotAvailable => "INDEX_NOT_AVAILABLE",
+            Self::TooManyIndexes => "READ_TOO_MANY_INDEXES",
         }
     }
 }

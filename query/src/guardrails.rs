@@ -5,8 +5,8 @@
 //! guardrail is set is known at once, so requests without one cost a branch.
 //!
 //! They hold for every client but superusers. DIFFERS: in Cassandra they hold for nobody where clients do not log in.
-//! Cassandra looks at collections and partitions once more when it writes files, to log what is too large; here only statements
-//! count, and compactions warn of large rows.
+//! Those of partitions do not refuse anything: what is too large is logged when files are written. Cassandra looks at collections once
+//! more then; here only statements count, and compactions warn of large rows.
 
 mod kinds;
 mod modification;
@@ -137,6 +137,14 @@ guardrails! {
         in_select_cartesian_product:
             "The cartesian product of the IN restrictions on {what} produces {value} values, this exceeds warning threshold of {threshold}.",
             "Aborting query because the cartesian product of the IN restrictions on {what} produces {value} values, this exceeds fail threshold of {threshold}.";
+        partition_size:
+            "Partition {what} has size {value}, this exceeds the warning threshold of {threshold}.",
+            "Partition {what} has size {value}, this exceeds the failure threshold of {threshold}."
+            because "Too large partitions can cause performance problems.";
+        partition_tombstones:
+            "Partition {what} has {value} tombstones, this exceeds the warning threshold of {threshold}.",
+            "Partition {what} has {value} tombstones, this exceeds the failure threshold of {threshold}."
+            because "Partitions with too many tombstones can cause performance problems.";
         column_value_size:
             "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
             "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
@@ -164,6 +172,10 @@ guardrails! {
         collection_list_size:
             "Detected collection {what} of size {value}, this exceeds the warning threshold of {threshold}.",
             "Detected collection {what} of size {value}, this exceeds the failure threshold of {threshold}.";
+        sai_sstable_indexes_per_query:
+            "The number of SSTable indexes queried on index {what} violated warning threshold value {threshold} with value {value}",
+            "The number of SSTable indexes queried on index {what} violated failure threshold value {threshold} with value {value}"
+            because "High number of referenced indexes per query may negatively effect performance";
         sai_string_term_size:
             "Value of column '{what}' has size {value}, this exceeds the warning threshold of {threshold}.",
             "Value of column '{what}' has size {value}, this exceeds the failure threshold of {threshold}.";
@@ -206,6 +218,9 @@ guardrails! {
         non_partition_restricted_index_query ("non_partition_restricted_index_query_enabled"):
             "Non-partition key restricted query"
             because "Executing a query on secondary indexes without partition key restriction might degrade performance";
+        intersect_filtering_query ("intersect_filtering_query"):
+            "Filtering query with intersection on mutable columns at consistency level requiring coordinator reconciliation"
+            because "Filtering queries involving an intersection on multiple mutable (i.e. non-key) columns over unrepaired data at read consistency levels that would require coordinator reconciliation may violate the guarantees of those consistency levels.";
         zero_ttl_on_twcs ("zero_ttl_on_twcs"):
             "0 default_time_to_live on a table with TimeWindowCompactionStrategy compaction strategy"
             because "It is suspicious to use default_time_to_live set to 0 with such compaction strategy. Please keep in mind that data will not start to automatically expire after they are older than a respective compaction window unit of a certain size. Please set TTL for your INSERT or UPDATE statements if you expect data to be expired as table settings will not do it. ";

@@ -23,6 +23,7 @@ pub mod counter;
 pub mod dropped_columns;
 pub mod key;
 pub mod mutation;
+pub mod partition_watch;
 pub mod prefetch;
 pub mod range_tombstone;
 pub mod reconcile;

@@ -20,10 +20,7 @@ const VERBS: [(&[&str], &str); 11] = [
         &["disablegossip", "enablegossip", "statusgossip"],
         "members always watch each other; `drain` takes a node out",
     ),
-    (
-        &["getguardrailsconfig", "setguardrailsconfig"],
-        "guardrails are settings, which are read at the start of a node",
-    ),
+    (&["setguardrailsconfig"], "guardrails are settings, which are read at the start of a node"),
     (&["getseeds", "reloadseeds"], "the setting seeds is used at the start of a node only"),
     (
         &["join", "bootstrap"],

@@ -3,10 +3,11 @@
 use serde::de::DeserializeOwned;
 
 use super::error::NodetoolError;
-use super::format::Addresses;
+use super::format::{self, Addresses};
 use super::{activity, cluster, storage};
 use crate::ask::Ask;
 use crate::command::{AdminCommand, TableScope};
+use crate::guardrails::GuardrailsArguments;
 use crate::members;
 use crate::reports::{
     ActivityReport, ClusterDescription, ClusterStatus, CompactionsReport, CoordinatorLatencies,
@@ -121,6 +122,8 @@ pub(super) enum Show {
     Statushandoff,
     /// The part of requests that are traced.
     Gettraceprobability,
+    /// The guardrails of the node.
+    Getguardrailsconfig(GuardrailsArguments),
     /// Which lines are logged.
     Getlogginglevels,
     /// What the audit log records.
@@ -278,6 +281,10 @@ impl Show {
             Self::Gettraceprobability => {
                 let settings = settings(node, &AdminCommand::Gettraceprobability)?;
                 format!("Current trace probability: {:?}\n", settings.trace_probability)
+            }
+            Self::Getguardrailsconfig(arguments) => {
+                let command = AdminCommand::Getguardrailsconfig(arguments.clone());
+                format::table(&arguments.rows(&get_part(node, &command, "guardrails")?), " ")
             }
             Self::Getauditlog => request_logs::options(&get(node, &AdminCommand::Getauditlog)?),
             Self::Getfullquerylog => request_logs::options(&get(node, &AdminCommand::Getfullquerylog)?),

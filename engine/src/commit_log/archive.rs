@@ -17,7 +17,7 @@ use bytes::Bytes;
 use crc32fast::Hasher;
 
 use super::options::ArchiveOptions;
-use super::signal::Signal;
+use crate::io::Signal;
 use crate::io::{CompleteFile, Disk, DiskError};
 
 /// A copy is read and written in pieces of this size. Each is synced, so that a group of the log never waits long for the disk.

@@ -52,7 +52,6 @@ mod reading;
 mod replay;
 mod room;
 mod segments;
-mod signal;
 #[cfg(test)]
 mod tests;
 mod version_1;

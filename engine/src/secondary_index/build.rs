@@ -16,7 +16,7 @@ use crate::key::{KeyRef, REGULAR_START, STATIC_POSITION};
 use crate::merge::KWayMerge;
 use crate::row::RowRef;
 use crate::row_writer::{RowBuilder, RowWriter};
-use crate::table::{Compression, TableCursor, TableError, TableOptions, TableReader, TableWriter};
+use crate::table::{TableCursor, TableError, TableOptions, TableReader, TableWriter};
 
 /// Bytes of entries that are sorted in memory.
 const SORTED_BYTES: usize = 16 << 20;
@@ -29,7 +29,7 @@ const BYTES_PER_TURN: u64 = 256 << 10;
 
 /// The files of an index are searched by ranges only, so filters would not help.
 fn file_options() -> TableOptions {
-    TableOptions { compression: Compression::Lz4, block_bytes: 8 << 10, bloom_filter_fp_chance: 1.0 }
+    TableOptions { block_bytes: 8 << 10, bloom_filter_fp_chance: 1.0, ..TableOptions::default() }
 }
 
 /// The index of a file to be written.

@@ -30,7 +30,7 @@ use crate::io::yield_now;
 use crate::key::{PARTITION_END, STATIC_POSITION, behind};
 use crate::mutation::TableId;
 use crate::secondary_index::entry::{self, PARTITION, end_of_term, start_of_term};
-use crate::secondary_index::{IndexRestriction, IndexSearch, TermRange};
+use crate::secondary_index::{IndexId, IndexRestriction, IndexSearch, TermRange};
 use crate::table::{TableError, TableReader};
 
 /// The most bytes of found keys, but for the first.
@@ -371,6 +371,19 @@ impl Shard {
             }
         }
         Ok(cheapest)
+    }
+
+    /// The files of these indexes on this shard that a search in a range of full keys may ask.
+    pub fn index_file_count(
+        &self,
+        table: TableId,
+        indexes: &[IndexId],
+        (start, end): (&[u8], &[u8]),
+    ) -> Result<usize, EngineError> {
+        let table = self.table(table)?;
+        let files = table.files.borrow();
+        let in_range = files.iter().filter(|file| file.reader.statistics().may_overlap(start, end));
+        Ok(in_range.map(|file| indexes.iter().filter(|index| file.index(**index).is_some()).count()).sum())
     }
 
     /// The keys within `[start, end)` of rows and partitions that may have accepted terms: the first `keys_max` in key order. What is found is a

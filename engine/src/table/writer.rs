@@ -18,6 +18,7 @@ use super::statistics::TableStatistics;
 use crate::cell::Deletion;
 use crate::io::{Disk, DiskError, DiskFile};
 use crate::key;
+use crate::partition_watch::{PartitionMeasure, PartitionWatch};
 use crate::row::RowRef;
 
 /// Size of the write buffer.
@@ -30,19 +31,25 @@ pub(crate) const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
 const BLOCK_BYTES_CLOSED: usize = BLOCK_BYTES_MAX / 2;
 const _: () = assert!(BLOCK_BYTES_CLOSED <= BLOCK_BYTES_MAX && ROW_BYTES_MAX < BLOCK_BYTES_MAX);
 
-/// How a table is laid out.
-#[derive(Debug, Clone, PartialEq)]
+/// How a table is laid out, and who looks at its partitions.
+#[derive(Debug, Clone)]
 pub struct TableOptions {
     pub compression: Compression,
     /// The size at which blocks are closed, uncompressed.
     pub block_bytes: usize,
     /// The intended rate of false positives of the filters. 1 or more: no filters.
     pub bloom_filter_fp_chance: f64,
+    pub partition_watch: Option<Arc<dyn PartitionWatch>>,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { compression: Compression::Lz4, block_bytes: 16 << 10, bloom_filter_fp_chance: 0.01 }
+        Self {
+            compression: Compression::Lz4,
+            block_bytes: 16 << 10,
+            bloom_filter_fp_chance: 0.01,
+            partition_watch: None,
+        }
     }
 }
 
@@ -117,6 +124,8 @@ pub struct TableWriter {
     partition_length: usize,
     partition_rows: u64,
     partition_bytes: u64,
+    /// `None`: nobody looks at the partitions.
+    measure: Option<PartitionMeasure>,
     statistics: TableStatistics,
 }
 
@@ -125,6 +134,7 @@ impl TableWriter {
     pub async fn create(disk: &dyn Disk, path: &Path, options: TableOptions) -> Result<Self, TableError> {
         let file = disk.create(path).await?;
         let block_bytes = options.block_bytes.min(BLOCK_BYTES_CLOSED);
+        let measure = options.partition_watch.as_ref().map(|watch| PartitionMeasure::new(watch, path));
         Ok(Self {
             options: TableOptions { block_bytes, ..options },
             output: Output { file, written: 0, buffer: BytesMut::with_capacity(WRITE_BYTES) },
@@ -141,6 +151,7 @@ impl TableWriter {
             partition_length: 0,
             partition_rows: 0,
             partition_bytes: 0,
+            measure,
             statistics: TableStatistics::default(),
         })
     }
@@ -171,7 +182,12 @@ impl TableWriter {
         if self.statistics.rows == 0 {
             self.statistics.min_key = full_key.to_vec();
         }
+        let tombstones_before = self.statistics.tombstones;
         let base = self.statistics.add_row(full_key, row)?.unwrap_or(0);
+        if let Some(measure) = &mut self.measure {
+            let tombstones = self.statistics.tombstones - tombstones_before;
+            measure.add(&full_key[..self.partition_length], bytes as u64, tombstones);
+        }
         if let Some(positions) = &mut self.statistics.positions {
             positions.add(&full_key[self.partition_length..]);
         }
@@ -208,7 +224,8 @@ impl TableWriter {
     }
 
     /// Adds a range tombstone for the keys `[start, end)` of one partition. Range tombstones must ascend and must not overlap. Their
-    /// order relative to the rows does not matter.
+    /// order relative to the rows does not matter, but [`TableOptions::partition_watch`] sees a partition as a whole only if they come next
+    /// to its rows.
     pub fn add_range_tombstone(
         &mut self,
         start: &[u8],
@@ -228,6 +245,9 @@ impl TableWriter {
         }
         if self.statistics.range_tombstones == 0 {
             self.first_range_tombstone_start = start.to_vec();
+        }
+        if let Some(measure) = &mut self.measure {
+            measure.add(prefix, (start.len() + end.len()) as u64, 1);
         }
         self.statistics.range_tombstones += 1;
         self.statistics.add_deletion(deletion);
@@ -269,6 +289,9 @@ impl TableWriter {
         }
         self.end_leaf()?;
         self.end_partition();
+        if let Some(measure) = self.measure.take() {
+            measure.end();
+        }
         let data_bytes = self.output.position();
         let statistics = &mut self.statistics;
         if statistics.range_tombstones > 0

@@ -237,14 +237,17 @@ async fn or_of_others(
         let consistency = request.options.consistency;
         return Err(read_timeout(consistency));
     }
-    if let RequestError::IndexIncomplete(reason) = &error {
-        tracing::debug!(reason, "a search was refused");
+    let refused = match &error {
+        RequestError::IndexIncomplete(reason) => Some((reason, FailureReason::IndexNotAvailable)),
+        RequestError::TooManyIndexFiles(reason) => Some((reason, FailureReason::TooManyIndexes)),
+        _ => None,
+    };
+    if let Some((text, reason)) = refused {
+        tracing::debug!(reason = text, "a search was refused");
         let view = context.cluster_view();
         let this_member = view.topology.member(&context.node.host_id);
-        let failures = this_member.map(|member| ReplicaFailure {
-            address: member.native_address.ip(),
-            reason: FailureReason::IndexNotAvailable,
-        });
+        let failures =
+            this_member.map(|member| ReplicaFailure { address: member.native_address.ip(), reason });
         return Err(RequestError::ReadFailure {
             consistency: request.options.consistency,
             received: 0,

@@ -38,7 +38,7 @@ use super::paxos;
 use super::paxos::message::PaxosOrder;
 use super::paxos::proposer::Question;
 use crate::coordinator::batch_log;
-use crate::coordinator::disk_warnings::DiskWarnings;
+use crate::coordinator::warning_pace::{DiskWarnings, IndexFileWarnings};
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 use crate::shard::periodic_flush;
@@ -58,6 +58,7 @@ pub struct ReplicationState {
     /// Batches in this shard's log, by position, with the monotonic time at which they arrived.
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
     pub disk_warnings: DiskWarnings,
+    pub index_file_warnings: IndexFileWarnings,
     /// Whether the batches of the last run are known. Its hints become known before.
     is_recovered: Cell<bool>,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use helenus_engine::key::{KeyRef, PARTITION_END, STATIC_POSITION};
 use helenus_engine::read::{Budget, RowView, Scan, ScanRequest, Step};
-use helenus_engine::secondary_index::IndexSearch;
+use helenus_engine::secondary_index::{IndexId, IndexSearch};
 use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{RowRef, TableId, transcode};
 use helenus_query::error::{RequestError, Result};
@@ -17,6 +17,7 @@ use helenus_query::stored_key::SourceRow;
 
 use super::OwnedRequest;
 use super::found_ranges::{FOUND_KEYS_MAX, FoundRange, FoundRanges};
+use super::index_file_guard;
 use super::local_work::{LocalKind, LocalWork};
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
@@ -188,6 +189,8 @@ impl BatchReader<'_> {
         let mut keys_max = max_rows.clamp(1, FOUND_KEYS_MAX);
         let until = context.clock.monotonic() + self.request.patience;
         let mut ranges = FoundRanges::new(reads_static);
+        let indexes: Vec<IndexId> = search.restrictions.iter().map(|it| it.index).collect();
+        index_file_guard::check(context, table, &indexes, (&start, &end))?;
         loop {
             let found = context.shard.find_keys(table, search, &start, &end, keys_max, until).await?;
             // Where few of the rows that are found pass the filters, more are looked for at a time.

@@ -39,6 +39,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::disk_status::DiskTable;
+use super::file_handling::FileHandling;
 use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::runtime_settings::RuntimeSettings;
@@ -86,6 +87,8 @@ pub struct NodeShared {
     pub config: Config,
     /// The limits for clients from the settings.
     pub guardrails: NodeGuardrails,
+    /// What the node does with the files of all tables.
+    pub file_handling: FileHandling,
     /// What new passwords must be like.
     pub password_rules: PasswordRules,
     pub host_id: Uuid,

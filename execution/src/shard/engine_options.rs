@@ -9,10 +9,15 @@ use helenus_query::schema::catalog::{Catalog, Keyspace, Table, TableKind};
 use helenus_query::schema::index_terms;
 use helenus_query::schema::options::{CHUNK_LENGTH_BYTES_MAX, Compressor, TombstoneGcMode};
 
+use super::file_handling::FileHandling;
 use super::snapshots;
 
-/// The engine's options for a table of the catalog. `has_backups`: it keeps incremental backups, if it is a user's.
-pub fn engine_options(keyspace: &Keyspace, table: &Table, has_backups: bool) -> Result<EngineTableOptions> {
+/// The engine's options for a table of the catalog.
+pub fn engine_options(
+    keyspace: &Keyspace,
+    table: &Table,
+    handling: &FileHandling,
+) -> Result<EngineTableOptions> {
     let options = &table.options;
     let compression = match options.compression.compressor {
         Compressor::None | Compressor::Noop => EngineCompression::None,
@@ -38,20 +43,24 @@ pub fn engine_options(keyspace: &Keyspace, table: &Table, has_backups: bool) -> 
             // A catalog from before there was a bound may have more.
             block_bytes: options.compression.chunk_length_bytes.min(CHUNK_LENGTH_BYTES_MAX) as usize,
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
+            partition_watch: handling.partition_guard.as_ref().map(|guard| guard.watch(table)),
         },
         dropped_columns: DroppedColumns::new(dropped_columns),
         indexes: index_terms::definitions(table),
-        backup_notes: if has_backups { snapshots::backup_notes(keyspace, table)? } else { None },
+        backup_notes: if handling.has_backups { snapshots::backup_notes(keyspace, table)? } else { None },
         ..EngineTableOptions::default()
     })
 }
 
-/// The stored tables of a catalog with their engine options. `has_backups`: see [`engine_options`].
-pub fn engine_tables(catalog: &Catalog, has_backups: bool) -> Result<Vec<(TableId, EngineTableOptions)>> {
+/// The stored tables of a catalog with their engine options.
+pub fn engine_tables(
+    catalog: &Catalog,
+    handling: &FileHandling,
+) -> Result<Vec<(TableId, EngineTableOptions)>> {
     let mut tables = Vec::new();
     for keyspace in catalog.keyspaces.values() {
         for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-            tables.push((table.engine_id(), engine_options(keyspace, table, has_backups)?));
+            tables.push((table.engine_id(), engine_options(keyspace, table, handling)?));
         }
     }
     Ok(tables)

@@ -117,6 +117,16 @@ impl Controls for Node {
         Box::pin(std::future::ready(Ok(groups)))
     }
 
+    fn guardrails(&self) -> BoxFuture<'_, Result<BTreeMap<String, serde_json::Value>, AdminError>> {
+        let guardrails = [
+            ("tables_warn_threshold", json!(5)),
+            ("tables_fail_threshold", json!(-1)),
+            ("ddl_enabled", json!(true)),
+        ];
+        let guardrails = guardrails.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Box::pin(std::future::ready(Ok(guardrails)))
+    }
+
     fn role_statements(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>> {
         Box::pin(std::future::ready(Ok(vec!["CREATE ROLE IF NOT EXISTS anna".to_owned()])))
     }
@@ -250,6 +260,23 @@ async fn instruments_are_read_and_hints_given_up() {
             "recover metadata of *.*",
         ]
     );
+}
+
+#[tokio::test]
+async fn guardrails_are_shown_by_name() {
+    let (_, server) = start();
+    let of = async |query: &str| ask(&server, "GET", &format!("/admin/guardrails{query}")).await;
+    let all = json!({ "ddl_enabled": true, "tables_fail_threshold": -1, "tables_warn_threshold": 5 });
+    assert_eq!(of("").await.json(), json!({ "guardrails": all }));
+    let both = json!({ "tables_fail_threshold": -1, "tables_warn_threshold": 5 });
+    assert_eq!(of("?name=tables_threshold").await.json(), json!({ "guardrails": both }));
+    let one = json!({ "tables_warn_threshold": 5 });
+    assert_eq!(of("?name=tables_warn_threshold").await.json(), json!({ "guardrails": one }));
+    for name in ["tables", "non_sense", "_threshold"] {
+        let refused = of(&format!("?name={name}")).await;
+        assert_eq!(refused.json(), json!({ "error": format!("Guardrail {name} not found.") }));
+    }
+    assert_eq!(ask(&server, "POST", "/admin/guardrails").await.status, 405);
 }
 
 #[tokio::test]

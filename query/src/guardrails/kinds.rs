@@ -85,6 +85,17 @@ impl Threshold {
         self.warn.is_some() || self.fail.is_some()
     }
 
+    /// Whether a number violates one of the limits, which are no times.
+    #[inline]
+    pub fn is_violated(&self, value: u64) -> bool {
+        let mut limits = [self.warn, self.fail].into_iter().flatten();
+        match self.bound {
+            Bound::AtMost => limits.any(|limit| value > limit),
+            Bound::AtLeast => limits.any(|limit| value < limit),
+            Bound::After | Bound::Before => false,
+        }
+    }
+
     /// Checks a number. `what` is the thing that it belongs to.
     pub fn guard(&self, value: u64, what: &str, warnings: &mut Vec<String>) -> Result<()> {
         self.guard_between(i128::from(value), 0, what, warnings)

@@ -9,6 +9,7 @@ use crate::plan::restrictions::{
 };
 use crate::plan::select::SelectPlan;
 use crate::plan::term::{Bindings, Bound, Term};
+use crate::schema::catalog::Column;
 use crate::schema::system_keyspaces;
 
 impl Guardrails {
@@ -21,14 +22,17 @@ impl Guardrails {
             || self.in_select_cartesian_product.is_set()
             || self.read_consistency_levels.is_set()
             || self.non_partition_restricted_index_query.is_set()
+            || self.intersect_filtering_query.is_set()
     }
 
-    /// Checks a SELECT. `page_rows`: the rows of a page that the client wants, if it names them.
+    /// Checks a SELECT. `page_rows`: the rows of a page that the client wants, if it names them. `compares_replicas`: the answers of
+    /// several replicas are put together.
     pub fn check_select(
         &self,
         plan: &SelectPlan,
         bindings: &Bindings<'_>,
         page_rows: Option<usize>,
+        compares_replicas: bool,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
         let table = &plan.table;
@@ -44,6 +48,9 @@ impl Guardrails {
         let uses_index = plan.index.is_some() || plan.nearest.is_some();
         if uses_index && !matches!(plan.restrictions.partition, PartitionRestriction::Keys(_)) {
             self.non_partition_restricted_index_query.guard(warnings)?;
+        }
+        if compares_replicas && plan.needs_filtering && intersects_mutable_columns(plan) {
+            self.intersect_filtering_query.guard(warnings)?;
         }
         if let Some(rows) = page_rows {
             self.page_size.guard(rows as u64, &table.name, warnings)?;
@@ -99,6 +106,17 @@ impl Guardrails {
     pub fn check_write_levels(&self, levels: &[&str], warnings: &mut Vec<String>) -> Result<()> {
         check_levels(&self.write_consistency_levels, levels, warnings)
     }
+}
+
+/// Whether filters are on several columns whose values change apart from each other: two that are not of the key, or a static one and any
+/// other filter.
+fn intersects_mutable_columns(plan: &SelectPlan) -> bool {
+    let filters = &plan.restrictions.filters;
+    let filtered: BTreeSet<usize> =
+        filters.iter().flat_map(|filter| filter.subject.columns()).copied().collect();
+    let columns = || filtered.iter().map(|&column| &plan.table.columns[column]);
+    let has_static = columns().any(Column::is_static);
+    (has_static && filters.len() > 1) || columns().filter(|column| !column.is_primary_key()).count() > 1
 }
 
 fn check_levels(guardrail: &Values, levels: &[&str], warnings: &mut Vec<String>) -> Result<()> {

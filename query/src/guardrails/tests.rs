@@ -2,6 +2,10 @@
 
 use super::*;
 use crate::error::RequestError;
+use crate::functions::CallContext;
+use crate::plan::term::Bindings;
+use crate::plan::{Plan, plan};
+use crate::schema::test_catalog::catalog_of;
 
 fn texts(check: impl FnOnce(&mut Vec<String>) -> crate::error::Result<()>) -> (Vec<String>, Option<String>) {
     let mut warnings = Vec::new();
@@ -92,4 +96,35 @@ fn the_same_warning_comes_once_and_warnings_are_bounded() {
 #[test]
 fn other_refusals_are_no_violations() {
     assert!(!is_violation(&RequestError::invalid("Unknown column")));
+}
+
+#[test]
+fn filters_of_several_mutable_columns_are_an_intersection_where_replicas_are_compared() {
+    let catalog = catalog_of(&[
+        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+        "CREATE TABLE k.t (p int, c int, a int, b int, i int, j int, s int static, PRIMARY KEY (p, c))",
+        "CREATE INDEX ON k.t (i) USING 'sai'",
+        "CREATE INDEX ON k.t (j) USING 'sai'",
+    ]);
+    let mut guardrails = Guardrails::default();
+    guardrails.intersect_filtering_query.is_warned = true;
+    let warnings_of = |relations: &str, compares_replicas: bool| {
+        let text = format!("SELECT * FROM k.t WHERE {relations} ALLOW FILTERING");
+        let statement = cql_lite::syntax::parse(&text).unwrap();
+        let Plan::Select(plan) = plan(statement, &catalog.catalog, None).unwrap().plan else {
+            panic!("{text} is no SELECT")
+        };
+        let bindings = Bindings { values: &[], call: &CallContext::at(0) };
+        let mut warnings = Vec::new();
+        guardrails.check_select(&plan, &bindings, None, compares_replicas, &mut warnings).unwrap();
+        warnings
+    };
+    let warning = "Guardrail intersect_filtering_query violated: Filtering query with intersection on mutable columns at consistency level requiring coordinator reconciliation is not recommended. Filtering queries involving an intersection on multiple mutable (i.e. non-key) columns over unrepaired data at read consistency levels that would require coordinator reconciliation may violate the guarantees of those consistency levels.";
+    for relations in ["a = 1 AND b = 1", "p = 1 AND a = 1 AND b > 1", "a = 1 AND i = 1", "s = 1 AND c = 1"] {
+        assert_eq!(warnings_of(relations, true), [warning], "{relations}");
+        assert_eq!(warnings_of(relations, false), Vec::<String>::new(), "{relations}");
+    }
+    for relations in ["a = 1", "a > 1 AND a < 5", "c = 1 AND a = 1", "i = 1 AND j = 1", "p = 1 AND c = 1"] {
+        assert_eq!(warnings_of(relations, true), Vec::<String>::new(), "{relations}");
+    }
 }

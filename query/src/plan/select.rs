@@ -49,6 +49,8 @@ pub struct SelectPlan {
     pub timeout: Option<Term>,
     /// The statement says ALLOW FILTERING.
     pub allows_filtering: bool,
+    /// Neither the key nor indexes decide all restrictions.
+    pub needs_filtering: bool,
     /// Static content is part of the result.
     pub reads_static: bool,
     /// The rows are found by indexes. `None`: they are all rows that the key restrictions address.
@@ -125,6 +127,7 @@ pub fn plan_select(
     let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual
         && !virtual_tables::asks_for_filtering(table);
     check_filtering(statement, table, &restrictions, &index_use, is_virtual)?;
+    let needs_filtering = !index_use.decides_all;
     check_tuple_slices(&restrictions, table)?;
     for filter in &restrictions.filters {
         for &column in filter.subject.columns() {
@@ -185,6 +188,7 @@ pub fn plan_select(
         group_by,
         limit: limit_term,
         allows_filtering: statement.allow_filtering,
+        needs_filtering,
         per_partition_limit,
         timeout,
         reads_static,

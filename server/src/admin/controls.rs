@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use futures::future::{BoxFuture, FutureExt, LocalBoxFuture, ready};
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointReport,
     EndpointsReport, LatencyReport, RequestLog, RequestLogReport, RuntimeSettings, StageReport,
     TableLatencies,
 };
+use helenus_config::guardrail_settings;
 use helenus_engine::TableId;
 use helenus_execution::coordinator::replica::hints;
 use helenus_execution::shard::context::{ShardContext, run_on};
@@ -365,6 +366,16 @@ impl Controls for NodeAdmin {
 
     fn drop_cidr_group(&self, group: String) -> BoxFuture<'_, Result<(), AdminError>> {
         roles::drop_cidr_group(self, group).boxed()
+    }
+
+    fn guardrails(&self) -> BoxFuture<'_, Result<BTreeMap<String, serde_json::Value>, AdminError>> {
+        let settings = serde_json::to_value(&self.node.config);
+        let settings = settings.map_err(|error| AdminError::Failed(error.to_string()));
+        let of_setting = |name: &str, settings: &serde_json::Value| {
+            (name.to_owned(), settings.get(name).cloned().unwrap_or_default())
+        };
+        ready(settings.map(|settings| guardrail_settings().map(|name| of_setting(name, &settings)).collect()))
+            .boxed()
     }
 
     fn cidr_groups(&self) -> BoxFuture<'_, Result<BTreeMap<String, Vec<String>>, AdminError>> {

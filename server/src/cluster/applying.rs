@@ -23,6 +23,7 @@ use helenus_ring::view::ClusterView;
 
 use helenus_execution::shard::context::{ShardContext, on_every_shard};
 use helenus_execution::shard::engine_options::engine_options;
+use helenus_execution::shard::file_handling::FileHandling;
 
 /// The schema events for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +43,7 @@ pub async fn take_over(
     notice: SchemaNotice,
     store: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    let has_backups = context.node.config.incremental_backups;
-    let prepared = tables_to_prepare(&old.catalog, &new.catalog, has_backups)?;
+    let prepared = tables_to_prepare(&old.catalog, &new.catalog, &context.node.file_handling)?;
     if !prepared.is_empty() {
         on_every_shard(context, move |context| Box::pin(prepare(context, prepared.clone()))).await?;
     }
@@ -128,7 +128,7 @@ async fn prepare(context: Rc<ShardContext>, tables: Vec<(TableId, TableOptions)>
 pub fn tables_to_prepare(
     old: &Catalog,
     new: &Catalog,
-    has_backups: bool,
+    handling: &FileHandling,
 ) -> Result<Vec<(TableId, TableOptions)>> {
     let mut tables = Vec::new();
     for keyspace in new.keyspaces.values() {
@@ -145,7 +145,7 @@ pub fn tables_to_prepare(
             .into_iter()
             .filter_map(|(_, table)| table.filter(|table| table.kind == TableKind::Stored));
         for table in stored {
-            tables.push((table.engine_id(), engine_options(keyspace, table, has_backups)?));
+            tables.push((table.engine_id(), engine_options(keyspace, table, handling)?));
         }
     }
     Ok(tables)

@@ -39,6 +39,7 @@ use crate::cluster::{self, drops};
 use helenus_execution::coordinator::replica::truncate::truncate_everywhere;
 use helenus_execution::coordinator::{Outcome, RequestOptions};
 use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::file_handling::FileHandling;
 
 /// The lock of the schema change in progress; used on the first shard.
 #[derive(Default)]
@@ -286,7 +287,7 @@ async fn agree(
         let level = context.cluster_view().topology.feature_level;
         check_understood(&catalog, &change.catalog, level)?;
         // Options that the engine would refuse must not enter the log.
-        tables_to_prepare(&catalog, &change.catalog, false)?;
+        tables_to_prepare(&catalog, &change.catalog, &FileHandling::default())?;
         drops::rehearse(context, &catalog, &change.catalog).await.map_err(|error| {
             RequestError::Server(format!(
                 "nothing was dropped, because a snapshot cannot be taken before (setting auto_snapshot): {error}"

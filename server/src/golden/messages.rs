@@ -314,6 +314,7 @@ pub fn responses() -> Vec<Sample> {
         failed("unknown table", Failure::UnknownTable { table_id: 9 }),
         failed("overloaded", Failure::Overloaded("too much".to_owned())),
         failed("too many tombstones", Failure::TooManyTombstones),
+        failed("too many index files", Failure::TooManyIndexFiles),
         failed("malformed", Failure::Malformed("what?".to_owned())),
         failed("internal", Failure::Internal("disk".to_owned())),
     ];

@@ -57,7 +57,9 @@ use helenus_execution::shard::context::{
 };
 use helenus_execution::shard::disk_status::DiskTable;
 use helenus_execution::shard::engine_options::engine_tables;
+use helenus_execution::shard::file_handling::FileHandling;
 use helenus_execution::shard::last_snapshot::LastSnapshot;
+use helenus_execution::shard::partition_guard::PartitionGuard;
 use helenus_execution::shard::runtime_settings::RuntimeSettings;
 use helenus_execution::shard::snapshots;
 use helenus_execution::shard::status_table::StatusTable;
@@ -141,15 +143,24 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     }
     let host = SocketAddr::new(information.broadcast_address, information.storage_port);
     let request_logs = RequestLogs::new(&config, host)?;
+    let metrics: Vec<Arc<ShardMetrics>> = (0..identity.shards).map(|_| Arc::default()).collect();
+    let guardrails = config.guardrails()?;
+    let file_handling = FileHandling {
+        has_backups: config.incremental_backups,
+        partition_guard: metrics
+            .first()
+            .and_then(|first| PartitionGuard::new(&guardrails, Arc::clone(first))),
+    };
     let shared = Arc::new(NodeShared {
-        guardrails: config.guardrails()?.into(),
+        guardrails: guardrails.into(),
+        file_handling,
         password_rules: config.password_rules()?,
         host_id: identity.host_id,
         links,
         registry: Registry::default(),
         information,
         events: broadcast::channel(EVENT_BACKLOG).0,
-        metrics: (0..identity.shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
+        metrics,
         stopping: watch::channel(false).0,
         departure: watch::channel(Departure::Staying).0,
         status: StatusTable::new(identity.host_id),
@@ -231,8 +242,8 @@ pub async fn open_shard(
     let options = shard_options(&shared, index);
     let opened = Shard::open_existing(parts.environment.clone(), options).await;
     let shard = opened.map_err(|error| failed(&error))?;
-    let mut tables = engine_tables(&state.catalog.catalog, shared.config.incremental_backups)
-        .map_err(|error| failed(&error))?;
+    let mut tables =
+        engine_tables(&state.catalog.catalog, &shared.file_handling).map_err(|error| failed(&error))?;
     tables.extend(private_tables());
     if index == 0 {
         tables.push((log_store::TABLE.0, log_store::table_options()));

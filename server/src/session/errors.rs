@@ -76,6 +76,7 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
         RequestError::Server(_)
         | RequestError::Unreadable(_)
         | RequestError::IndexIncomplete(_)
+        | RequestError::TooManyIndexFiles(_)
         | RequestError::SearchTooLong(_) => ErrorKind::Server,
     };
     ErrorResponse::new(kind, error.to_string())

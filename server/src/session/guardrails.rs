@@ -7,6 +7,7 @@ use helenus_query::bind::BorrowedValues;
 use helenus_query::error::Result;
 use helenus_query::functions::CallContext;
 use helenus_query::plan::term::Bindings;
+use helenus_query::schema::catalog::Table;
 use helenus_query::statement::Statement;
 
 use helenus_execution::coordinator::RequestOptions;
@@ -36,7 +37,9 @@ pub fn check(
         }
         Statement::Select(statement) => context.guard(warnings, |warnings| {
             guardrails.check_read_levels(&[options.consistency.name()], warnings)?;
-            guardrails.check_select(&statement.plan, &bindings, options.page_rows, warnings)
+            let compares = guardrails.intersect_filtering_query.is_set()
+                && compares_replicas(context, &statement.plan.table, options.consistency);
+            guardrails.check_select(&statement.plan, &bindings, options.page_rows, compares, warnings)
         }),
         Statement::Modify(statement) => context.guard(warnings, |warnings| {
             check_levels(context, statement.plan.conditions.is_some(), options, warnings)?;
@@ -45,6 +48,14 @@ pub fn check(
         Statement::Truncate(_) => context.guard(warnings, |warnings| guardrails.check_truncate(warnings)),
         _ => Ok(()),
     }
+}
+
+/// Whether a read at this level puts the answers of several replicas together, by the factor of the keyspace.
+fn compares_replicas(context: &ShardContext, table: &Table, level: Consistency) -> bool {
+    let is_of_one =
+        matches!(level, Consistency::Any | Consistency::One | Consistency::LocalOne | Consistency::NodeLocal);
+    let catalog = context.catalog();
+    !is_of_one && catalog.keyspace(&table.keyspace).is_some_and(|it| it.replication.replica_count() > 1)
 }
 
 /// Checks a batch. `user`: the role of the client.

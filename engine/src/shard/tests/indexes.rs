@@ -384,3 +384,30 @@ fn the_index_of_each_file_is_described() {
         assert_eq!(statistics.missing_indexes, 0);
     });
 }
+
+#[test]
+fn the_index_files_of_a_range_are_counted() {
+    let disk = SimulatedDisk::new(7);
+    let mut writer = Writer::default();
+    run(async {
+        let shard = open_indexed(&disk).await;
+        shard.set_auto_compaction(TABLE, false).unwrap();
+        let count = |indexes: &[IndexId], start: &[u8], end: &[u8]| {
+            shard.index_file_count(TABLE, indexes, (start, end)).unwrap()
+        };
+        let everything: (&[u8], &[u8]) = (&[], &[0xFF; 9]);
+        for partition in 0..3 {
+            writer.put(&shard, partition, 1, 1);
+            assert_eq!(
+                count(&[VALUES], everything.0, everything.1),
+                usize::from(partition),
+                "memtables do not count"
+            );
+            shard.flush(TABLE).await.unwrap();
+        }
+        assert_eq!(count(&[VALUES, KEYS], everything.0, everything.1), 6);
+        assert_eq!(count(&[VALUES], &key_of(1, &[]), &key_of(2, &[])), 1);
+        shard.compact(TABLE).await.unwrap();
+        assert_eq!(count(&[VALUES], everything.0, everything.1), 1);
+    });
+}

@@ -19,6 +19,7 @@ pub fn failure_reason(error: &PeerError) -> FailureReason {
         ) => FailureReason::NodeDown,
         PeerError::Failed(Failure::UnknownTable { .. }) => FailureReason::IncompatibleSchema,
         PeerError::Failed(Failure::IndexIncomplete) => FailureReason::IndexNotAvailable,
+        PeerError::Failed(Failure::TooManyIndexFiles) => FailureReason::TooManyIndexes,
         PeerError::Failed(Failure::TooManyTombstones) => FailureReason::TooManyTombstones,
         PeerError::Call(_) | PeerError::Failed(_) => FailureReason::Unknown,
     }

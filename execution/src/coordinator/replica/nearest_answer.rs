@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::token_of;
 use super::epoch;
 use super::search_answer::{self, SearchRestriction};
+use crate::coordinator::index_file_guard;
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
 
@@ -124,6 +125,14 @@ async fn search_on(
                 wanted: request.rows_max as usize,
             };
             let (ranges, now_seconds) = (&request.ranges, request.now_seconds);
+            // All rows of parts of partitions are compared, without an index.
+            let asks_index = ranges.iter().any(|(start, end)| token_of(start, end).is_none());
+            if let (true, Some((start, _)), Some((_, end))) = (asks_index, ranges.first(), ranges.last()) {
+                let restricted = search.restrictions.iter().map(|it| it.index);
+                let indexes: Vec<IndexId> = std::iter::once(search.index).chain(restricted).collect();
+                index_file_guard::check(&context, table, &indexes, (start, end))
+                    .map_err(|refusal| refusal.for_peer(&context))?;
+            }
             let found = context.shard.find_nearest(table, &search, ranges, now_seconds, until).await?;
             // Ownership may have changed since the search began.
             epoch::refuse_stale(&context, request.epoch)?;

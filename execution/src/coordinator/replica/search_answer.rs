@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::token_of;
 use super::epoch;
+use crate::coordinator::index_file_guard;
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
 
@@ -123,6 +124,9 @@ async fn search_on(
             let SearchRequest { epoch, table_id, start, end, keys_max, patience_ms, .. } = request;
             let until = context.clock.monotonic() + Duration::from_millis(patience_ms);
             let table = TableId(table_id.to_be_bytes());
+            let indexes: Vec<IndexId> = search.restrictions.iter().map(|it| it.index).collect();
+            index_file_guard::check(&context, table, &indexes, (&start, &end))
+                .map_err(|refusal| refusal.for_peer(&context))?;
             let found =
                 context.shard.find_keys(table, &search, &start, &end, keys_max as usize, until).await?;
             // Ownership may have changed since the search began.

@@ -1,0 +1,14 @@
+//! What a node does with the files of all tables, whatever their options are.
+
+use std::sync::Arc;
+
+use super::partition_guard::PartitionGuard;
+
+/// What the node does with the files of all tables.
+#[derive(Debug, Clone, Default)]
+pub struct FileHandling {
+    /// Tables of users keep incremental backups.
+    pub has_backups: bool,
+    /// `None`: nobody looks at the sizes of partitions.
+    pub partition_guard: Option<Arc<PartitionGuard>>,
+}

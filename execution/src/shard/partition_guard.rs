@@ -1,0 +1,228 @@
+//! The guardrails of partitions: what a flush or compaction writes of a partition that is too large is logged and counted. As in Cassandra
+//! nothing is refused: the data is there.
+//!
+//! Invariant: a file has a bounded number of lines in the log. The last one says how many partitions had none.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cql_lite::types::CqlType;
+use cql_lite::types::json::to_json;
+use helenus_engine::key::KeyRef;
+use helenus_engine::{FilePartitions, PartitionWatch, WrittenPartition};
+use helenus_observe::metrics::ShardMetrics;
+use helenus_query::guardrails::{Guardrails, Threshold};
+use helenus_query::schema::catalog::Table;
+use helenus_query::stored_key::key_component;
+
+/// Most lines for the partitions of one file.
+const LINES_A_FILE: usize = 10;
+/// Most bytes of a partition key in a line.
+const KEY_BYTES_MAX: usize = 200;
+/// What the name of a file that is being written ends with.
+const TEMPORARY_SUFFIX: &str = "tmp";
+
+/// Looks at the partitions of all tables of a node.
+#[derive(Debug)]
+pub struct PartitionGuard {
+    size: Threshold,
+    tombstones: Threshold,
+    /// Of the first shard. Jobs in the background are of no shard; violations are so rare that it does not matter.
+    metrics: Arc<ShardMetrics>,
+}
+
+impl PartitionGuard {
+    /// `None`: no guardrail of partitions is set. `metrics`: those in which violations are counted.
+    pub fn new(guardrails: &Guardrails, metrics: Arc<ShardMetrics>) -> Option<Arc<Self>> {
+        let (size, tombstones) = (&guardrails.partition_size, &guardrails.partition_tombstones);
+        let is_set = size.is_set() || tombstones.is_set();
+        is_set.then(|| Arc::new(Self { size: size.clone(), tombstones: tombstones.clone(), metrics }))
+    }
+
+    /// Looks at the partitions of this table.
+    pub fn watch(self: &Arc<Self>, table: &Table) -> Arc<dyn PartitionWatch> {
+        let key_types = table.partition_key().iter().map(|column| column.column_type.clone()).collect();
+        let table = TableKeys { name: format!("{}.{}", table.keyspace, table.name), key_types };
+        Arc::new(TableWatch { guard: Arc::clone(self), table: Arc::new(table) })
+    }
+}
+
+/// What partitions are named by.
+#[derive(Debug)]
+struct TableKeys {
+    /// With the keyspace.
+    name: String,
+    key_types: Vec<CqlType>,
+}
+
+impl TableKeys {
+    /// The values of a partition key, with `:` between them.
+    fn text_of(&self, partition_key: &[u8]) -> String {
+        let text = |(number, its_type): (usize, &CqlType)| {
+            let value = key_component(partition_key, self.key_types.len(), number).ok()?;
+            Some(match its_type {
+                CqlType::Text | CqlType::Ascii => String::from_utf8_lossy(value).escape_debug().collect(),
+                _ => to_json(its_type, Some(value)).ok()?.trim_matches('"').to_owned(),
+            })
+        };
+        let texts: Option<Vec<String>> = self.key_types.iter().enumerate().map(text).collect();
+        let mut text = texts.map_or_else(|| "a key that cannot be read".to_owned(), |texts| texts.join(":"));
+        if text.len() > KEY_BYTES_MAX {
+            text.truncate(text.floor_char_boundary(KEY_BYTES_MAX));
+            text.push_str("...");
+        }
+        text
+    }
+}
+
+#[derive(Debug)]
+struct TableWatch {
+    guard: Arc<PartitionGuard>,
+    table: Arc<TableKeys>,
+}
+
+impl PartitionWatch for TableWatch {
+    fn begin(&self, path: &Path) -> Box<dyn FilePartitions> {
+        let is_temporary = path.extension().is_some_and(|extension| extension == TEMPORARY_SUFFIX);
+        let path = if is_temporary { path.with_extension("") } else { path.to_path_buf() };
+        Box::new(GuardedFile {
+            guard: Arc::clone(&self.guard),
+            table: Arc::clone(&self.table),
+            path: path.display().to_string(),
+            lines: 0,
+            untold: 0,
+        })
+    }
+}
+
+/// A file that is being written.
+struct GuardedFile {
+    guard: Arc<PartitionGuard>,
+    table: Arc<TableKeys>,
+    /// That it has when it is complete.
+    path: String,
+    lines: usize,
+    /// Violations without a line.
+    untold: u64,
+}
+
+/// A violation for the log.
+#[derive(Debug, PartialEq, Eq)]
+enum Violation {
+    Warning(String),
+    Failure(String),
+}
+
+impl GuardedFile {
+    /// The violation of a guardrail by a partition, if there is any.
+    fn violation(&self, guardrail: &Threshold, value: u64, prefix: &[u8]) -> Option<Violation> {
+        if !guardrail.is_violated(value) {
+            return None;
+        }
+        let key = KeyRef::parse(prefix).map(|key| self.table.text_of(key.partition_key)).ok()?;
+        let what = format!("{}:{key} on sstable {}", self.table.name, self.path);
+        let mut warnings = Vec::new();
+        match guardrail.guard(value, &what, &mut warnings) {
+            Ok(()) => warnings.pop().map(Violation::Warning),
+            Err(error) => Some(Violation::Failure(error.to_string())),
+        }
+    }
+
+    fn tell(&mut self, violation: &Violation) {
+        let counter = match violation {
+            Violation::Warning(_) => &self.guard.metrics.guardrail_warnings,
+            Violation::Failure(_) => &self.guard.metrics.guardrail_failures,
+        };
+        counter.increment();
+        if self.lines == LINES_A_FILE {
+            self.untold += 1;
+            return;
+        }
+        self.lines += 1;
+        match violation {
+            Violation::Warning(message) => tracing::warn!("{message}"),
+            Violation::Failure(message) => tracing::error!("{message}"),
+        }
+    }
+}
+
+impl FilePartitions for GuardedFile {
+    fn look_at(&mut self, partition: &WrittenPartition<'_>) {
+        let violations = [
+            self.violation(&self.guard.size, partition.bytes, partition.prefix),
+            self.violation(&self.guard.tombstones, partition.tombstones, partition.prefix),
+        ];
+        for violation in violations.iter().flatten() {
+            self.tell(violation);
+        }
+    }
+
+    fn end(&mut self) {
+        if self.untold > 0 {
+            tracing::warn!(
+                table = %self.table.name, path = %self.path, violations = self.untold,
+                "further partitions of the file violate guardrails of partitions"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use helenus_engine::key::full_key;
+    use helenus_query::stored_key::composite_key;
+
+    use super::*;
+
+    fn file(key_types: Vec<CqlType>, metrics: &Arc<ShardMetrics>) -> GuardedFile {
+        let mut guardrails = Guardrails::default();
+        assert!(PartitionGuard::new(&guardrails, Arc::clone(metrics)).is_none());
+        guardrails.partition_size.warn = Some(100);
+        guardrails.partition_size.fail = Some(200);
+        guardrails.partition_tombstones.warn = Some(1);
+        let guard = PartitionGuard::new(&guardrails, Arc::clone(metrics)).unwrap();
+        let table = Arc::new(TableKeys { name: "ks.t".to_owned(), key_types });
+        GuardedFile { guard, table, path: "7-data.sst".to_owned(), lines: 0, untold: 0 }
+    }
+
+    #[test]
+    fn violations_are_told_with_cassandras_texts() {
+        let metrics = Arc::default();
+        let file = file(vec![CqlType::Int, CqlType::Text], &metrics);
+        let key = composite_key(&[&5_i32.to_be_bytes()[..], b"a\nb"]).unwrap();
+        let prefix = full_key(1, &key, &[]).unwrap();
+        let size = |bytes| file.violation(&file.guard.size, bytes, &prefix);
+        assert_eq!(size(100), None);
+        let warning = "Guardrail partition_size violated: Partition ks.t:5:a\\nb on sstable 7-data.sst has size 101, this exceeds the warning threshold of 100. Too large partitions can cause performance problems.";
+        assert_eq!(size(101), Some(Violation::Warning(warning.to_owned())));
+        assert_eq!(
+            size(201),
+            Some(Violation::Failure(
+                warning.replace("101", "201").replace("warning threshold of 100", "failure threshold of 200")
+            ))
+        );
+        let warning = "Guardrail partition_tombstones violated: Partition ks.t:5:a\\nb on sstable 7-data.sst has 2 tombstones, this exceeds the warning threshold of 1. Partitions with too many tombstones can cause performance problems.";
+        let tombstones = file.violation(&file.guard.tombstones, 2, &prefix);
+        assert_eq!(tombstones, Some(Violation::Warning(warning.to_owned())));
+    }
+
+    #[test]
+    fn a_file_has_a_bounded_number_of_lines_and_all_violations_are_counted() {
+        let metrics: Arc<ShardMetrics> = Arc::default();
+        let mut file = file(vec![CqlType::Blob], &metrics);
+        for token in 0..30 {
+            let prefix = full_key(token, b"key", &[]).unwrap();
+            let bytes = if token < 25 { 150 } else { 300 };
+            file.look_at(&WrittenPartition { prefix: &prefix, bytes, tombstones: 0 });
+        }
+        file.end();
+        assert_eq!((file.lines, file.untold), (LINES_A_FILE, 20));
+        assert_eq!((metrics.guardrail_warnings.get(), metrics.guardrail_failures.get()), (25, 5));
+    }
+
+    #[test]
+    fn long_keys_are_cut() {
+        let keys = TableKeys { name: "ks.t".to_owned(), key_types: vec![CqlType::Text] };
+        assert_eq!(keys.text_of("\u{e9}".repeat(300).as_bytes()).len(), KEY_BYTES_MAX + 3);
+    }
+}
