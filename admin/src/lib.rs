@@ -8,6 +8,7 @@ mod activity;
 mod ask;
 mod certificates;
 mod command;
+pub mod encryption_keys;
 mod http;
 mod long_options;
 mod members;

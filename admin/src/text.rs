@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::command::AdminCommand;
+use crate::encryption_keys::EncryptionKeysReport;
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
@@ -68,6 +69,7 @@ impl AdminCommand {
                 let statements: Vec<String> = part(&answer, "statements")?;
                 statements.iter().flat_map(|statement| [statement.as_str(), ";\n"]).collect()
             }
+            Self::EncryptionKeys => read::<EncryptionKeysReport>(answer)?.text(),
             Self::Drain => "drained\n".to_owned(),
             Self::Archivelog => "archived\n".to_owned(),
             Self::Repair(arguments) if arguments.asks_for_status() => repair::status(&read(answer)?),

@@ -64,6 +64,7 @@ enum Route {
     Replay,
     ArchiveLog,
     ReloadCertificates,
+    EncryptionKeys,
     ClearSnapshot,
     ListSnapshots,
     UnknownTables,
@@ -122,6 +123,7 @@ impl Route {
             "/admin/replay" => Self::Replay,
             "/admin/archivelog" => Self::ArchiveLog,
             "/admin/reloadssl" => Self::ReloadCertificates,
+            "/admin/encryption_keys" => Self::EncryptionKeys,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
             "/admin/unknowntables" => Self::UnknownTables,
@@ -170,6 +172,7 @@ impl Route {
                 | Self::DescribeCluster
                 | Self::Compactions
                 | Self::ListSnapshots
+                | Self::EncryptionKeys
                 | Self::UnknownTables
                 | Self::CheckProgress
                 | Self::Streams
@@ -194,6 +197,7 @@ impl Route {
             | Self::DescribeCluster
             | Self::Compactions
             | Self::UnknownTables
+            | Self::EncryptionKeys
             | Self::CheckProgress
             | Self::Streams
             | Self::Repairs
@@ -450,6 +454,7 @@ async fn carry_out(
         }
         Route::Drain => operate(uri, admin.drain()).await?,
         Route::Streams => report(&admin.streams().await?)?,
+        Route::EncryptionKeys => report(&admin.encryption_keys().await?)?,
         Route::Decommission => {
             let force = parameters.flag("force")?;
             let accepts_old_data = parameters.flag("accept_old_data")?;

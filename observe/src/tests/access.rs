@@ -98,7 +98,7 @@ async fn a_unix_socket_serves_everything() {
 }
 
 /// All paths but those of metrics and health.
-const ROUTES: [&str; 46] = [
+const ROUTES: [&str; 47] = [
     "/version",
     "/admin/tablestats",
     "/admin/status",
@@ -122,6 +122,7 @@ const ROUTES: [&str; 46] = [
     "/admin/archivelog",
     "/admin/clear_snapshot",
     "/admin/listsnapshots",
+    "/admin/encryption_keys",
     "/admin/unknowntables",
     "/admin/verify",
     "/admin/scrub",
