@@ -57,6 +57,19 @@ class HelenusWithRoles(Helenus):
         self.run("shell", self.host, self.port, *login, "-e", "; ".join(statements) + ";")
 
 
+class HelenusEncrypted(Helenus):
+    """All files are encrypted."""
+
+    name = "at-rest"
+
+    def __init__(self, *words, settings=None, **named):
+        super().__init__(*words, **named)
+        keys = self.home / "keys"
+        keys.touch(mode=0o600)
+        keys.write_text(f"bench {base64.b64encode(os.urandom(32)).decode()}\n")
+        self.settings.update({"encryption_at_rest": {"mode": "all", "key_file": str(keys)}, **(settings or {})})
+
+
 class HelenusWithTls(Helenus):
     """Clients encrypt."""
 
