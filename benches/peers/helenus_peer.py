@@ -1,5 +1,7 @@
 """A Helenus node as a server of a comparison: with the names that all of them have, plain or with what makes it secure."""
 
+import base64
+import os
 import subprocess
 import sys
 import tempfile
