@@ -156,8 +156,10 @@ pub(crate) enum AdminCommand {
     /// Ends the present segments of the commit log and waits for their copies in the archive.
     Archivelog,
     /// Loads certificates and keys for TLS now, which the node does by itself some seconds after they have changed; and the master keys of encrypted
-    /// files. The node logs how many files need each of these.
+    /// files.
     Reloadssl,
+    /// The master keys of the node's encrypted files, and how many files of each kind need which of them.
+    EncryptionKeys,
     /// Removes the snapshots of a name.
     Clearsnapshot {
         /// On all members of the cluster.

@@ -9,6 +9,7 @@ mod ask;
 mod certificates;
 mod command;
 mod denylist;
+pub mod encryption_keys;
 mod guardrails;
 mod http;
 mod login;

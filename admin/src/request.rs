@@ -141,6 +141,7 @@ impl AdminCommand {
             }
             Self::Archivelog => (Method::POST, "/admin/archivelog", Vec::new()),
             Self::Reloadssl => (Method::POST, "/admin/reloadssl", Vec::new()),
+            Self::EncryptionKeys => (Method::GET, "/admin/encryption_keys", Vec::new()),
             Self::Clearsnapshot { cluster, name } => {
                 let parameters = std::iter::once(("name", name.clone())).chain(cluster_parameter(*cluster));
                 (Method::POST, "/admin/clear_snapshot", parameters.collect())
@@ -364,6 +365,7 @@ mod tests {
         );
         assert_eq!(call(&["archivelog"]), "POST /admin/archivelog");
         assert_eq!(call(&["reloadssl"]), "POST /admin/reloadssl");
+        assert_eq!(call(&["encryption-keys"]), "GET /admin/encryption_keys");
         assert_eq!(call(&["clearsnapshot", "n"]), "POST /admin/clear_snapshot?name=n");
         assert_eq!(
             call(&["clearsnapshot", "n", "--cluster"]),

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::command::AdminCommand;
 use crate::denylist::DenylistCommand;
+use crate::encryption_keys::EncryptionKeysReport;
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
@@ -69,6 +70,7 @@ impl AdminCommand {
                 let statements: Vec<String> = part(&answer, "statements")?;
                 statements.iter().flat_map(|statement| [statement.as_str(), ";\n"]).collect()
             }
+            Self::EncryptionKeys => read::<EncryptionKeysReport>(answer)?.text(),
             Self::Drain => "drained\n".to_owned(),
             Self::Archivelog => "archived\n".to_owned(),
             Self::Repair(arguments) if arguments.asks_for_status() => repair::status(&read(answer)?),

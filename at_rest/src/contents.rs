@@ -19,6 +19,7 @@ use crate::frame::{
 };
 use crate::header::{Beginning, HEADER_AREA_BYTES};
 use crate::keys::MasterKeys;
+use crate::plain::{PlainFiles, Substitute, Uniform};
 
 /// A file is looked at in pieces of this size.
 const PIECE_BYTES: usize = 256 * SLOT_BYTES;
@@ -54,7 +55,7 @@ impl Reads {
 
 /// A file as it was found.
 pub(crate) enum Loaded {
-    /// It is not encrypted, or its header is damaged: it is read as it is.
+    /// It is not encrypted, or its header is damaged. This is what is read of it.
     Plain(Arc<dyn CompleteFile>),
     Encrypted(Contents),
 }
@@ -235,7 +236,7 @@ pub(crate) fn error(operation: &'static str, path: &Path, source: impl Into<io::
 pub(crate) async fn load(
     file: Arc<dyn CompleteFile>,
     path: &Path,
-    keys: &MasterKeys,
+    (keys, plain_files): (&MasterKeys, PlainFiles),
     reads: Reads,
     whole: bool,
 ) -> Result<Loaded, DiskError> {
@@ -247,11 +248,18 @@ pub(crate) async fn load(
     }
     let header = match beginning {
         Beginning::Encrypted(header) => header,
-        Beginning::Damaged => {
-            tracing::warn!(path = %path.display(), "the header of an encrypted file is damaged");
-            return Ok(Loaded::Plain(file));
+        other => {
+            if matches!(other, Beginning::Damaged) {
+                tracing::warn!(path = %path.display(), "the header of an encrypted file is damaged");
+            }
+            let substitute = plain_files.substitute(&other).map_err(|key| error("open", path, key))?;
+            return Ok(Loaded::Plain(match substitute {
+                Substitute::None => file,
+                Substitute::Byte(byte) => {
+                    Arc::new(Uniform { byte, length: stored, path: path.to_path_buf() })
+                }
+            }));
         }
-        Beginning::Plain => return Ok(Loaded::Plain(file)),
     };
     let opener = Opener::new(header.unwrap_key(keys).map_err(|key| error("open", path, key))?);
     let contents = |length, layout, opener| {
@@ -299,10 +307,24 @@ async fn regular_length(
     Ok(is_regular.then_some(frame.end()))
 }
 
-/// The contents of a file from all its bytes on the disk; `None`: it is not encrypted, or its header is damaged.
-pub(crate) fn decrypt(stored: &[u8], path: &Path, keys: &MasterKeys) -> Result<Option<Vec<u8>>, DiskError> {
+/// The contents of a file from all its bytes on the disk; `None`: those bytes.
+pub(crate) fn decrypt(
+    stored: &[u8],
+    path: &Path,
+    keys: &MasterKeys,
+    plain_files: PlainFiles,
+) -> Result<Option<Vec<u8>>, DiskError> {
     let area = stored.get(..HEADER_AREA_BYTES).unwrap_or(stored);
-    let Beginning::Encrypted(header) = Beginning::read(area) else { return Ok(None) };
+    let header = match Beginning::read(area) {
+        Beginning::Encrypted(header) => header,
+        other => {
+            let substitute = plain_files.substitute(&other).map_err(|key| error("read", path, key))?;
+            return Ok(match substitute {
+                Substitute::None => None,
+                Substitute::Byte(byte) => Some(vec![byte; stored.len()]),
+            });
+        }
+    };
     let opener = Opener::new(header.unwrap_key(keys).map_err(|key| error("read", path, key))?);
     let mut frames = Frames::default();
     let mut opened: Vec<u8> = Vec::with_capacity(stored.len());

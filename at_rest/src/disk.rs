@@ -1,7 +1,7 @@
 //! A disk whose files are encrypted on the disk below it.
 //!
 //! * Every file that is made is encrypted, with a key of its own.
-//! * A file that is not encrypted is read as it is. One that is opened for writing is encrypted first: as a copy, which takes its name.
+//! * A file that is not encrypted is read as it is, or refused. One that is opened for writing is encrypted first: as a copy, which takes its name.
 //! * A file whose master key is not known, or does not open it, is an error of every call that needs its contents. It is never taken for a
 //!   damaged one, so nothing removes or replaces it.
 //! * Names, directories, locks and room are those of the disk below.
@@ -19,9 +19,13 @@ use zeroize::Zeroizing;
 use crate::contents::{Contents, Loaded, Reads, decrypt, error, load};
 use crate::error::KeyError;
 use crate::file::EncryptedFile;
-use crate::frame::Session;
-use crate::header::{SALT_BYTES, area};
-use crate::keys::{KEY_BYTES, MasterKeys};
+use crate::frame::{CONTENTS_BYTES, Session};
+use crate::header::{Beginning, COPIES, COPY_BYTES, HEADER_AREA_BYTES, SALT_BYTES, area};
+use crate::keys::{KEY_BYTES, MasterKeys, Secret};
+use crate::plain::PlainFiles;
+
+/// A file that is not encrypted is copied in parts of this size: full frames.
+const COPIED_BYTES: usize = 256 * CONTENTS_BYTES;
 
 /// Random numbers for keys, shared by threads.
 #[derive(Clone)]
@@ -55,16 +59,31 @@ pub struct EncryptedDisk {
     random: Randomness,
     reads: Reads,
     encrypts: bool,
+    plain_files: PlainFiles,
+}
+
+/// What was done to bring a file up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// Nothing: it has the current master key, or there is nothing in it.
+    None,
+    /// Nothing: its header is damaged.
+    Damaged,
+    /// It was not encrypted, and is.
+    Encrypted,
+    /// Its own key was wrapped by the current master key.
+    Rewrapped,
 }
 
 impl EncryptedDisk {
     pub fn new(below: Arc<dyn Disk>, keys: MasterKeys, random: Randomness) -> Self {
-        Self { below, keys, random, reads: Reads::Later, encrypts: true }
+        let plain_files = PlainFiles::Accepted;
+        Self { below, keys, random, reads: Reads::Later, encrypts: true, plain_files }
     }
 
     /// The disk of background jobs: `below` may hold up the calling thread with every read.
     pub fn of_jobs(below: Arc<dyn Disk>, keys: MasterKeys, random: Randomness) -> Self {
-        Self { below, keys, random, reads: Reads::Here, encrypts: true }
+        Self { reads: Reads::Here, ..Self::new(below, keys, random) }
     }
 
     /// New files are not encrypted from now on. Those that are, stay so and are read.
@@ -73,22 +92,33 @@ impl EncryptedDisk {
         Self { encrypts: false, ..self }
     }
 
+    /// Files that are not encrypted are errors from now on.
+    #[must_use]
+    pub fn that_refuses_plain_files(self) -> Self {
+        Self { plain_files: PlainFiles::Refused, ..self }
+    }
+
     /// The master keys that it uses.
     pub fn keys(&self) -> &MasterKeys {
         &self.keys
     }
 
-    fn new_file(&self, file: Arc<dyn DiskFile>, path: &Path) -> Result<EncryptedFile, KeyError> {
-        let master = self.keys.current()?;
-        let file_key = Zeroizing::new(self.random.next_32()?);
+    /// The header area of a file with this key of its own, by the current master key.
+    fn header(&self, file_key: &Secret) -> Result<Vec<u8>, KeyError> {
         let salt: [u8; SALT_BYTES] = self.random.next_32()?;
-        let header = area(&master, &file_key, &salt)?;
+        Ok(area(&self.keys.current()?, file_key, &salt)?)
+    }
+
+    fn new_file(&self, file: Arc<dyn DiskFile>, path: &Path) -> Result<EncryptedFile, KeyError> {
+        let file_key = Zeroizing::new(self.random.next_32()?);
+        let header = self.header(&file_key)?;
         let session = Session::new(&file_key, self.random.next()?)?;
         Ok(EncryptedFile::new(file, path, header, session, self.reads))
     }
 
     async fn load(&self, path: &Path, whole: bool) -> Result<Loaded, DiskError> {
-        load(self.below.open_complete(path).await?, path, &self.keys, self.reads, whole).await
+        let file = self.below.open_complete(path).await?;
+        load(file, path, (&self.keys, self.plain_files), self.reads, whole).await
     }
 
     /// The contents of a file for writing to it. A file that is not encrypted is encrypted first. `None`: it is empty.
@@ -97,18 +127,14 @@ impl EncryptedDisk {
             match self.load(path, true).await? {
                 Loaded::Encrypted(contents) => return Ok(Some(contents)),
                 Loaded::Plain(file) if file.length() == 0 => return Ok(None),
-                Loaded::Plain(file) => {
-                    drop(file);
-                    self.encrypt(path).await?;
-                }
+                Loaded::Plain(file) => self.encrypt(path, file).await?,
             }
         }
         Err(error("encrypt", path, io::Error::from(io::ErrorKind::InvalidData)))
     }
 
-    /// Replaces a file that is not encrypted by an encrypted copy. Its other names keep what they have.
-    async fn encrypt(&self, path: &Path) -> Result<(), DiskError> {
-        let contents = self.below.read(path).await?;
+    /// Replaces a file that is not encrypted by an encrypted copy of what is read of it. Its other names keep what they have.
+    async fn encrypt(&self, path: &Path, file: Arc<dyn CompleteFile>) -> Result<(), DiskError> {
         let mut name = path.as_os_str().to_owned();
         name.push(".encrypting");
         let copy = PathBuf::from(name);
@@ -117,7 +143,14 @@ impl EncryptedDisk {
             _ => {}
         }
         let written = async {
-            self.create(&copy).await?.write_and_sync_at(0, contents).await?;
+            let target = self.create(&copy).await?;
+            let length = file.length();
+            for offset in (0..length).step_by(COPIED_BYTES) {
+                let part_length = (length - offset).min(COPIED_BYTES as u64) as usize;
+                let part = self.reads.part(&file, offset, part_length).await?;
+                target.write_at(offset, Bytes::from(part)).await?;
+            }
+            target.sync_data().await?;
             self.below.rename(&copy, path).await
         };
         if let Err(error) = written.await {
@@ -129,6 +162,32 @@ impl EncryptedDisk {
             Some(parent) => self.below.sync_directory(parent).await,
             None => Ok(()),
         }
+    }
+
+    /// Encrypts a file that is not encrypted, whatever becomes of others, and wraps the key of one anew that needs another master key than
+    /// the current one. Nobody may write to the file meanwhile.
+    pub async fn bring_up_to_date(&self, path: &Path) -> Result<Update, DiskError> {
+        let file = self.below.open_complete(path).await?;
+        let area_bytes = file.length().min(HEADER_AREA_BYTES as u64) as usize;
+        let header = match Beginning::read(&self.reads.part(&file, 0, area_bytes).await?) {
+            Beginning::Unwritten => return Ok(Update::None),
+            Beginning::Damaged => return Ok(Update::Damaged),
+            Beginning::Plain => return self.encrypt(path, file).await.map(|()| Update::Encrypted),
+            Beginning::Encrypted(header) => header,
+        };
+        drop(file);
+        let refused = |key| error("open", path, key);
+        let file_key = header.unwrap_key(&self.keys).map_err(refused)?;
+        if header.key_id() == self.keys.current().map_err(refused)?.id {
+            return Ok(Update::None);
+        }
+        let area = Bytes::from(self.header(&file_key).map_err(refused)?);
+        let file = self.below.open(path).await?;
+        // One copy after the other: wherever a crash comes, one of them is whole.
+        for at in COPIES.into_iter().rev() {
+            file.write_and_sync_at(at as u64, area.slice(at..at + COPY_BYTES)).await?;
+        }
+        Ok(Update::Rewrapped)
     }
 }
 
@@ -201,7 +260,9 @@ impl Disk for EncryptedDisk {
             if stored == 0 {
                 return Ok(0);
             }
-            match self.load(path, false).await? {
+            // The length of a file is no secret, whatever is in it: also files that are not the disk's own are counted.
+            let accepting = Self { plain_files: PlainFiles::Accepted, ..self.clone() };
+            match accepting.load(path, false).await? {
                 Loaded::Plain(file) => Ok(file.length()),
                 Loaded::Encrypted(contents) => Ok(contents.length()),
             }
@@ -211,7 +272,7 @@ impl Disk for EncryptedDisk {
     fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes> {
         Box::pin(async move {
             let stored = self.below.read(path).await?;
-            Ok(decrypt(&stored, path, &self.keys)?.map_or(stored, Bytes::from))
+            Ok(decrypt(&stored, path, &self.keys, self.plain_files)?.map_or(stored, Bytes::from))
         })
     }
 

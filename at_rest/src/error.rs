@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use helenus_io::invariant::BrokenInvariant;
 use thiserror::Error;
@@ -21,12 +22,18 @@ pub enum KeyError {
         "the file is encrypted in version {version} of the format, which this program does not know: run a newer one"
     )]
     Version { version: u16 },
+    #[error("the file is not encrypted, and plain_files = \"refuse\" is set for encryption at rest")]
+    Plain,
     #[error("cannot read the file of master keys {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("cannot run the command for master keys {command:?}: {source}")]
     Command { command: String, source: io::Error },
-    #[error("the command for master keys {command:?} has failed: {status}")]
-    CommandFailed { command: String, status: String },
+    #[error("the command for master keys {command:?} has failed: {status}{}", told(said))]
+    CommandFailed { command: String, status: String, said: String },
+    #[error("the command for master keys {command:?} was ended: it took longer than {} ms{}", limit.as_millis(), told(said))]
+    CommandTime { command: String, limit: Duration, said: String },
+    #[error("the command for master keys {command:?} was ended: it printed more than {bytes_max} bytes")]
+    CommandOutput { command: String, bytes_max: usize },
     #[error("line {line} of the master keys: {reason}")]
     Line { line: usize, reason: &'static str },
     #[error("the name {id:?} is used for two master keys")]
@@ -39,6 +46,11 @@ pub enum KeyError {
     Broken(#[from] BrokenInvariant),
     #[error("the system has no random numbers for a key: {0}")]
     Random(io::Error),
+}
+
+/// What a command wrote to its standard error, for a message.
+fn told(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!("; it said: {said:?}") }
 }
 
 impl From<KeyError> for io::Error {

@@ -14,7 +14,8 @@
 //!                      168  crc32        u32       (IEEE) of all bytes before
 //! ```
 //! All integers little endian. The file's key is encrypted with AES-256-GCM under HMAC-SHA-256(master key, "helenus at rest: wrap" | salt),
-//! with a nonce of zeros and the bytes before it as associated data. So a header is used by one file only, whose salt is drawn for it.
+//! with a nonce of zeros and the bytes before it as associated data. The salt is drawn for each header: a file that gets another master key gets
+//! another salt, too.
 
 use helenus_io::invariant::BrokenInvariant;
 use helenus_io::{broken, invariant};
@@ -27,7 +28,10 @@ use crate::keys::{KEY_BYTES, MasterKey, MasterKeys, NAME_BYTES_MAX, Secret};
 
 /// Bytes of a file before its frames.
 pub(crate) const HEADER_AREA_BYTES: usize = 4096;
-const COPIES: [usize; 2] = [0, 2048];
+/// Where the copies of the header are.
+pub(crate) const COPIES: [usize; 2] = [0, 2048];
+/// Bytes of a copy with the zeros behind it.
+pub(crate) const COPY_BYTES: usize = 2048;
 const MAGIC: &[u8; 16] = b"helenus-at-rest\0";
 const VERSION: u16 = 1;
 const AES_256_GCM_CIPHER: u16 = 1;
@@ -39,11 +43,13 @@ const CHECKSUM_AT: usize = TAG_AT + TAG_BYTES;
 const HEADER_BYTES: usize = CHECKSUM_AT + 4;
 pub(crate) const SALT_BYTES: usize = 32;
 pub(crate) const TAG_BYTES: usize = 16;
-const _: () = assert!(COPIES[0] + HEADER_BYTES <= 512 && COPIES[1] + HEADER_BYTES <= HEADER_AREA_BYTES);
+const _: () = assert!(HEADER_BYTES <= 512 && COPIES[1] + COPY_BYTES == HEADER_AREA_BYTES);
 
 /// What a file begins with.
 #[derive(Debug)]
 pub(crate) enum Beginning {
+    /// It has nothing but zeros where a header would be: it is empty, or was made and never synced.
+    Unwritten,
     /// It is no encrypted file.
     Plain,
     /// It was one, but neither copy of its header is whole.
@@ -127,7 +133,11 @@ impl Beginning {
                 return Self::Encrypted(Header { bytes: *header });
             }
         }
-        if is_damaged { Self::Damaged } else { Self::Plain }
+        match is_damaged {
+            true => Self::Damaged,
+            false if bytes.iter().all(|byte| *byte == 0) => Self::Unwritten,
+            false => Self::Plain,
+        }
     }
 }
 

@@ -6,29 +6,21 @@
 //! A name stays with its key: when the keys are read again, a key of a known name must be the same.
 
 use std::fmt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use crate::error::KeyError;
 use helenus_io::broken;
+
+use crate::error::KeyError;
+use crate::source::KeySource;
 
 /// Bytes of every key.
 pub(crate) const KEY_BYTES: usize = 32;
 /// Bytes of the longest name.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
-
-/// Where the text of the master keys comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySource {
-    File(PathBuf),
-    /// The standard output of a command of the shell.
-    Command(String),
-}
 
 /// A secret of 256 bits. It is overwritten when it is dropped.
 pub(crate) type Secret = Zeroizing<[u8; KEY_BYTES]>;
@@ -52,46 +44,6 @@ impl fmt::Debug for MasterKey {
 pub struct MasterKeys {
     /// Never empty. The last one is the current one.
     keys: Arc<RwLock<Arc<Vec<MasterKey>>>>,
-}
-
-impl KeySource {
-    /// The text of the keys.
-    #[allow(clippy::disallowed_methods, reason = "keys are read before there is a disk that they are for")]
-    fn text(&self) -> Result<Zeroizing<Vec<u8>>, KeyError> {
-        match self {
-            Self::File(path) => std::fs::read(path)
-                .map(Zeroizing::new)
-                .map_err(|source| KeyError::File { path: path.clone(), source }),
-            Self::Command(command) => {
-                let mut shell = Command::new("/bin/sh");
-                shell.arg("-c").arg(command).stdin(Stdio::null()).stderr(Stdio::inherit());
-                let output = shell
-                    .output()
-                    .map_err(|source| KeyError::Command { command: command.clone(), source })?;
-                let text = Zeroizing::new(output.stdout);
-                if !output.status.success() {
-                    let status = output.status.to_string();
-                    return Err(KeyError::CommandFailed { command: command.clone(), status });
-                }
-                Ok(text)
-            }
-        }
-    }
-
-    /// What is unsafe about it, if anything is: a file of keys that others may read.
-    #[allow(clippy::disallowed_methods, reason = "keys are read before there is a disk that they are for")]
-    pub fn warning(&self) -> Option<String> {
-        use std::os::unix::fs::PermissionsExt;
-        let Self::File(path) = self else { return None };
-        let mode = std::fs::metadata(path).ok()?.permissions().mode();
-        (mode & 0o077 != 0).then(|| {
-            format!(
-                "others may read the file of master keys {} (mode {:o}): chmod 600",
-                path.display(),
-                mode & 0o777
-            )
-        })
-    }
 }
 
 impl MasterKeys {
@@ -195,17 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_from_a_file_or_a_command_and_are_read_again() {
-        use std::os::unix::fs::PermissionsExt;
+    fn keys_are_read_again_and_former_ones_stay_after_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys");
         let source = KeySource::File(path.clone());
-        assert!(MasterKeys::open(&source).unwrap_err().to_string().contains(path.to_str().unwrap()));
         std::fs::write(&path, ONE).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(source.warning().unwrap().contains("644"));
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(source.warning(), None);
         let keys = MasterKeys::open(&source).unwrap();
         std::fs::write(&path, format!("{ONE}\n{TWO}")).unwrap();
         keys.reload(&source).unwrap();
@@ -213,8 +159,5 @@ mod tests {
         std::fs::write(&path, TWO.replace("two", "one")).unwrap();
         assert!(matches!(keys.reload(&source), Err(KeyError::Changed { .. })));
         assert_eq!(keys.ids(), ["one", "two"], "the former ones stay");
-        let of_command = |command: &str| MasterKeys::open(&KeySource::Command(command.to_owned()));
-        assert_eq!(of_command(&format!("echo {TWO}")).unwrap().ids(), ["two"]);
-        assert!(matches!(of_command("exit 3"), Err(KeyError::CommandFailed { .. })));
     }
 }

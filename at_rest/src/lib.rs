@@ -4,13 +4,15 @@
 //! keep the contract of `Disk` under crashes, full disks and flipped bits. `docs/formats.md` describes the files and argues why no nonce
 //! is used twice.
 //!
-//! * `keys`: the master keys, and where they come from.
+//! * `source`: where the text of the master keys comes from.
+//! * `keys`: the master keys.
 //! * `header`: the first bytes of a file, with its own key wrapped by a master key.
 //! * `frame`: the encrypted pieces of a file.
+//! * `plain`: what becomes of files that are not encrypted.
 //! * `contents`: reading a file: which piece holds which bytes.
 //! * `file`: writing a file.
 //! * `disk`: the disk.
-//! * `usage`: which master keys the files of a directory need.
+//! * `usage`: which master key a file needs.
 
 mod contents;
 mod disk;
@@ -19,12 +21,16 @@ mod file;
 mod frame;
 mod header;
 mod keys;
+mod plain;
+mod source;
 mod usage;
 
-pub use disk::{EncryptedDisk, Randomness};
+pub use disk::{EncryptedDisk, Randomness, Update};
 pub use error::KeyError;
-pub use keys::{KeySource, MasterKeys};
-pub use usage::{KeyUse, usage};
+pub use keys::MasterKeys;
+pub use plain::PlainFiles;
+pub use source::KeySource;
+pub use usage::{Protection, StoredFile, look_at};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 """A Helenus node as a server of a comparison: with the names that all of them have, plain or with what makes it secure."""
 
+import base64
+import os
 import subprocess
 import sys
 import tempfile
@@ -55,6 +57,19 @@ class HelenusWithRoles(Helenus):
         statements += [f"GRANT {permission} ON ALL KEYSPACES TO {ROLE}" for permission in permissions]
         login = ("-u", SUPERUSER, "-p", SUPERUSER)
         self.run("shell", self.host, self.port, *login, "-e", "; ".join(statements) + ";")
+
+
+class HelenusEncrypted(Helenus):
+    """All files are encrypted."""
+
+    name = "at-rest"
+
+    def __init__(self, *words, settings=None, **named):
+        super().__init__(*words, **named)
+        keys = self.home / "keys"
+        keys.touch(mode=0o600)
+        keys.write_text(f"bench {base64.b64encode(os.urandom(32)).decode()}\n")
+        self.settings.update({"encryption_at_rest": {"mode": "all", "key_file": str(keys)}, **(settings or {})})
 
 
 class HelenusWithTls(Helenus):

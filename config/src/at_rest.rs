@@ -1,11 +1,10 @@
 //! The table of settings about encryption at rest.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use helenus_at_rest::KeySource;
 use serde::{Deserialize, Serialize};
-
-use crate::settings::Config;
 
 /// Which files of a node are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -18,8 +17,19 @@ pub enum AtRestMode {
     All,
 }
 
+/// What becomes of files that are not encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlainFilesMode {
+    /// They are read.
+    #[default]
+    Accept,
+    /// They are errors.
+    Refuse,
+}
+
 /// Encryption of the node's files.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EncryptionAtRest {
     pub mode: AtRestMode,
@@ -29,17 +39,38 @@ pub struct EncryptionAtRest {
     /// A command of the shell that prints the master keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_command: Option<String>,
+    /// The time that the command may take.
+    pub key_command_timeout_ms: u64,
+    pub plain_files: PlainFilesMode,
+}
+
+impl Default for EncryptionAtRest {
+    fn default() -> Self {
+        Self {
+            mode: AtRestMode::default(),
+            key_file: None,
+            key_command: None,
+            key_command_timeout_ms: 30_000,
+            plain_files: PlainFilesMode::default(),
+        }
+    }
 }
 
 impl EncryptionAtRest {
     /// An example of every part.
     pub(crate) fn example() -> Self {
-        Self { mode: AtRestMode::All, key_file: Some(PathBuf::from("/etc/helenus/keys")), key_command: None }
+        Self {
+            mode: AtRestMode::All,
+            key_file: Some(PathBuf::from("/etc/helenus/keys")),
+            plain_files: PlainFilesMode::Refuse,
+            ..Self::default()
+        }
     }
 
     /// Where the master keys come from; `None`: there are none, and no file is encrypted.
     pub fn key_source(&self) -> Option<KeySource> {
-        let command = || self.key_command.clone().map(KeySource::Command);
+        let limit = Duration::from_millis(self.key_command_timeout_ms);
+        let command = || self.key_command.clone().map(|command| KeySource::Command { command, limit });
         self.key_file.clone().map(KeySource::File).or_else(command)
     }
 
@@ -52,22 +83,12 @@ impl EncryptionAtRest {
             (_, Some(_), Some(_)) => {
                 Some("has `key_file` and `key_command`: one of them has the master keys")
             }
+            _ if self.key_command_timeout_ms == 0 => Some("needs a `key_command_timeout_ms` above 0"),
+            (AtRestMode::Off, _, _) if self.plain_files == PlainFilesMode::Refuse => Some(
+                "needs `mode = \"all\"` for `plain_files = \"refuse\"`: new files are not encrypted without",
+            ),
             _ => None,
         }
-    }
-}
-
-impl Config {
-    /// The directories with files of the node: data, further data, the commit log.
-    pub fn directories(&self) -> Vec<PathBuf> {
-        let further = self.data_dirs.iter().chain(&self.commit_log_dir).cloned();
-        let mut directories: Vec<PathBuf> = std::iter::once(self.data_dir.clone()).chain(further).collect();
-        // None lies within another: no file is counted twice.
-        let all = directories.clone();
-        directories.retain(|one| !all.iter().any(|other| one != other && one.starts_with(other)));
-        directories.sort();
-        directories.dedup();
-        directories
     }
 }
 
@@ -92,5 +113,9 @@ mod tests {
         assert_eq!(problem("key_command = \"vault keys\""), None);
         assert!(problem("mode = \"all\"").unwrap().contains("needs `key_file` or `key_command`"));
         assert!(problem("key_file = \"a\"\nkey_command = \"b\"").unwrap().contains("one of them"));
+        assert!(problem("key_command_timeout_ms = 0").unwrap().contains("`key_command_timeout_ms` above 0"));
+        let refuse = "plain_files = \"refuse\"\nkey_file = \"a\"\nmode =";
+        assert_eq!(problem(&format!("{refuse} \"all\"")), None);
+        assert!(problem(&format!("{refuse} \"off\"")).unwrap().contains("needs `mode = \"all\"`"));
     }
 }

@@ -28,7 +28,7 @@ use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
-pub use self::at_rest::{AtRestMode, EncryptionAtRest};
+pub use self::at_rest::{AtRestMode, EncryptionAtRest, PlainFilesMode};
 pub use self::data_size::DataSize;
 pub use self::encryption::{ClientEncryption, InternodeEncryption};
 pub use self::error::ConfigError;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
+use helenus_admin::encryption_keys::EncryptionKeysReport;
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, RestoredTable, RingReport,
@@ -186,6 +187,9 @@ pub trait Admin: Controls {
 
     /// Loads the files of certificates and keys; those that cannot be used leave the former ones in use.
     fn reload_certificates(&self) -> BoxFuture<'_, Result<(), AdminError>>;
+
+    /// The master keys of the node's files, and which files need them.
+    fn encryption_keys(&self) -> BoxFuture<'_, Result<EncryptionKeysReport, AdminError>>;
 
     /// Ends the present segments of the commit log; resolves when the archive has them.
     fn archive_log(&self) -> BoxFuture<'_, Result<(), AdminError>>;

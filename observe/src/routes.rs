@@ -71,6 +71,7 @@ enum Route {
     Replay,
     ArchiveLog,
     ReloadCertificates,
+    EncryptionKeys,
     ClearSnapshot,
     ListSnapshots,
     UnknownTables,
@@ -134,6 +135,7 @@ impl Route {
             "/admin/replay" => Self::Replay,
             "/admin/archivelog" => Self::ArchiveLog,
             "/admin/reloadssl" => Self::ReloadCertificates,
+            "/admin/encryption_keys" => Self::EncryptionKeys,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
             "/admin/unknowntables" => Self::UnknownTables,
@@ -187,6 +189,7 @@ impl Route {
                 | Self::DescribeCluster
                 | Self::Compactions
                 | Self::ListSnapshots
+                | Self::EncryptionKeys
                 | Self::UnknownTables
                 | Self::CheckProgress
                 | Self::Streams
@@ -227,6 +230,7 @@ impl Route {
             | Self::DescribeCluster
             | Self::Compactions
             | Self::UnknownTables
+            | Self::EncryptionKeys
             | Self::CheckProgress
             | Self::Streams
             | Self::Repairs
@@ -520,6 +524,7 @@ async fn carry_out(
         }
         Route::Drain => operate(uri, admin.drain()).await?,
         Route::Streams => report(&admin.streams().await?)?,
+        Route::EncryptionKeys => report(&admin.encryption_keys().await?)?,
         Route::Decommission => {
             let force = parameters.flag("force")?;
             let accepts_old_data = parameters.flag("accept_old_data")?;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use cql_lite::frame::Consistency;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use helenus_admin::encryption_keys::EncryptionKeysReport;
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, ReplayedTable, RestoredTable,
@@ -267,6 +268,12 @@ impl Admin for Node {
         ready(Err(AdminError::Unknown(format!("cancel {id:?}")))).boxed()
     }
 
+    fn encryption_keys(&self) -> BoxFuture<'_, Result<EncryptionKeysReport, AdminError>> {
+        let report =
+            EncryptionKeysReport { keys: vec!["2026-11".to_owned()], ..EncryptionKeysReport::default() };
+        ready(Ok(report)).boxed()
+    }
+
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
         ready(Ok(StreamingReport::default())).boxed()
     }
@@ -504,6 +511,9 @@ async fn reports_on_the_cluster_are_json() {
     let ring = ask(&server, "GET", "/admin/ring").await;
     assert_eq!(ring.json()["tokens"][0]["token"], "9223372036854775807");
     assert_eq!(ask(&server, "GET", "/admin/info").await.status, 500);
+    let keys = ask(&server, "GET", "/admin/encryption_keys").await;
+    assert_eq!(keys.json()["keys"], json!(["2026-11"]));
+    assert_eq!(ask(&server, "POST", "/admin/encryption_keys").await.status, 405);
     assert_eq!(ask(&server, "POST", "/admin/status").await.status, 405);
     assert_eq!(ask(&server, "GET", "/admin/describecluster?x=1").await.status, 400);
 }

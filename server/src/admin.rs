@@ -5,6 +5,7 @@ mod cluster;
 mod compactions;
 mod controls;
 mod denylist;
+mod encryption;
 mod indexes;
 mod logins;
 mod partition_key;
@@ -22,17 +23,16 @@ use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use helenus_admin::encryption_keys::EncryptionKeysReport;
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport, RequestLog,
     RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
-use helenus_at_rest::KeyUse;
 use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_execution::coordinator::repair::history::RepairHistory;
-use helenus_execution::files::at_rest::{self, OpenAtRest};
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
 use helenus_observe::{
     Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,
@@ -291,36 +291,10 @@ async fn reload_certificates(context: Rc<ShardContext>) -> Result<(), String> {
             Err(error) => problems.push(format!("certificates for {purpose}: {error}")),
         }
     }
-    if let Err(error) = reload_master_keys(&context).await {
+    if let Err(error) = encryption::reload(&context).await {
         problems.push(format!("master keys of files: {error}"));
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
-}
-
-/// Reads the master keys of the node's files again, and logs which of them its files need.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "keys and files are read beside the thread of the shard; simulated nodes have none"
-)]
-async fn reload_master_keys(context: &ShardContext) -> Result<(), String> {
-    let at_rest = context.node.layers.get::<OpenAtRest>().get();
-    if at_rest.key_ids().is_empty() {
-        return Ok(());
-    }
-    let directories = context.node.config.directories();
-    let read = tokio::task::spawn_blocking(move || {
-        at_rest.reload().map_err(|error| error.to_string())?;
-        at_rest::key_usage(directories).map_err(|error| error.to_string())
-    });
-    for (key, of_key) in read.await.map_err(|error| error.to_string())?? {
-        let KeyUse { files, bytes } = of_key;
-        if let Some(key) = key {
-            tracing::info!(key, files, bytes, "files that need this master key");
-        } else {
-            tracing::info!(files, bytes, "files that are not encrypted");
-        }
-    }
-    Ok(())
 }
 
 /// By the use of the certificates.
@@ -552,6 +526,14 @@ impl Admin for NodeAdmin {
             let reloaded =
                 run_on(&self.node.links[0], |context| Box::pin(reload_certificates(context))).await;
             reloaded.map_err(|error| failed(&error))?.map_err(AdminError::Failed)
+        }
+        .boxed()
+    }
+
+    fn encryption_keys(&self) -> BoxFuture<'_, Result<EncryptionKeysReport, AdminError>> {
+        async move {
+            let looked = run_on(&self.node.links[0], |context| Box::pin(encryption::report(context))).await;
+            looked.map_err(|error| failed(&error))?.map_err(AdminError::Failed)
         }
         .boxed()
     }

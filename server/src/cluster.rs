@@ -20,6 +20,7 @@ pub(crate) mod member_snapshots;
 pub mod membership;
 pub mod message;
 mod only_copy;
+pub mod own_files;
 pub(crate) mod own_member;
 pub(crate) mod propose;
 pub(crate) mod raft;

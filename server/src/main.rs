@@ -1,5 +1,5 @@
 //! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` and `helenus nodetool` administer one,
-//! `helenus check` looks at the data of one that is stopped, `helenus fql` and `helenus replay` read a full query log.
+//! `helenus check` looks at the data of one that is stopped and `helenus encrypt` encrypts it, `helenus fql` and `helenus replay` read a full query log.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -39,7 +39,9 @@ enum Command {
     /// Runs a node until it gets SIGTERM or SIGINT.
     Node(NodeArguments),
     /// Reads a data directory on which no node runs, and reports what is missing or damaged: exit status 1 if anything is.
-    Check(CheckArguments),
+    Check(OfflineArguments),
+    /// Encrypts all files of a node that is stopped by the current master key: those that are not encrypted, and those with an older key.
+    Encrypt(OfflineArguments),
     /// Executes an operator's command on a running node.
     Admin(AdminArguments),
     /// Executes a verb of Cassandra's nodetool on a running node.
@@ -52,9 +54,9 @@ enum Command {
     Shell(helenus_shell::Args),
 }
 
-/// The arguments of `helenus check`.
+/// The arguments of `helenus check` and `helenus encrypt`.
 #[derive(clap::Args)]
-struct CheckArguments {
+struct OfflineArguments {
     /// The data directory.
     data_dir: PathBuf,
     /// Configuration file (TOML) of the node, which names further directories.
@@ -167,6 +169,7 @@ fn main() -> ExitCode {
     match Arguments::parse_from(helenus_admin::with_long_options(std::env::args_os())).command {
         Command::Node(arguments) => run_node(arguments),
         Command::Check(arguments) => run_check(arguments),
+        Command::Encrypt(arguments) => run_encrypt(arguments),
         Command::Admin(arguments) => helenus_admin::main_with_args(&arguments),
         Command::Nodetool(arguments) => helenus_admin::nodetool_main(&arguments),
         Command::Fql(arguments) => command::fql_main(&arguments),
@@ -186,13 +189,25 @@ fn use_small_pages() {
     }
 }
 
-fn run_check(arguments: CheckArguments) -> ExitCode {
-    let config = arguments.config.as_deref().map_or_else(|| Ok(Config::default()), Config::from_file);
-    let checked = match config {
-        Ok(config) => offline::check(&Config { data_dir: arguments.data_dir, ..config }),
-        Err(error) => return fail(&error),
-    };
-    match checked {
+impl OfflineArguments {
+    fn config(self) -> Result<Config, ConfigError> {
+        let config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::from_file)?;
+        Ok(Config { data_dir: self.data_dir, ..config })
+    }
+}
+
+fn run_encrypt(arguments: OfflineArguments) -> ExitCode {
+    match arguments.config().map_err(StartError::from).and_then(|config| offline::encrypt(&config)) {
+        Ok(done) => {
+            print!("{}", done.text());
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn run_check(arguments: OfflineArguments) -> ExitCode {
+    match arguments.config().map_err(StartError::from).and_then(|config| offline::check(&config)) {
         Ok(report) => {
             print!("{}", report.text());
             if report.has_problems() { ExitCode::FAILURE } else { ExitCode::SUCCESS }

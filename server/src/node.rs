@@ -24,6 +24,7 @@ pub mod secure;
 pub mod serve;
 
 use crate::cluster::liveness::LivenessMonitor;
+use crate::cluster::own_files;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -106,6 +107,12 @@ impl Node {
         }
         let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-node", reads));
         let at_rest = AtRest::open(&config)?;
+        if at_rest.refuses_plain_files() {
+            let plain = own_files::plain(&config)?;
+            if !plain.is_empty() {
+                return Err(StartError::PlainFiles(own_files::named(&plain)));
+            }
+        }
         let disk = at_rest.disk(disk.map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
         let identity = futures::executor::block_on(Identity::load_or_create(&files, config.shards, || {

@@ -61,8 +61,23 @@ def check(node):
     return done.returncode, done.stdout + done.stderr
 
 
-def at_rest(keys, mode="all"):
-    return {"mode": mode, "key_file": str(keys)}
+def encrypt(node):
+    words = [program(), "encrypt", str(node.data_dir), "--config", str(node.home / "helenus.toml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def at_rest(keys, mode="all", **more):
+    return {"mode": mode, "key_file": str(keys), **more}
+
+
+def protections(node):
+    """The kinds of files by how they are encrypted: the name of a key, or "plain"."""
+    found = {}
+    for of in node.report("encryption_keys")["files"]:
+        protection = of["protection"]
+        found.setdefault(protection["key"] if isinstance(protection, dict) else protection, set()).add(of["kind"])
+    return found
 
 
 def test_no_file_has_what_clients_have_written(tmp_path):
@@ -166,3 +181,80 @@ def test_encryption_is_turned_on_and_off_and_keys_are_rotated(tmp_path):
         node.start()
         with driver_session(node) as session:
             expect(session, "secrets", 3 * ROWS)
+
+
+def test_plain_files_are_refused_by_name_and_encrypted_on_request(tmp_path):
+    keys = tmp_path / "keys"
+    write_keys(keys, key("one"))
+    node = new_node(data_dir=tmp_path / "data")
+    with node:
+        with driver_session(node) as session:
+            fill(session, "secrets")
+        node.administer("flush")
+        node.administer("snapshot", name="kept")
+        assert set(protections(node)) == {"plain"}
+        assert encrypt(node)[0] == 1, "a node runs on the files"
+        node.stop()
+        status, said = encrypt(node)
+        assert status == 1 and 'mode = "all"' in said, said
+        node.settings["encryption_at_rest"] = at_rest(keys, plain_files="refuse")
+        said = refusal(node)
+        assert "are not encrypted" in said and str(node.data_dir) in said and "helenus encrypt" in said, said
+        assert readable(node.data_dir), "a refused start changes nothing"
+        status, said = encrypt(node)
+        assert status == 0 and "were not encrypted and are now" in said, said
+        assert not readable(node.data_dir)
+        node.start()
+        assert set(protections(node)) == {"one"}
+        with driver_session(node) as session:
+            expect(session, "secrets", ROWS)
+        node.stop()
+        # Somebody puts a file of his own in the place of one of the node's.
+        path = next(path for path in node.data_dir.rglob("*-data.sst") if path.stat().st_size > 0)
+        kept = path.read_bytes()
+        path.write_bytes(b"not encrypted" * 1000)
+        assert str(path) in refusal(node)
+        path.write_bytes(kept)
+        node.start()
+        with driver_session(node) as session:
+            expect(session, "secrets", ROWS)
+
+
+def test_the_report_tells_when_a_former_key_may_go(tmp_path):
+    keys = tmp_path / "keys"
+    one, two = key("one"), key("two")
+    write_keys(keys, one)
+    node = new_node(data_dir=tmp_path / "data", settings={"encryption_at_rest": at_rest(keys)})
+    with node:
+        with driver_session(node) as session:
+            fill(session, "secrets")
+        node.administer("flush")
+        node.administer("snapshot", name="kept")
+        assert {"tables", "commit_log", "snapshots", "node"} <= protections(node)["one"]
+        write_keys(keys, one, two)
+        node.administer("reloadssl")
+        with driver_session(node) as session:
+            fill(session, "secrets", ROWS)
+        node.administer("flush")
+        found = protections(node)
+        assert "tables" in found["two"] and "snapshots" in found["one"]
+        status, said = node.admin("encryption-keys")
+        assert status == 0 and "encrypted by the master key two" in said and "snapshots" in said, said
+        node.stop()
+        status, said = encrypt(node)
+        assert status == 0, said
+        write_keys(keys, two)
+        node.start()
+        assert set(protections(node)) == {"two"}
+        with driver_session(node) as session:
+            expect(session, "secrets", 2 * ROWS)
+
+
+def test_a_command_for_keys_that_hangs_or_fails_is_an_error(tmp_path):
+    command = {"mode": "all", "key_command": "echo no vault >&2; sleep 600", "key_command_timeout_ms": 500}
+    node = new_node(data_dir=tmp_path / "data", settings={"encryption_at_rest": command})
+    said = refusal(node)
+    assert "longer than 500 ms" in said and "no vault" in said, said
+    command["key_command"] = "echo sealed >&2; exit 4"
+    said = refusal(node)
+    assert "exit status: 4" in said and "sealed" in said, said

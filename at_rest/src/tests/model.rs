@@ -175,7 +175,10 @@ async fn step(
 async fn run(seed: u64) -> u64 {
     let mut random = SplitMix64::new(seed);
     let below = SimulatedDisk::new(seed);
-    let disk = encrypted(&below, ONE, seed);
+    let mut disk = encrypted(&below, ONE, seed);
+    if seed.is_multiple_of(2) {
+        disk = disk.that_refuses_plain_files();
+    }
     let path = Path::new(PATH);
     let mut file = disk.create(path).await.unwrap();
     disk.sync_directory(Path::new("/")).await.unwrap();

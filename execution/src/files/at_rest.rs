@@ -1,12 +1,10 @@
 //! Encryption of the node's files as the settings have it: the disks of its threads, and the master keys that they share.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use helenus_at_rest::{EncryptedDisk, KeyError, KeySource, KeyUse, MasterKeys, Randomness, usage};
-use helenus_config::{AtRestMode, Config};
-use helenus_engine::io::{DirectDisk, Disk, DiskError, SystemRandom};
+use helenus_at_rest::{EncryptedDisk, KeyError, KeySource, MasterKeys, Randomness};
+use helenus_config::{AtRestMode, Config, PlainFilesMode};
+use helenus_engine::io::{DirectDisk, Disk, SystemRandom};
 
 /// Encryption of a node's files; without keys there is none, and nothing is between the node and its disks.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +17,7 @@ struct Keyed {
     source: KeySource,
     keys: MasterKeys,
     mode: AtRestMode,
+    plain_files: PlainFilesMode,
 }
 
 /// Encryption of the files of a node that has been started.
@@ -34,7 +33,17 @@ impl AtRest {
             tracing::warn!("{warning}");
         }
         tracing::info!(keys = ?keys.ids(), "master keys of the node's files were read");
-        Ok(Self { keyed: Some(Keyed { source, keys, mode: config.encryption_at_rest.mode }) })
+        let (mode, plain_files) = (config.encryption_at_rest.mode, config.encryption_at_rest.plain_files);
+        Ok(Self { keyed: Some(Keyed { source, keys, mode, plain_files }) })
+    }
+
+    /// Files that are not encrypted are read, whatever the settings say.
+    #[must_use]
+    pub fn that_accepts_plain_files(mut self) -> Self {
+        if let Some(keyed) = &mut self.keyed {
+            keyed.plain_files = PlainFilesMode::Accept;
+        }
+        self
     }
 
     fn wrap(
@@ -42,11 +51,12 @@ impl AtRest {
         disk: Arc<dyn Disk>,
         new: fn(Arc<dyn Disk>, MasterKeys, Randomness) -> EncryptedDisk,
     ) -> Arc<dyn Disk> {
-        let Some(Keyed { keys, mode, .. }) = &self.keyed else { return disk };
+        let Some(Keyed { keys, mode, plain_files, .. }) = &self.keyed else { return disk };
         let encrypted = new(disk, keys.clone(), Randomness::new(SystemRandom));
-        match mode {
-            AtRestMode::All => Arc::new(encrypted),
-            AtRestMode::Off => Arc::new(encrypted.that_encrypts_nothing_new()),
+        match (mode, plain_files) {
+            (AtRestMode::Off, _) => Arc::new(encrypted.that_encrypts_nothing_new()),
+            (AtRestMode::All, PlainFilesMode::Accept) => Arc::new(encrypted),
+            (AtRestMode::All, PlainFilesMode::Refuse) => Arc::new(encrypted.that_refuses_plain_files()),
         }
     }
 
@@ -60,9 +70,21 @@ impl AtRest {
         self.wrap(Arc::new(DirectDisk::new()), EncryptedDisk::of_jobs)
     }
 
+    /// A disk on which all files can be encrypted that are there; `None`: new files are not encrypted. It holds up the calling thread.
+    pub fn disk_of_updates(&self) -> Option<EncryptedDisk> {
+        let keyed = self.keyed.as_ref().filter(|keyed| keyed.mode == AtRestMode::All)?;
+        let random = Randomness::new(SystemRandom);
+        Some(EncryptedDisk::of_jobs(Arc::new(DirectDisk::new()), keyed.keys.clone(), random))
+    }
+
     /// Whether new files are encrypted.
     pub fn encrypts(&self) -> bool {
         self.keyed.as_ref().is_some_and(|keyed| keyed.mode == AtRestMode::All)
+    }
+
+    /// Whether files that are not encrypted are errors.
+    pub fn refuses_plain_files(&self) -> bool {
+        self.keyed.as_ref().is_some_and(|keyed| keyed.plain_files == PlainFilesMode::Refuse)
     }
 
     /// The names of the master keys. The last one is the current one.
@@ -77,11 +99,6 @@ impl AtRest {
         tracing::info!(keys = ?keys.ids(), "master keys of the node's files were read again");
         Ok(())
     }
-}
-
-/// The files below some directories, by the name of the master key that opens them. It holds up the calling thread.
-pub fn key_usage(directories: Vec<PathBuf>) -> Result<BTreeMap<Option<String>, KeyUse>, DiskError> {
-    futures::executor::block_on(usage(&DirectDisk::new(), directories))
 }
 
 impl OpenAtRest {

@@ -83,7 +83,7 @@ async fn a_unix_socket_serves_everything() {
 }
 
 /// All paths but those of metrics and health.
-pub(super) const ROUTES: [&str; 50] = [
+pub(super) const ROUTES: [&str; 51] = [
     "/version",
     "/admin/tablestats",
     "/admin/status",
@@ -107,6 +107,7 @@ pub(super) const ROUTES: [&str; 50] = [
     "/admin/archivelog",
     "/admin/clear_snapshot",
     "/admin/listsnapshots",
+    "/admin/encryption_keys",
     "/admin/unknowntables",
     "/admin/verify",
     "/admin/scrub",

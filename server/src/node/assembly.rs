@@ -42,6 +42,7 @@ use super::addresses::Addresses;
 use super::identity::{Identity, shard_directory};
 use super::layers;
 use crate::cluster;
+use crate::cluster::own_files::QUARANTINE;
 use crate::cluster::raft::log_store;
 use crate::cluster::stored::{self, CATALOG_FILE, Contents, Stored};
 use crate::cluster::{departure, liveness, membership};
@@ -66,8 +67,6 @@ use helenus_execution::shard::status_table::StatusTable;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;
-/// The directory within the data directory to which unknown files are moved.
-const QUARANTINE: &str = "quarantine";
 /// Unwritten bytes in a commit log above which writers wait.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
 

@@ -25,6 +25,14 @@ pub enum StartError {
     Tls(#[from] TlsError),
     #[error("setting 'encryption_at_rest': {0}")]
     MasterKeys(#[from] KeyError),
+    #[error(
+        "setting 'encryption_at_rest': plain_files = \"refuse\", and these files of the node are not encrypted: {0}. `helenus encrypt`, with the node's \
+         data directory and settings, encrypts them; or set plain_files = \"accept\" for now, and let `helenus nodetool upgradesstables -a` write the \
+         tables anew while the node runs"
+    )]
+    PlainFiles(String),
+    #[error("setting 'encryption_at_rest': nothing is encrypted without mode = \"all\"")]
+    NoEncryption,
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]

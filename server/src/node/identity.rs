@@ -16,11 +16,12 @@ use uuid::Uuid;
 
 use crate::cluster::departure;
 use crate::cluster::liveness::generation;
+use crate::cluster::own_files::IDENTITY_FILE;
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE};
 use crate::node::error::StartError;
 use helenus_execution::files::node_files::NodeFiles;
 
-pub(super) const FILE: &str = "node.json";
+pub(super) const FILE: &str = IDENTITY_FILE;
 const FORMAT: u32 = 1;
 
 /// The identity of a node.

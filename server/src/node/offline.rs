@@ -1,12 +1,19 @@
-//! `helenus check`: whether a data directory has all that a start needs, looked at while no node runs on it. Nothing is changed.
+//! What is done with a data directory while no node runs on it.
+//!
+//! `helenus check`: whether it has all that a start needs. Nothing is changed.
+//!
+//! `helenus encrypt`: all files of the node are encrypted by the current master key. One that is not encrypted is replaced by a copy, one with
+//! another key gets another header. Each of them is whole wherever a crash comes, and whoever runs it again goes on there.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use helenus_at_rest::KeyUse;
+use helenus_admin::encryption_keys::{FileProtection, StoredFiles};
+use helenus_at_rest::Update;
 use helenus_config::Config;
 use helenus_engine::io::{
     BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
@@ -16,10 +23,11 @@ use helenus_engine::{Shard, ShardOptions};
 
 use super::assembly::set_directories;
 use super::identity::{self, Identity, shard_directory};
+use crate::cluster::own_files::{self, OwnFile};
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, decode_files};
 use crate::node::error::StartError;
 use helenus_execution::files::DirectoryLock;
-use helenus_execution::files::at_rest::{AtRest, key_usage};
+use helenus_execution::files::at_rest::AtRest;
 use helenus_execution::files::node_files::NodeFiles;
 
 /// The findings in a data directory.
@@ -84,17 +92,12 @@ impl DataReport {
 /// Looks at the data directory of a configuration. Fails if there is none, or if a node runs on it.
 pub fn check(config: &Config) -> Result<DataReport, StartError> {
     let data_dir = config.data_dir.clone();
-    let file_error = |what: &'static str, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| StartError::File { what, path, source }
-    };
-    if !data_dir.is_dir() {
-        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        return Err(file_error("cannot find the data directory", &data_dir)(missing));
-    }
-    let _lock = DirectoryLock::acquire(&data_dir).map_err(file_error("cannot lock", &data_dir))?;
+    let _lock = lock(&data_dir)?;
     let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-check", reads));
-    let at_rest = AtRest::open(config)?;
+    let configured = AtRest::open(config)?;
+    let plain = if configured.refuses_plain_files() { own_files::plain(config)? } else { Vec::new() };
+    // What the start would refuse is looked at nevertheless.
+    let at_rest = configured.that_accepts_plain_files();
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
     let environment = Environment {
         disk: at_rest.disk(disk.map_err(StartError::Thread)?),
@@ -108,14 +111,92 @@ pub fn check(config: &Config) -> Result<DataReport, StartError> {
         tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
     let mut report = runtime.block_on(check_directory(config, &environment, data_dir))?;
     if !at_rest.key_ids().is_empty() {
-        for (key, KeyUse { files, bytes }) in key_usage(config.directories())? {
-            report.remarks.push(match key {
-                Some(key) => format!("{files} files with {bytes} bytes need the master key {key}"),
-                None => format!("{files} files with {bytes} bytes are not encrypted"),
-            });
-        }
+        report.remarks.extend(master_keys(&own_files::usage(config, None)?));
+    }
+    if !plain.is_empty() {
+        report.problems.push(StartError::PlainFiles(own_files::named(&plain)).to_string());
     }
     Ok(report)
+}
+
+/// The master keys that files need, and the files that need none.
+fn master_keys(files: &[StoredFiles]) -> Vec<String> {
+    let mut all: BTreeMap<&FileProtection, (u64, u64)> = BTreeMap::new();
+    for StoredFiles { protection, files, bytes, .. } in files {
+        let (all_files, all_bytes) = all.entry(protection).or_default();
+        *all_files += files;
+        *all_bytes += bytes;
+    }
+    let told = |(protection, (files, bytes)): (&FileProtection, (u64, u64))| match protection {
+        FileProtection::Key(key) => format!("{files} files with {bytes} bytes need the master key {key}"),
+        FileProtection::Plain => format!("{files} files with {bytes} bytes are not encrypted"),
+        FileProtection::Damaged => {
+            format!("{files} encrypted files with {bytes} bytes have a damaged header")
+        }
+    };
+    all.into_iter().map(told).collect()
+}
+
+/// What was done to the files of a node that is stopped.
+#[derive(Debug, Default)]
+pub struct Updates {
+    encrypted: usize,
+    rewrapped: usize,
+    unchanged: usize,
+    damaged: Vec<PathBuf>,
+}
+
+impl Updates {
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let Self { encrypted, rewrapped, unchanged, damaged } = self;
+        let mut text = format!(
+            "{encrypted} files were not encrypted and are now\n{rewrapped} files needed another master key than the current one and need that now\n\
+             {unchanged} files are as they were\n"
+        );
+        if !damaged.is_empty() {
+            // A string does not fail.
+            let _ = writeln!(
+                text,
+                "left as they are, because their header is damaged: {}",
+                own_files::named(damaged)
+            );
+        }
+        text
+    }
+}
+
+/// Encrypts all files of a node by the current master key. Fails if a node runs on them, or at the first file that cannot be encrypted.
+pub fn encrypt(config: &Config) -> Result<Updates, StartError> {
+    config.validate()?;
+    let _lock = lock(&config.data_dir)?;
+    let disk = AtRest::open(config)?.disk_of_updates().ok_or(StartError::NoEncryption)?;
+    let mut done = Updates::default();
+    for OwnFile { path, .. } in own_files::list(config)? {
+        match futures::executor::block_on(disk.bring_up_to_date(&path)) {
+            Ok(Update::Encrypted) => done.encrypted += 1,
+            Ok(Update::Rewrapped) => done.rewrapped += 1,
+            Ok(Update::None) => done.unchanged += 1,
+            Ok(Update::Damaged) => done.damaged.push(path),
+            // A copy that a crash has left went with the file that it is of.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// Locks a data directory that is there.
+fn lock(data_dir: &Path) -> Result<DirectoryLock, StartError> {
+    let file_error = |what: &'static str| {
+        let path = data_dir.to_path_buf();
+        move |source| StartError::File { what, path, source }
+    };
+    if !data_dir.is_dir() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(file_error("cannot find the data directory")(missing));
+    }
+    DirectoryLock::acquire(data_dir).map_err(file_error("cannot lock"))
 }
 
 async fn check_directory(
