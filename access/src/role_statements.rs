@@ -132,8 +132,6 @@ fn authorize_alteration(alter: &ast::AlterRole, context: &RolesContext<'_>, user
     if sets(|option| matches!(option, RoleOption::Cidrs(_))) && !is_superuser {
         return Err(refuse("Only superusers are allowed to alter access from CIDR groups."));
     }
-    let takes_options_away =
-        |option: &RoleOption| matches!(option, RoleOption::Options(entries) if entries.is_empty());
     if (sets(has_known_options) || sets(takes_options_away)) && !is_superuser {
         return Err(refuse("Only superusers are allowed to alter the options of a role"));
     }
@@ -386,7 +384,9 @@ fn has_superuser(options: &[RoleOption], value: bool) -> bool {
 /// Refuses what Cassandra refuses, with its text. `is_alteration`: an empty map takes the options of the role away.
 fn check_options(options: &[RoleOption], is_alteration: bool, context: &RolesContext<'_>) -> Result<()> {
     let unsupported = |option: &&RoleOption| match option {
-        RoleOption::Options(entries) => !has_known_options(option) && !(is_alteration && entries.is_empty()),
+        RoleOption::Options(_) => {
+            !(has_known_options(option) || (is_alteration && takes_options_away(option)))
+        }
         RoleOption::Password(_) | RoleOption::HashedPassword(_) | RoleOption::GeneratedPassword => {
             !context.has_logins
         }
@@ -435,6 +435,10 @@ fn properties(
 fn has_known_options(option: &RoleOption) -> bool {
     let is_known = |(name, _): &(Literal, Literal)| RoleOptions::knows(&text_of(name));
     matches!(option, RoleOption::Options(entries) if entries.iter().any(is_known))
+}
+
+fn takes_options_away(option: &RoleOption) -> bool {
+    matches!(option, RoleOption::Options(entries) if entries.is_empty())
 }
 
 fn role_options(entries: &[(Literal, Literal)]) -> Result<RoleOptions> {
