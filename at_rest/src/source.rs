@@ -155,7 +155,8 @@ fn run(command: &str, limit: Duration) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     match output {
         Some(output) if status.success() => {
             if !said.is_empty() {
-                tracing::warn!(said, "the command for master keys wrote to its standard error");
+                // What it said may have a secret in it.
+                tracing::warn!(bytes = said.len(), "the command for master keys wrote to its standard error");
             }
             Ok(output)
         }

@@ -62,7 +62,11 @@ mod calls {
             let entry = entry?;
             // The engine's own names are UTF-8.
             if let Ok(name) = entry.file_name().into_string() {
-                entries.push(DirectoryEntry { name, is_directory: entry.file_type()?.is_dir() });
+                let kind = entry.file_type()?;
+                // An operator may have put a directory elsewhere. A link that leads nowhere is none.
+                let leads_to_directory = || fs::metadata(entry.path()).is_ok_and(|found| found.is_dir());
+                let is_directory = kind.is_dir() || (kind.is_symlink() && leads_to_directory());
+                entries.push(DirectoryEntry { name, is_directory });
             }
         }
         entries.sort();

@@ -301,11 +301,14 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     if let Err(error) = serve_one(&mut stream, service, caller, stop).await {
         tracing::debug!(%error, "an HTTP connection failed");
     }
-    // The client may have disconnected. In any case the connection is finished.
-    let _ = stream.shutdown().await;
-    let (mut rest, mut nowhere) = (stream.take(LINGER_BYTES_MAX), tokio::io::sink());
+    let end = async {
+        // The client may have disconnected, or not read its answer. In any case the connection is finished.
+        let _ = stream.shutdown().await;
+        let (mut rest, mut nowhere) = (stream.take(LINGER_BYTES_MAX), tokio::io::sink());
+        let _ = tokio::io::copy(&mut rest, &mut nowhere).await;
+    };
     tokio::select! {
-        _ = tokio::io::copy(&mut rest, &mut nowhere) => {}
+        () = end => {}
         () = sleep(LINGER_TIMEOUT) => {}
         _ = stop_lingering.changed() => {}
     }

@@ -200,7 +200,7 @@ fn run_encrypt(arguments: OfflineArguments) -> ExitCode {
     match arguments.config().map_err(StartError::from).and_then(|config| offline::encrypt(&config)) {
         Ok(done) => {
             print!("{}", done.text());
-            ExitCode::SUCCESS
+            if done.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => fail(&error),
     }

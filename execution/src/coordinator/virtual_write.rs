@@ -1,6 +1,7 @@
 //! Modifications of virtual tables: they change the node itself, or what the members agree on.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use helenus_query::error::{RequestError, Result};
@@ -48,6 +49,9 @@ fn modify_denylist(context: &Rc<ShardContext>, request: &Request<'_, ModifyPlan>
     }))
 }
 
+/// Most tables whose denylist a statement changes: each is an entry of the metadata log.
+const DENYLIST_TABLES_MAX: usize = 100;
+
 /// The changes that a modification of the denylist's rows stands for: one for each table that it names.
 fn denylist_changes(request: &Request<'_, ModifyPlan>) -> Result<Vec<DenylistRequest>> {
     let (plan, bindings) = (request.plan(), request.bindings());
@@ -60,17 +64,24 @@ fn denylist_changes(request: &Request<'_, ModifyPlan>) -> Result<Vec<DenylistReq
         return Err(RequestError::Server("the partition denylist has another key".to_owned()));
     };
     let texts =
-        |values: Vec<Cow<'_, [u8]>>| values.iter().map(|value| text(value)).collect::<Result<Vec<_>>>();
+        |values: Vec<Cow<'_, [u8]>>| values.iter().map(|value| text(value)).collect::<Result<BTreeSet<_>>>();
     let keyspaces = texts(column_values(keyspaces, keyspace_column, &bindings)?)?;
     let tables = texts(column_values(tables, table_column, &bindings)?)?;
     let keys = match &plan.clustering[..] {
         [] => None,
         [ClusteringRestriction::Values { values, .. }] => {
             let keys = column_values(values, &table.clustering_key()[0], &bindings)?;
-            Some(keys.into_iter().map(Cow::into_owned).collect::<Vec<_>>())
+            let keys: BTreeSet<_> = keys.into_iter().map(Cow::into_owned).collect();
+            Some(keys.into_iter().collect::<Vec<_>>())
         }
         _ => return Err(unsupported("Range deletion", table)),
     };
+    let count = keyspaces.len().saturating_mul(tables.len());
+    if count > DENYLIST_TABLES_MAX {
+        return Err(RequestError::invalid(format!(
+            "A statement changes the denylist of at most {DENYLIST_TABLES_MAX} tables, not of {count}"
+        )));
+    }
     let denies = plan.kind == ModifyKind::Insert;
     let of_keyspace = |keyspace: &String| {
         let change = |table: &String| DenylistRequest {

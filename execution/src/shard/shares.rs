@@ -5,10 +5,12 @@
 //! queueing (Goyal, Vin and Cheng 1996), with the polls of futures as packets.
 //!
 //! Invariants:
-//! * A future that waits for a turn gets one: while some wait, a task gives turns away, to the role that has used least, one at a time.
-//! * No role saves up time: who comes back after a pause begins where the others are.
-//! * Between two looks at the sockets, turns take `SLICE` and what the last of them takes beyond it. So a role that asks little is heard.
-//! * With one role, or none, a poll costs a branch or two.
+//! * A future that waits for a turn gets one, whatever becomes of those before it: while some wait, a task gives turns away, to the role that
+//!   has used least, a few at a time.
+//! * No role saves up time: who comes back after a pause begins where the others are. None gets rid of what it has used by leaving.
+//! * Turns that were waited for take about `SLICE` between two looks at the sockets, so a role that asks little is heard. One that has used
+//!   less than all who wait does not wait.
+//! * While one role is connected, or none, a poll costs a branch or two.
 //!
 //! Not shared are turns before a login, the work of the node itself, and what it does as a replica for coordinators on other nodes.
 
@@ -31,8 +33,10 @@ use tokio::sync::Notify;
 const DEFAULT_SHARES: u32 = 100;
 /// Turns within this time follow each other without a look at the sockets.
 const SLICE: Duration = Duration::from_micros(100);
-/// The thread has slept, or done something else, if nothing had a turn for this time. It has looked at the sockets since.
+/// If nothing had a turn for this time the thread has slept or done something else, and a slice begins.
 const PAUSE: Duration = Duration::from_micros(50);
+/// Most turns that are given away at once. The thread goes round all its tasks between two such rounds.
+const TURNS_MAX: u128 = 16;
 
 /// The roles that have connections to a node.
 #[derive(Debug, Default)]
@@ -86,8 +90,8 @@ impl Drop for RoleShare {
 #[derive(Debug)]
 pub struct ShardShare {
     share: Arc<RoleShare>,
-    /// The virtual time at which its next turn begins, unless the shard is further.
-    start_nanos: Cell<u64>,
+    /// The virtual time at which its next turn begins, unless the shard is further. It outlives the connections of the role.
+    start_nanos: Rc<Cell<u64>>,
     waiting: RefCell<VecDeque<Rc<Place>>>,
 }
 
@@ -115,10 +119,16 @@ enum PlaceState {
     Left,
 }
 
+/// What a shard knows of a role, also for a while after the last work for it.
+struct KnownRole {
+    share: Weak<ShardShare>,
+    start_nanos: Rc<Cell<u64>>,
+}
+
 /// The turns of a shard.
 pub struct ShardShares {
     clock: Rc<dyn Clock>,
-    roles: RefCell<HashMap<Arc<str>, Weak<ShardShare>>>,
+    roles: RefCell<HashMap<Arc<str>, KnownRole>>,
     /// Those that have futures waiting.
     queue: RefCell<Vec<Rc<ShardShare>>>,
     /// The virtual time: where the latest turn began.
@@ -127,7 +137,11 @@ pub struct ShardShares {
     used: Cell<Duration>,
     last_end: Cell<Duration>,
     turn_began: Cell<Duration>,
-    /// The one whose turn it is now.
+    /// What a turn takes, by the latest ones.
+    usual: Cell<Duration>,
+    /// Turns that were given away and have not ended.
+    outstanding: Cell<usize>,
+    /// The one that the thread works for now.
     current: RefCell<Option<Rc<ShardShare>>>,
     /// There is a task that gives turns away.
     gives_turns: Cell<bool>,
@@ -166,6 +180,8 @@ impl ShardShares {
             used: Cell::new(Duration::ZERO),
             last_end: Cell::new(Duration::ZERO),
             turn_began: Cell::new(Duration::ZERO),
+            usual: Cell::new(Duration::ZERO),
+            outstanding: Cell::new(0),
             current: RefCell::new(None),
             gives_turns: Cell::new(false),
             slice_over: Notify::new(),
@@ -176,28 +192,37 @@ impl ShardShares {
     /// A role on this shard.
     pub fn of(&self, share: Arc<RoleShare>) -> Rc<ShardShare> {
         let mut roles = self.roles.borrow_mut();
-        if let Some(known) = roles.get(&share.role).and_then(Weak::upgrade)
-            && Arc::ptr_eq(&known.share, &share)
-        {
-            return known;
-        }
-        roles.retain(|_, known| known.strong_count() > 0);
+        let start_nanos = if let Some(known) = roles.get(&share.role) {
+            if let Some(share) = known.share.upgrade() {
+                return share;
+            }
+            known.start_nanos.clone()
+        } else {
+            let now = self.virtual_nanos.get();
+            roles.retain(|_, known| known.share.strong_count() > 0 || known.start_nanos.get() > now);
+            Rc::default()
+        };
         let role = share.role.clone();
-        let known = Rc::new(ShardShare { share, start_nanos: Cell::new(0), waiting: RefCell::default() });
-        roles.insert(role, Rc::downgrade(&known));
+        let known = Rc::new(ShardShare { share, start_nanos, waiting: RefCell::default() });
+        let (share, start_nanos) = (Rc::downgrade(&known), known.start_nanos.clone());
+        roles.insert(role, KnownRole { share, start_nanos });
         known
     }
 
-    /// The role that the present turn belongs to, for work on another shard. `None` too while there is nothing to share.
+    /// The role that the thread works for now, for work on another shard.
     pub fn passed(&self) -> Option<Arc<RoleShare>> {
-        let current = self.current.borrow();
-        current.as_ref().map(|current| current.share.clone()).filter(|share| share.has_others_beside_it())
+        self.current.borrow().as_ref().map(|current| current.share.clone())
+    }
+
+    /// A future that is to become a task of its own, for the role that the thread works for now.
+    pub fn carry<F: Future>(self: &Rc<Self>, future: F) -> Within<Option<Rc<ShardShare>>, F> {
+        within(self.clone(), self.current.borrow().clone(), future)
     }
 
     /// Whether the present turn has taken long enough, and others may want the thread.
     #[inline]
     pub fn is_turn_over(&self) -> bool {
-        self.current.borrow().is_some()
+        self.current.borrow().as_ref().is_some_and(|current| current.share.has_others_beside_it())
             && self.clock.monotonic().saturating_sub(self.turn_began.get()) >= SLICE
     }
 
@@ -250,21 +275,20 @@ impl ShardShares {
         let start = self.start_of(own);
         self.virtual_nanos.set(start);
         self.turn_began.set(now);
-        let before = self.current.replace(Some(own.clone()));
-        Some(Turn { began: now, start, was_given, before })
+        Some(Turn { began: now, start, was_given, own: own.clone(), work: self.work_for(own) })
     }
 
     /// Ends a turn and charges the role for it.
-    fn end(&self, own: &ShardShare, turn: Turn) {
+    fn end(&self, turn: &Turn) {
         let now = self.clock.monotonic();
-        let used = now.saturating_sub(turn.began);
+        let (own, used) = (&turn.own, now.saturating_sub(turn.began));
+        self.usual.set((self.usual.get() * 7 + used) / 8);
         let shares = u64::from(own.share.shares.load(Ordering::Relaxed));
         let charged =
             u64::try_from(used.as_nanos()).unwrap_or(u64::MAX).saturating_mul(u64::from(DEFAULT_SHARES));
         own.start_nanos.set(turn.start.saturating_add((charged / shares).max(1)));
         self.used.set(self.used.get().saturating_add(used));
         self.last_end.set(now);
-        *self.current.borrow_mut() = turn.before;
         if turn.was_given {
             self.go_on();
         }
@@ -299,7 +323,7 @@ impl ShardShares {
             // The thread looks at the sockets, and tasks that are ready ask for their turns.
             tokio::task::yield_now().await;
             self.used.set(Duration::ZERO);
-            if !self.give_turn() {
+            if !self.give_some() {
                 self.gives_turns.set(false);
                 return;
             }
@@ -307,11 +331,26 @@ impl ShardShares {
         }
     }
 
-    /// After a turn that was given away has ended: the next one, or a look at the sockets.
+    /// After a turn that was given away has ended: the next ones, or a look at the sockets.
     fn go_on(&self) {
-        if self.used.get() >= SLICE || !self.give_turn() {
+        self.outstanding.set(self.outstanding.get() - 1);
+        if self.outstanding.get() == 0 && (self.used.get() >= SLICE || !self.give_some()) {
             self.slice_over.notify_one();
         }
+    }
+
+    /// Gives away as many turns as the slice has room for, but one at least. Returns whether somebody took one.
+    fn give_some(&self) -> bool {
+        let room = SLICE.saturating_sub(self.used.get());
+        let turns = (room.as_nanos() / self.usual.get().as_nanos().max(1)).clamp(1, TURNS_MAX);
+        let given = (0..turns).take_while(|_| self.give_turn()).count();
+        self.outstanding.set(self.outstanding.get() + given);
+        given > 0
+    }
+
+    /// The thread works for a role until this is dropped.
+    fn work_for(self: &Rc<Self>, own: &Rc<ShardShare>) -> Work {
+        Work { before: self.current.replace(Some(own.clone())), shares: self.clone() }
     }
 
     /// Gives a turn to the role that has used least. Returns whether somebody took it.
@@ -337,7 +376,19 @@ impl ShardShares {
     }
 }
 
-/// A turn of a role.
+/// Says for whom the thread works, also if that ends with a panic.
+struct Work {
+    shares: Rc<ShardShares>,
+    before: Option<Rc<ShardShare>>,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        *self.shares.current.borrow_mut() = self.before.take();
+    }
+}
+
+/// A turn of a role. It ends when this is dropped.
 struct Turn {
     /// Monotonic time.
     began: Duration,
@@ -345,8 +396,14 @@ struct Turn {
     start: u64,
     /// It was waited for.
     was_given: bool,
-    /// Whose turn this one interrupts.
-    before: Option<Rc<ShardShare>>,
+    own: Rc<ShardShare>,
+    work: Work,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.work.shares.end(self);
+    }
 }
 
 /// The place of a future among those that wait. It is given up with the future.
@@ -368,14 +425,14 @@ impl Visitor {
         task: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let Some(own) = own.filter(|own| own.share.has_others_beside_it()) else {
+        let Some(own) = own else { return poll(task) };
+        if !own.share.has_others_beside_it() {
             self.leave();
+            let _work = self.shares.work_for(own);
             return poll(task);
-        };
-        let Some(turn) = self.shares.begin(own, &mut self.place, task.waker()) else { return Poll::Pending };
-        let polled = poll(task);
-        self.shares.end(own, turn);
-        polled
+        }
+        let Some(_turn) = self.shares.begin(own, &mut self.place, task.waker()) else { return Poll::Pending };
+        poll(task)
     }
 }
 

@@ -376,7 +376,14 @@ fn information(
     let native = addresses.native.ip();
     let internode = addresses.internode.map_or(native, |address| address.ip());
     let settings = toml::Table::try_from(config)
-        .map(|table| {
+        .map(|mut table| {
+            // A command for master keys may have a secret in it.
+            if let Some(command) = table
+                .get_mut("encryption_at_rest")
+                .and_then(|encryption| encryption.as_table_mut()?.get_mut("key_command"))
+            {
+                *command = "...".into();
+            }
             let text = |value: toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             table.into_iter().map(|(key, value)| (key, text(value))).collect()
         })

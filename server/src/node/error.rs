@@ -31,6 +31,8 @@ pub enum StartError {
          tables anew while the node runs"
     )]
     PlainFiles(String),
+    #[error("the data directory {} belongs to user {owner}, and this program runs as user {user}: run it as the user of the node", path.display())]
+    OtherOwner { path: PathBuf, owner: u32, user: u32 },
     #[error("setting 'encryption_at_rest': nothing is encrypted without mode = \"all\"")]
     NoEncryption,
     #[error(transparent)]

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,7 +112,7 @@ pub fn check(config: &Config) -> Result<DataReport, StartError> {
         tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
     let mut report = runtime.block_on(check_directory(config, &environment, data_dir))?;
     if !at_rest.key_ids().is_empty() {
-        report.remarks.extend(master_keys(&own_files::usage(config, None)?));
+        report.remarks.extend(master_keys(&own_files::usage(config, config.commit_log_archive_dir.clone())?));
     }
     if !plain.is_empty() {
         report.problems.push(StartError::PlainFiles(own_files::named(&plain)).to_string());
@@ -144,12 +145,19 @@ pub struct Updates {
     rewrapped: usize,
     unchanged: usize,
     damaged: Vec<PathBuf>,
+    /// The archive of commit logs, which is left as it is.
+    archive: Option<PathBuf>,
 }
 
 impl Updates {
+    /// Whether all files of the node were brought up to date.
+    pub fn is_complete(&self) -> bool {
+        self.damaged.is_empty()
+    }
+
     /// The report for people.
     pub fn text(&self) -> String {
-        let Self { encrypted, rewrapped, unchanged, damaged } = self;
+        let Self { encrypted, rewrapped, unchanged, damaged, archive } = self;
         let mut text = format!(
             "{encrypted} files were not encrypted and are now\n{rewrapped} files needed another master key than the current one and need that now\n\
              {unchanged} files are as they were\n"
@@ -162,6 +170,13 @@ impl Updates {
                 own_files::named(damaged)
             );
         }
+        if let Some(archive) = archive {
+            let _ = writeln!(
+                text,
+                "left as it is: the archive of commit logs {}, whose segments need the keys that they were written with",
+                archive.display()
+            );
+        }
         text
     }
 }
@@ -171,7 +186,8 @@ pub fn encrypt(config: &Config) -> Result<Updates, StartError> {
     config.validate()?;
     let _lock = lock(&config.data_dir)?;
     let disk = AtRest::open(config)?.disk_of_updates().ok_or(StartError::NoEncryption)?;
-    let mut done = Updates::default();
+    check_owner(&config.data_dir)?;
+    let mut done = Updates { archive: config.commit_log_archive_dir.clone(), ..Updates::default() };
     for OwnFile { path, .. } in own_files::list(config)? {
         match futures::executor::block_on(disk.bring_up_to_date(&path)) {
             Ok(Update::Encrypted) => done.encrypted += 1,
@@ -179,11 +195,26 @@ pub fn encrypt(config: &Config) -> Result<Updates, StartError> {
             Ok(Update::None) => done.unchanged += 1,
             Ok(Update::Damaged) => done.damaged.push(path),
             // A copy that a crash has left went with the file that it is of.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.exists() => {}
             Err(error) => return Err(error.into()),
         }
     }
     Ok(done)
+}
+
+/// Refuses to make files for another user than the node's: it could not open them.
+fn check_owner(data_dir: &Path) -> Result<(), StartError> {
+    let owner = std::fs::metadata(data_dir).map(|found| found.uid()).map_err(|source| StartError::File {
+        what: "cannot look at the data directory",
+        path: data_dir.to_path_buf(),
+        source,
+    })?;
+    let user = rustix::process::geteuid().as_raw();
+    if owner == user {
+        Ok(())
+    } else {
+        Err(StartError::OtherOwner { path: data_dir.to_path_buf(), owner, user })
+    }
 }
 
 /// Locks a data directory that is there.

@@ -63,10 +63,10 @@ pub async fn commit(
     let timed_out = distribution.timeout(0, required);
     let (sender, receiver) = oneshot::channel();
     let coordinating = context.replication().coordinating();
-    tokio::task::spawn_local(trace::carry(async move {
+    tokio::task::spawn_local(context.shares.carry(trace::carry(async move {
         distribution.run(Some(sender)).await;
         drop(coordinating);
-    }));
+    })));
     if level == Consistency::Any {
         return Ok(());
     }

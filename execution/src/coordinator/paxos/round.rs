@@ -250,7 +250,8 @@ impl Rounds<'_> {
                 continue;
             }
             let (context, member, sender) = (self.context.clone(), member.clone(), sender.clone());
-            tokio::task::spawn_local(trace::carry(async move {
+            let shares = context.shares.clone();
+            tokio::task::spawn_local(shares.carry(trace::carry(async move {
                 let answer = match send(&context, &member, request, left).await {
                     Ok(PaxosResponse::Promised(promise)) => Ok(ParticipantAnswer::Promised(promise)),
                     Ok(PaxosResponse::Rejected { above_micros }) => {
@@ -263,7 +264,7 @@ impl Rounds<'_> {
                 };
                 // Mostly there is no receiver for the last answers.
                 let _ = sender.send((number, answer));
-            }));
+            })));
         }
         receiver
     }

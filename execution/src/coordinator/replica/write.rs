@@ -205,14 +205,15 @@ fn start(
     let (settled_sender, settled) = oneshot::channel();
     let context = context.clone();
     let coordinating = context.replication().coordinating();
-    tokio::task::spawn_local(trace::carry(async move {
+    let shares = context.shares.clone();
+    tokio::task::spawn_local(shares.carry(trace::carry(async move {
         let answer = ClientAnswer { sender: Some(answer_sender), options };
         let begun_micros = context.clock.now_micros();
         let is_settled = Write { context, change, options, begun_micros }.run(answer).await;
         drop((room, coordinating));
         // Mostly there is no receiver.
         let _ = settled_sender.send(is_settled);
-    }));
+    })));
     Started { answer, settled }
 }
 

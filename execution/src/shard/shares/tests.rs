@@ -192,6 +192,58 @@ async fn futures_that_end_while_they_wait_or_have_got_a_turn_hold_nobody_up() {
 }
 
 #[tokio::test]
+async fn a_turn_that_panics_is_a_turn_that_ends() {
+    let tasks = LocalSet::new();
+    tasks
+        .run_until(async {
+            let machine = Machine::new();
+            let roles = [machine.role("ann"), machine.role("bob")];
+            let (until, worked) = (Duration::from_millis(20), Rc::new(Cell::new(Duration::ZERO)));
+            let panics = |number: usize| {
+                let clock = machine.clock.clone();
+                let doomed = async move {
+                    clock.advance(MICROSECOND * 120);
+                    turn_over().await;
+                    panic!("as a bug does");
+                };
+                tokio::task::spawn_local(within(
+                    machine.shares.clone(),
+                    Some(roles[number % 2].clone()),
+                    doomed,
+                ))
+            };
+            let doomed: Vec<JoinHandle<()>> = (0..10).map(panics).collect();
+            let working =
+                (0..10).map(|number| machine.work(&roles[number % 2], MICROSECOND * 30, until, &worked));
+            all(working.collect()).await;
+            for task in doomed {
+                assert!(task.await.unwrap_err().is_panic());
+            }
+            assert!(machine.shares.passed().is_none());
+            assert_eq!(machine.shares.outstanding.get(), 0);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn what_a_role_has_used_is_not_forgotten_when_it_leaves() {
+    let tasks = LocalSet::new();
+    tasks
+        .run_until(async {
+            let machine = Machine::new();
+            let (ann, _bob) = (machine.role("ann"), machine.role("bob"));
+            let worked = Rc::new(Cell::new(Duration::ZERO));
+            machine.work(&ann, Duration::from_millis(3), Duration::from_millis(1), &worked).await.unwrap();
+            let used = ann.start_nanos.get();
+            assert!(used >= 3_000_000);
+            drop(ann);
+            machine.role("carol");
+            assert_eq!(machine.role("ann").start_nanos.get(), used);
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn a_role_alone_never_waits() {
     let tasks = LocalSet::new();
     tasks
