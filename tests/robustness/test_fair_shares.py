@@ -8,7 +8,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.concurrent import execute_concurrent_with_args
 from conftest import driver_session, new_node
 from test_administration import command
-from wire import AUTH_RESPONSE, AUTH_SUCCESS, ERROR, QUERY, RESULT, Client, frame
+from wire import AUTH_RESPONSE, AUTH_SUCCESS, AUTHENTICATE, ERROR, QUERY, RESULT, STARTUP, Client, frame
 
 SETTINGS = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
 CONNECTIONS = 24
@@ -34,7 +34,8 @@ def node(request):
 
 
 def logged_in(node, role):
-    client = Client((node.host, node.port))
+    client = Client((node.host, node.port), started=False)
+    assert client.ask(STARTUP, wire.startup()).opcode == AUTHENTICATE
     answer = client.ask(AUTH_RESPONSE, wire.value(f"\0{role}\0{role}".encode()))
     assert answer.opcode == AUTH_SUCCESS, answer
     return client
@@ -80,7 +81,7 @@ class Noise:
         for thread in self.threads:
             thread.join()
         for client in self.clients:
-            client.close()
+            client.socket.close()
 
 
 def test_a_quiet_role_is_answered_after_few_requests_of_a_noisy_one(node):
@@ -112,5 +113,5 @@ def test_connections_that_end_while_they_wait_leave_the_others_alone(node):
             doomed = logged_in(node, "noisy")
             for _ in range(PIPELINED):
                 doomed.send(frame(QUERY, wire.query(SELECT)))
-            doomed.close()
+            doomed.socket.close()
             assert quiet.ask(QUERY, wire.query("SELECT v FROM k.t WHERE k = 7")).opcode == RESULT

@@ -10,7 +10,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cluster import until
 from conftest import driver_session, new_node
 from test_administration import command
-from wire import AUTH_RESPONSE, AUTH_SUCCESS, ERROR, OPTIONS, QUERY, RESULT, STARTUP, SUPPORTED, Client, frame
+from wire import AUTH_RESPONSE, AUTH_SUCCESS, AUTHENTICATE, ERROR, OPTIONS, QUERY, RESULT, STARTUP, SUPPORTED, Client, frame
 
 PER_SECOND = 50
 OVERLOADED = 0x1001
@@ -68,7 +68,8 @@ def test_the_options_of_a_role_bound_it_in_place_of_the_setting():
             assert f"'requests_per_second_max': '{PER_SECOND}'" in script[1], script
             root.execute("CREATE ROLE other WITH OPTIONS = {'shares': 7}")
             root.execute("GRANT ALTER, CREATE ON ALL ROLES TO clerk")
-            with Client((node.host, node.port)) as clerk:
+            with Client((node.host, node.port), started=False) as clerk:
+                assert clerk.ask(STARTUP, wire.startup()).opcode == AUTHENTICATE
                 assert clerk.ask(AUTH_RESPONSE, wire.value(b"\0clerk\0clerk")).opcode == AUTH_SUCCESS
                 select = "SELECT release_version FROM system.local"
                 assert any(answer.opcode == ERROR for answer in answers(clerk, select, 4 * PER_SECOND))

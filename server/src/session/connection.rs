@@ -46,7 +46,7 @@ use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
 use crate::session::request_logs::RequestLogs;
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::shares;
+use helenus_execution::shard::shares::{self, RoleShares};
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
@@ -143,6 +143,10 @@ pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr, 
     let mut events = context.node.events.subscribe();
     let mut stopping = context.node.stopping.subscribe();
     let logs = RequestLogs::of(&context.node).clone();
+    let config = &context.node.config;
+    // No role has this name.
+    let login_share = (config.fair_shares_enabled && config.authenticator.requires_login())
+        .then(|| context.node.layers.get::<RoleShares>().of(""));
     let connection = Rc::new(Connection {
         context,
         peer,
@@ -154,6 +158,7 @@ pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr, 
         startup: RefCell::new(None),
         user: RefCell::new(None),
         share: OnceCell::new(),
+        login_share: RefCell::new(login_share),
         decisions: Decisions::default(),
         admission: Admission::default(),
         logged_in: Notify::new(),

@@ -24,7 +24,7 @@ use crate::session::rate_limits;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::shares::{RoleShares, ShardShare, Shared};
+use helenus_execution::shard::shares::{RoleShare, RoleShares, ShardShare, Shared};
 
 /// A request that is under way.
 #[derive(Debug, Clone)]
@@ -52,6 +52,8 @@ pub struct Connection {
     pub user: RefCell<Option<Rc<str>>>,
     /// Its share of the thread, unless roles have none.
     pub(super) share: OnceCell<Rc<ShardShare>>,
+    /// A share that nobody uses, while its client has to log in: others take turns meanwhile, so that it is heard.
+    pub(super) login_share: RefCell<Option<Arc<RoleShare>>>,
     /// What that role may do, as far as it was decided.
     pub decisions: Decisions,
     pub(super) admission: Admission,
@@ -89,6 +91,7 @@ impl Connection {
             let share = context.node.layers.get::<RoleShares>().of(role);
             self.share.get_or_init(|| context.shares.of(share));
         }
+        *self.login_share.borrow_mut() = None;
         *self.user.borrow_mut() = role;
         self.learn_options();
         self.stage.set(Stage::Ready);

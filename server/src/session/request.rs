@@ -293,7 +293,6 @@ pub fn execute(
         }
         return Ok(Execution::Pending(Box::pin(schema::set_extensions(context.clone(), update))));
     }
-    check_consistency(context, statement, options.consistency)?;
     if let Statement::Modify(insert) = statement
         && let Some(plan) = modify::expand(&insert.plan, &Bindings { values, call: &call })?
     {
@@ -301,6 +300,7 @@ pub fn execute(
         return execute(context, &expanded, values, options, user, warnings);
     }
     guardrails::check(context, statement, values, &call, options, user.as_deref(), warnings)?;
+    check_consistency(context, statement, options.consistency)?;
     let limited = match timeout(statement, &Bindings { values, call: &call })? {
         Some(Duration::ZERO) => return Err(timed_out(statement, options.consistency)),
         Some(timeout) => {
