@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use helenus_audit::entry::ANONYMOUS;
+use helenus_execution::shard::context::ShardContext;
 
 const SECOND_NANOS: u64 = 1_000_000_000;
 
@@ -86,6 +88,15 @@ impl RoleLimits {
         let allowance = Arc::new(Allowance::new(per_second));
         roles.insert(role.to_owned(), allowance.clone());
         allowance
+    }
+}
+
+/// The allowance of a role now, by its options and the settings; `None`: it may ask what it wants. `role`: `None` for who has not logged in.
+pub fn of_role(context: &ShardContext, role: Option<&str>) -> Option<Arc<Allowance>> {
+    let own = role.and_then(|role| context.roles_view().role(role)?.options.requests_per_second_max);
+    match own.unwrap_or(context.node.config.role_requests_per_second_max) {
+        0 => None,
+        per_second => Some(context.node.layers.get::<RoleLimits>().of(role.unwrap_or(ANONYMOUS), per_second)),
     }
 }
 

@@ -14,13 +14,12 @@ use helenus_query::error::Result;
 use helenus_query::statement::Description;
 use tokio::sync::Notify;
 
-use crate::session::allowance::Allowance;
+use crate::session::allowance::{self, Allowance};
 use crate::session::authentication::admission::Admission;
 use crate::session::authentication::stage::Stage;
 use crate::session::decisions::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
-use crate::session::rate_limits;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
@@ -101,7 +100,7 @@ impl Connection {
     /// Goes by the options of its role as they are now.
     fn learn_options(&self) {
         let (context, user) = (&self.context, self.user.borrow());
-        *self.allowance.borrow_mut() = rate_limits::allowance(context, user.as_deref());
+        *self.allowance.borrow_mut() = allowance::of_role(context, user.as_deref());
         if let (Some(share), Some(user)) = (self.share.get(), user.as_deref()) {
             share.set_shares(context.roles_view().role(user).and_then(|role| role.options.shares));
         }

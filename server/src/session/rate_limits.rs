@@ -3,12 +3,9 @@
 //!
 //! Invariant: without a limit a request looks at one number.
 
-use std::sync::Arc;
-
 use cql_lite::frame::request::Request;
 use helenus_audit::entry::{ANONYMOUS, Category};
 use helenus_audit::statement_text::describe;
-use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::statement::Statement;
 
@@ -21,15 +18,6 @@ pub fn admit(connection: &Connection, request: &Request<'_>) -> Result<()> {
     match &*connection.allowance.borrow() {
         None => Ok(()),
         Some(allowance) => admit_within(connection, request, allowance),
-    }
-}
-
-/// The allowance of a role now; `None`: it may ask what it wants. `role`: `None` for who has not logged in.
-pub fn allowance(context: &ShardContext, role: Option<&str>) -> Option<Arc<Allowance>> {
-    let own = role.and_then(|role| context.roles_view().role(role)?.options.requests_per_second_max);
-    match own.unwrap_or(context.node.config.role_requests_per_second_max) {
-        0 => None,
-        per_second => Some(context.node.layers.get::<RoleLimits>().of(role.unwrap_or(ANONYMOUS), per_second)),
     }
 }
 
