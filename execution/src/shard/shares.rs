@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! * A future that waits for a turn gets one, whatever becomes of those before it: while some wait, a task gives turns away, to the role that
-//!   has used least, a few at a time.
+//!   has used least, one at a time: several at once would favour roles with many futures.
 //! * No role saves up time: who comes back after a pause begins where the others are. None gets rid of what it has used by leaving.
 //! * Turns that were waited for take about `SLICE` between two looks at the sockets, so a role that asks little is heard. One that has used
 //!   less than all who wait does not wait.
@@ -35,8 +35,6 @@ const DEFAULT_SHARES: u32 = 100;
 const SLICE: Duration = Duration::from_micros(100);
 /// If nothing had a turn for this time the thread has slept or done something else, and a slice begins.
 const PAUSE: Duration = Duration::from_micros(50);
-/// Most turns that are given away at once. The thread goes round all its tasks between two such rounds.
-const TURNS_MAX: u128 = 16;
 
 /// The roles that have connections to a node.
 #[derive(Debug, Default)]
@@ -137,10 +135,6 @@ pub struct ShardShares {
     used: Cell<Duration>,
     last_end: Cell<Duration>,
     turn_began: Cell<Duration>,
-    /// What a turn takes, by the latest ones.
-    usual: Cell<Duration>,
-    /// Turns that were given away and have not ended.
-    outstanding: Cell<usize>,
     /// The one that the thread works for now.
     current: RefCell<Option<Rc<ShardShare>>>,
     /// There is a task that gives turns away.
@@ -180,8 +174,6 @@ impl ShardShares {
             used: Cell::new(Duration::ZERO),
             last_end: Cell::new(Duration::ZERO),
             turn_began: Cell::new(Duration::ZERO),
-            usual: Cell::new(Duration::ZERO),
-            outstanding: Cell::new(0),
             current: RefCell::new(None),
             gives_turns: Cell::new(false),
             slice_over: Notify::new(),
@@ -282,7 +274,6 @@ impl ShardShares {
     fn end(&self, turn: &Turn) {
         let now = self.clock.monotonic();
         let (own, used) = (&turn.own, now.saturating_sub(turn.began));
-        self.usual.set((self.usual.get() * 7 + used) / 8);
         let shares = u64::from(own.share.shares.load(Ordering::Relaxed));
         let charged =
             u64::try_from(used.as_nanos()).unwrap_or(u64::MAX).saturating_mul(u64::from(DEFAULT_SHARES));
@@ -323,7 +314,7 @@ impl ShardShares {
             // The thread looks at the sockets, and tasks that are ready ask for their turns.
             tokio::task::yield_now().await;
             self.used.set(Duration::ZERO);
-            if !self.give_some() {
+            if !self.give_turn() {
                 self.gives_turns.set(false);
                 return;
             }
@@ -331,21 +322,11 @@ impl ShardShares {
         }
     }
 
-    /// After a turn that was given away has ended: the next ones, or a look at the sockets.
+    /// After a turn that was given away has ended: the next one, or a look at the sockets.
     fn go_on(&self) {
-        self.outstanding.set(self.outstanding.get() - 1);
-        if self.outstanding.get() == 0 && (self.used.get() >= SLICE || !self.give_some()) {
+        if self.used.get() >= SLICE || !self.give_turn() {
             self.slice_over.notify_one();
         }
-    }
-
-    /// Gives away as many turns as the slice has room for, but one at least. Returns whether somebody took one.
-    fn give_some(&self) -> bool {
-        let room = SLICE.saturating_sub(self.used.get());
-        let turns = (room.as_nanos() / self.usual.get().as_nanos().max(1)).clamp(1, TURNS_MAX);
-        let given = (0..turns).take_while(|_| self.give_turn()).count();
-        self.outstanding.set(self.outstanding.get() + given);
-        given > 0
     }
 
     /// The thread works for a role until this is dropped.
