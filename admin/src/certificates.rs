@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use helenus_tls::authority::{self, Holder, Issued, Kind};
 use helenus_tls::error::TlsError;
 use uuid::Uuid;
+
+use crate::http::now_seconds;
 
 const AUTHORITY_DAYS: i64 = 3_650;
 const DAYS: i64 = 365;
@@ -69,7 +70,7 @@ pub(crate) enum CertificatesError {
 impl CertificatesCommand {
     /// Carries it out, and returns what is printed.
     pub(crate) fn carry_out(&self) -> Result<String, CertificatesError> {
-        let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+        let now_seconds = now_seconds();
         match self {
             Self::Init { directory, name, days } => {
                 let files = authority::init(directory, name, now_seconds, *days)?;

@@ -127,6 +127,12 @@ async fn in_time<S: Stream + 'static>(
     Ok(Connected { stream: Box::new(stream), place: authority(), host: host.to_owned() })
 }
 
+/// The seconds since the epoch by the machine's clock, for the validity of certificates. A clock that is before the epoch counts as at it:
+/// no certificate is valid then.
+pub(crate) fn now_seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
 #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]
 async fn connect_url(url: &str, login: &Login) -> Result<Connected, CallError> {
     let authority = authority(url)?;
@@ -135,8 +141,7 @@ async fn connect_url(url: &str, login: &Login) -> Result<Connected, CallError> {
     }
     let TlsFiles { authority: trusted, own } = login.tls.as_ref().ok_or(LoginError::NoAuthority)?;
     let own = own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
-    let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
-    let config = for_program(trusted, own, true, now_seconds)?;
+    let config = for_program(trusted, own, true, now_seconds())?;
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).trim_matches(['[', ']']);
     let name = server_name(host).ok_or_else(|| CallError::Url(url.to_owned()))?;
     let connecting = async {

@@ -1,4 +1,5 @@
-//! Who asks a node at its port: a role with its password, or a certificate; and which authorities are trusted.
+//! How a command authenticates at a node's administration port: a role with its password, or a client certificate; and which certificate
+//! authorities it trusts.
 //!
 //! Invariants: a password comes from standard input or a file, never from the command line; it goes to https URLs, and over plain HTTP to
 //! loopback addresses only.

@@ -173,7 +173,7 @@ fn start_readers(child: &mut Child, tell: &Sender<Told>) -> io::Result<()> {
             // Room for all of it, so that no part of a key stays where it was before it grew.
             let mut text = Zeroizing::new(Vec::with_capacity(OUTPUT_BYTES_MAX + 64));
             let read = output.take(OUTPUT_BYTES_MAX as u64 + 1).read_to_end(&mut text);
-            // Who has given up does not listen.
+            // The receiver is gone when the time was up.
             let _ = tell.send(Told::Output(read.map(|_| text)));
         })?;
     }

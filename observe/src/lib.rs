@@ -1,7 +1,7 @@
 //! The interface of a node for operators: metrics, health and administration over HTTP.
 //!
 //! `prometheus` turns the shards' counts ([`metrics`]) into text, `admin` and `controls` are what the node offers (their
-//! answers are [`helenus_admin::reports`]), `routes` maps a request to it, `login` reads who asks, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
+//! answers are [`helenus_admin::reports`]), `routes` maps a request to it, `login` reads the credentials of a request, and `http` is the server: a thread of its own, so that neither a scrape nor a long compaction
 //! takes a turn of a shard's thread.
 
 pub mod access;

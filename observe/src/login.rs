@@ -1,4 +1,4 @@
-//! Who asks over HTTP: a name and a password (HTTP Basic, RFC 7617), or the identity of a certificate.
+//! Credentials of an HTTP request: a name and a password (HTTP Basic, RFC 7617), or the identity of a client certificate.
 //!
 //! Invariant: passwords are in no text of an error, and shown by no `Debug`.
 

@@ -55,8 +55,11 @@ fn check_denied_read(context: &ShardContext, plan: &SelectPlan, ranges: &[KeyRan
 
 /// The tokens of a range read, in Cassandra's form.
 fn tokens_of(ranges: &[KeyRange]) -> String {
-    let start = ranges.iter().map(|range| range.start.as_slice()).min().unwrap_or_default();
-    let end = ranges.iter().map(|range| range.end.as_slice()).max().unwrap_or_default();
+    let starts = ranges.iter().map(|range| range.start.as_slice());
+    let (Some(start), Some(end)) = (starts.min(), ranges.iter().map(|range| range.end.as_slice()).max())
+    else {
+        unreachable!("a denied key lies in one of the ranges")
+    };
     let first = start.first_chunk::<8>().map_or(i64::MIN, |token| decode_token(*token));
     let last = match end.first_chunk::<8>().map(|token| decode_token(*token)) {
         None => i64::MAX,

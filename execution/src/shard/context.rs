@@ -43,7 +43,7 @@ use super::file_handling::FileHandling;
 use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::runtime_settings::RuntimeSettings;
-use super::shares::ShardShares;
+use super::shares::{RoleShare, ShardShares};
 use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
@@ -60,8 +60,8 @@ type Job = Box<dyn FnOnce(Rc<ShardContext>) -> LocalBoxFuture<'static, ()> + Sen
 pub enum Message {
     /// Work on the shard's data.
     Job(Job),
-    /// A connection of a client to serve.
-    Connection(std::net::TcpStream, SocketAddr),
+    /// A connection of a client to serve, with the share that makes roles take turns until the client has logged in.
+    Connection(std::net::TcpStream, SocketAddr, Option<Arc<RoleShare>>),
     /// A link of another node to serve; its handshake is complete.
     Link(DetachedStream, Peer),
     /// Stop serving, make everything durable, and end the thread.

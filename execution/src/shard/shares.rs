@@ -7,7 +7,7 @@
 //! Invariants:
 //! * A future that waits for a turn gets one, whatever becomes of those before it: while some wait, a task gives turns away, to the role that
 //!   has used least, one at a time: several at once would favour roles with many futures.
-//! * No role saves up time: who comes back after a pause begins where the others are. None gets rid of what it has used by leaving.
+//! * No role saves up time: after a pause it begins where the others are. None gets rid of what it has used by leaving.
 //! * Turns that were waited for take about `SLICE` between two looks at the sockets, so a role that asks little is heard. One that has used
 //!   less than all who wait does not wait.
 //! * While one role is connected, or none, a poll costs a branch or two.
@@ -53,6 +53,12 @@ pub struct RoleShare {
 }
 
 impl RoleShares {
+    /// A share without work, for as long as a client logs in: roles take turns meanwhile, so that it is heard soon.
+    pub fn of_login(&self) -> Arc<RoleShare> {
+        // No role has this name.
+        self.of("")
+    }
+
     /// The share of a role. It lasts as long as somebody holds it.
     pub fn of(&self, role: &str) -> Arc<RoleShare> {
         let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,8 +100,8 @@ pub struct ShardShare {
 }
 
 impl ShardShare {
-    /// Sets the weight of the role, on all shards. Who has twice the shares of another gets twice the time while both want more than there
-    /// is. `shares`: at least 1; `None`: as many as every role has.
+    /// Sets the weight of the role, on all shards. While two roles want more time than there is, they get it in proportion to their shares.
+    /// `shares`: at least 1; `None`: the default.
     pub fn set_shares(&self, shares: Option<u32>) {
         self.share.shares.store(shares.unwrap_or(DEFAULT_SHARES), Ordering::Relaxed);
     }
@@ -135,7 +141,7 @@ pub struct ShardShares {
     used: Cell<Duration>,
     last_end: Cell<Duration>,
     turn_began: Cell<Duration>,
-    /// The one that the thread works for now.
+    /// The role of the future that is being polled.
     current: RefCell<Option<Rc<ShardShare>>>,
     /// There is a task that gives turns away.
     gives_turns: Cell<bool>,
@@ -201,12 +207,12 @@ impl ShardShares {
         known
     }
 
-    /// The role that the thread works for now, for work on another shard.
+    /// The role of the future that is being polled, for a job on another shard.
     pub fn passed(&self) -> Option<Arc<RoleShare>> {
         self.current.borrow().as_ref().map(|current| current.share.clone())
     }
 
-    /// A future that is to become a task of its own, for the role that the thread works for now.
+    /// Makes a future that is to become a task of its own run in turns of the same role as the future that is being polled.
     pub fn carry<F: Future>(self: &Rc<Self>, future: F) -> Within<Option<Rc<ShardShare>>, F> {
         within(self.clone(), self.current.borrow().clone(), future)
     }
@@ -329,7 +335,7 @@ impl ShardShares {
         }
     }
 
-    /// The thread works for a role until this is dropped.
+    /// Makes a role the current one until the value is dropped.
     fn work_for(self: &Rc<Self>, own: &Rc<ShardShare>) -> Work {
         Work { before: self.current.replace(Some(own.clone())), shares: self.clone() }
     }
@@ -357,7 +363,7 @@ impl ShardShares {
     }
 }
 
-/// Says for whom the thread works, also if that ends with a panic.
+/// Restores the role that was the current one before, also after a panic.
 struct Work {
     shares: Rc<ShardShares>,
     before: Option<Rc<ShardShare>>,

@@ -22,7 +22,8 @@ const IDENTITY: &str = "spiffe://shop/root";
 const ON_NETWORK: Access = Access::Roles { opens_health: false };
 const ON_LOOPBACK: Access = Access::Roles { opens_health: true };
 
-/// The roles of the fake node: `anna`, a superuser, who has a certificate too; `ben`, who is none; `carl`, who may not be here.
+/// The roles of the fake node: `anna`, a superuser with a password and a certificate; `ben`, an ordinary role; `carl`, who is refused from
+/// this address.
 pub(super) fn log_in(claim: &Claim) -> Result<Administrator, LoginError> {
     assert!(claim.peer.ip().is_loopback());
     if claim.identity.as_deref() == Some(IDENTITY) {

@@ -12,6 +12,7 @@ use helenus_internode::listener::{self, Acceptor};
 use helenus_query::error::RequestError;
 
 use crate::node::error::StartError;
+use crate::session::authentication::logins;
 use crate::session::encryption::Certificates;
 use helenus_execution::shard::context::{Message, ShardContext};
 
@@ -192,7 +193,10 @@ async fn pass_on_clients(
             next
         };
         let handed_over = match stream.into_std() {
-            Ok(stream) => context.node.links[shard].send(Message::Connection(stream, peer)).await.is_ok(),
+            Ok(stream) => {
+                let login_share = logins::share(&context.node);
+                context.node.links[shard].send(Message::Connection(stream, peer, login_share)).await.is_ok()
+            }
             Err(_) => false,
         };
         if !handed_over {

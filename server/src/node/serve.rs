@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use helenus_internode::incoming::{self, Peer};
 use helenus_tls::stream::DetachedStream;
@@ -16,6 +17,7 @@ use crate::session::authentication::logins::Logins;
 use crate::session::connection;
 use crate::session::encryption::{self, Certificates};
 use helenus_execution::shard::context::{Message, ShardContext};
+use helenus_execution::shard::shares::RoleShare;
 
 /// Serves the queue of a shard until it gets [`Message::Stop`], or all senders have been dropped.
 pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>) {
@@ -24,8 +26,8 @@ pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>
             Message::Job(job) => {
                 tokio::task::spawn_local(job(context.clone()));
             }
-            Message::Connection(stream, peer) => {
-                if let Err(error) = accept(&context, stream, peer) {
+            Message::Connection(stream, peer, login_share) => {
+                if let Err(error) = accept(&context, stream, peer, login_share) {
                     tracing::warn!(%peer, %error, "cannot serve a connection");
                     context.node.connection_ended();
                 }
@@ -41,7 +43,12 @@ pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>
     cluster::start::stop(&context).await;
 }
 
-fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+fn accept(
+    context: &Rc<ShardContext>,
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    login_share: Option<Arc<RoleShare>>,
+) -> std::io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
     let stream = TcpStream::from_std(stream)?;
@@ -51,7 +58,7 @@ fn accept(context: &Rc<ShardContext>, stream: std::net::TcpStream, peer: SocketA
     let mut slot = Logins::slot(&context, peer);
     tokio::task::spawn_local(async move {
         if let Some(stream) = encryption::open(&context, stream, peer, &mut slot).await {
-            connection::serve(context, stream, peer, slot).await;
+            connection::serve(context, stream, peer, slot, login_share).await;
         }
         drop(counted);
     });

@@ -91,7 +91,7 @@ impl RoleLimits {
     }
 }
 
-/// The allowance of a role now, by its options and the settings; `None`: it may ask what it wants. `role`: `None` for who has not logged in.
+/// The allowance of a role by its options and the settings as they are now; `None`: it has no limit. `role`: `None` for anonymous clients.
 pub fn of_role(context: &ShardContext, role: Option<&str>) -> Option<Arc<Allowance>> {
     let own = role.and_then(|role| context.roles_view().role(role)?.options.requests_per_second_max);
     match own.unwrap_or(context.node.config.role_requests_per_second_max) {

@@ -13,6 +13,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use cql_lite::frame::request::{Request, decode_request};
@@ -46,7 +47,7 @@ use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
 use crate::session::request_logs::RequestLogs;
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::shares::{self, RoleShares};
+use helenus_execution::shard::shares::{self, RoleShare};
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
@@ -138,15 +139,18 @@ fn client(connection: &Connection) -> Option<ConnectedClient> {
     })
 }
 
-/// Serves a connection until it ends. `slot`: its place until the client has logged in; `None` for clients that need not.
-pub async fn serve(context: Rc<ShardContext>, stream: Stream, peer: SocketAddr, slot: Option<Slot>) {
+/// Serves a connection until it ends. `slot` and `login_share`: its place, and what makes roles take turns, until the client has logged in;
+/// `None` for clients that need not.
+pub async fn serve(
+    context: Rc<ShardContext>,
+    stream: Stream,
+    peer: SocketAddr,
+    slot: Option<Slot>,
+    login_share: Option<Arc<RoleShare>>,
+) {
     let mut events = context.node.events.subscribe();
     let mut stopping = context.node.stopping.subscribe();
     let logs = RequestLogs::of(&context.node).clone();
-    let config = &context.node.config;
-    // No role has this name.
-    let login_share = (config.fair_shares_enabled && config.authenticator.requires_login())
-        .then(|| context.node.layers.get::<RoleShares>().of(""));
     let connection = Rc::new(Connection {
         context,
         peer,

@@ -51,7 +51,7 @@ pub struct Connection {
     pub user: RefCell<Option<Rc<str>>>,
     /// Its share of the thread, unless roles have none.
     pub(super) share: OnceCell<Rc<ShardShare>>,
-    /// A share that nobody uses, while its client has to log in: others take turns meanwhile, so that it is heard.
+    /// Makes roles take turns until its client has logged in; `None`: it has, or need not.
     pub(super) login_share: RefCell<Option<Arc<RoleShare>>>,
     /// What that role may do, as far as it was decided.
     pub decisions: Decisions,

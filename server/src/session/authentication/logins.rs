@@ -27,7 +27,8 @@ use crate::session::errors::to_response;
 use crate::session::request_logs::RequestLogs;
 use helenus_execution::passwords::digest::DigestKey;
 use helenus_execution::passwords::pool::{HashingPool, PoolFull};
-use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::context::{NodeShared, ShardContext};
+use helenus_execution::shard::shares::{RoleShare, RoleShares};
 use helenus_tls::login_slots::{LoginSlots, Slot};
 use helenus_tls::source::Source;
 
@@ -109,6 +110,13 @@ impl Logins {
         let key = DigestKey::random()?;
         Ok(self.key.get_or_init(|| key))
     }
+}
+
+/// What makes roles take turns while a client that was accepted logs in. `None`: clients need not log in, or roles have no shares.
+pub fn share(node: &NodeShared) -> Option<Arc<RoleShare>> {
+    let config = &node.config;
+    let takes_turns = config.fair_shares_enabled && config.authenticator.requires_login();
+    takes_turns.then(|| node.layers.get::<RoleShares>().of_login())
 }
 
 /// Logs a client in with what the authenticator takes of it, counts the attempt and records it in the audit log. Returns the name of its
