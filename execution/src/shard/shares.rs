@@ -31,6 +31,8 @@ use tokio::sync::Notify;
 
 /// The shares of a role for which none were set.
 const DEFAULT_SHARES: u32 = 100;
+/// What a future does at a stretch while nobody else has a share: accepting connections, links and jobs wait no longer for each of them.
+const TURN_ALONE: Duration = Duration::from_millis(1);
 /// Turns within this time follow each other without a look at the sockets.
 const SLICE: Duration = Duration::from_micros(100);
 /// If nothing had a turn for this time the thread has slept or done something else, and a slice begins.
@@ -140,7 +142,6 @@ pub struct ShardShares {
     /// The time that turns have taken since the last look at the sockets.
     used: Cell<Duration>,
     last_end: Cell<Duration>,
-    turn_began: Cell<Duration>,
     /// The role of the future that is being polled.
     current: RefCell<Option<Rc<ShardShare>>>,
     /// There is a task that gives turns away.
@@ -179,7 +180,6 @@ impl ShardShares {
             virtual_nanos: Cell::new(0),
             used: Cell::new(Duration::ZERO),
             last_end: Cell::new(Duration::ZERO),
-            turn_began: Cell::new(Duration::ZERO),
             current: RefCell::new(None),
             gives_turns: Cell::new(false),
             slice_over: Notify::new(),
@@ -217,11 +217,12 @@ impl ShardShares {
         within(self.clone(), self.current.borrow().clone(), future)
     }
 
-    /// Whether the present turn has taken long enough, and others may want the thread.
+    /// How long a future that is being polled should go on before it lets others have the thread.
     #[inline]
-    pub fn is_turn_over(&self) -> bool {
-        self.current.borrow().as_ref().is_some_and(|current| current.share.has_others_beside_it())
-            && self.clock.monotonic().saturating_sub(self.turn_began.get()) >= SLICE
+    pub fn turn_limit(&self) -> Duration {
+        let shares =
+            self.current.borrow().as_ref().is_some_and(|current| current.share.has_others_beside_it());
+        if shares { SLICE } else { TURN_ALONE }
     }
 
     /// Whether a role's future may have a turn now, without having waited for it.
@@ -272,7 +273,6 @@ impl ShardShares {
         };
         let start = self.start_of(own);
         self.virtual_nanos.set(start);
-        self.turn_began.set(now);
         Some(Turn { began: now, start, was_given, own: own.clone(), work: self.work_for(own) })
     }
 

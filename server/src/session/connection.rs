@@ -4,6 +4,7 @@
 //! * Many answers leave in one write: when the frames of one read are executed, or `REQUESTS_PER_WRITE` requests
 //!   are, or enough bytes have accumulated.
 //! * No request begins while too many are in flight or the client does not read its answers: memory stays bounded.
+//! * After a millisecond of requests, or less while roles share the thread, others get it.
 //! * Until the client is in, frames are small, nothing is read while a login is under way, and only the connection itself changes
 //!   ([`super::authentication::stage`]).
 //! * An idle connection holds no large buffer.
@@ -173,6 +174,7 @@ pub async fn serve(
         closing: Cell::new(false),
         request_count: Cell::new(0),
         answered_at: Cell::new(None),
+        turn_began: Cell::new(None),
         version: Cell::new(ProtocolVersion::HIGHEST),
     });
     Connections::of(&connection.context).borrow_mut().insert(peer, Rc::downgrade(&connection));
@@ -237,19 +239,15 @@ impl Wire {
             let is_held = takes && connection.logs.hold_requests();
             let reads = takes && !is_held;
             if reads && has_more {
-                // The client has read its answers: continue with its requests, after those of others.
+                // The client has read its answers, or its turn was over: continue with its requests, after those of others.
                 tokio::task::yield_now().await;
+                connection.turn_began.set(None);
                 continue;
             }
             if reads {
                 match self.read() {
                     Ok(0) => return Ok(()),
-                    Ok(_) => {
-                        if connection.context.shares.is_turn_over() {
-                            tokio::task::yield_now().await;
-                        }
-                        continue;
-                    }
+                    Ok(_) => continue,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error),
                 }
@@ -280,6 +278,7 @@ impl Wire {
                     self.lift_limits(connection);
                 }
             }
+            connection.turn_began.set(None);
         }
     }
 
@@ -320,12 +319,16 @@ impl Wire {
                             self.login = Some(Box::pin(login::carry_out(connection.clone(), attempt)));
                         }
                     }
+                    if connection.is_turn_over() {
+                        return Ok(true);
+                    }
                     requests += 1;
                     if requests == REQUESTS_PER_WRITE || connection.out.borrow().len() >= BYTES_PER_WRITE {
                         requests = 0;
                         self.flush(connection)?;
-                        connection.answered_at.set(None);
-                        if connection.context.shares.is_turn_over() {
+                        // Requests that wait for something have set no time.
+                        connection.answered_at.set(Some(connection.context.clock.monotonic()));
+                        if connection.is_turn_over() {
                             return Ok(true);
                         }
                     }
@@ -472,6 +475,9 @@ impl Connection {
                     return Effect::None;
                 }
                 let started = answered_at.unwrap_or_else(|| self.context.clock.monotonic());
+                if self.turn_began.get().is_none() {
+                    self.turn_began.set(Some(started));
+                }
                 request::carry_out(self, version, stream, started, decoded.tracing, other);
             }
         }

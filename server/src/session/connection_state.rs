@@ -70,6 +70,8 @@ pub struct Connection {
     /// The monotonic time at which the last request was answered, if the next one follows at once: then one reading
     /// of the clock serves both.
     pub(super) answered_at: Cell<Option<Duration>>,
+    /// The monotonic time at which the first request began that was carried out since the connection's task got the thread.
+    pub(super) turn_began: Cell<Option<Duration>>,
     pub version: Cell<ProtocolVersion>,
 }
 
@@ -153,6 +155,13 @@ impl Connection {
             self.learn_options();
         }
         Ok(())
+    }
+
+    /// Whether the requests that were carried out since the connection's task got the thread have taken long enough: others are to have it.
+    #[inline]
+    pub(super) fn is_turn_over(&self) -> bool {
+        let (Some(began), Some(now)) = (self.turn_began.get(), self.answered_at.get()) else { return false };
+        now.saturating_sub(began) >= self.context.shares.turn_limit()
     }
 
     /// The number of requests that wait for something.
