@@ -11,8 +11,8 @@ from test_administration import command
 from wire import AUTH_RESPONSE, AUTH_SUCCESS, AUTHENTICATE, ERROR, QUERY, RESULT, STARTUP, Client, frame
 
 SETTINGS = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
-CONNECTIONS = 12
-PIPELINED = 16
+CONNECTIONS = 24
+PIPELINED = 40
 ROWS = 2_000
 # Much work for the node, and little for the client.
 SELECT = "SELECT count(*) FROM k.t"
