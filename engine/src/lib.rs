@@ -28,7 +28,7 @@
 //! | [`key`] `cell` `row` `row_writer` [`mutation`] [`counter`] | the stored data and its encoding; in a crate of their own, `helenus_rows` |
 //! | `range_tombstone` | deletions of ranges of positions; in the same crate |
 //! | `reconcile` | merging versions of a row; in the same crate |
-//! | [`commit_log`] | every mutation on disk before it is acknowledged |
+//! | [`commit_log`] | every mutation on disk before it is acknowledged; in a crate of its own, `helenus_commit_log` |
 //! | [`secondary_index`] | which rows may have a term |
 //! | `memtable` | the newest rows, by partition |
 //! | [`table`] | immutable sorted files |
@@ -39,10 +39,9 @@
 //! | `merge` | the k-way merge of scans, compactions and answers of replicas; in the crate [`io`] |
 //! | `invariant` | what a defect in the engine's own state does |
 //!
-//! A module uses only modules before it in this order: `commit_log`, `manifest`, `table`, `error`, `secondary_index`,
+//! A module uses only modules before it in this order: `manifest`, `table`, `error`, `secondary_index`,
 //! `memtable`, `compaction`, `read`, `shard`. Files within a module have no circles either.
 
-pub mod commit_log;
 pub mod compaction;
 pub mod error;
 mod manifest;
@@ -55,6 +54,7 @@ pub mod table;
 use helenus_io::{codec, invariant, merge};
 use helenus_rows::{cell, partition_watch, prefetch, range_tombstone, reconcile, row, row_writer};
 
+pub use helenus_commit_log as commit_log;
 pub use helenus_io as io;
 pub use helenus_rows::{counter, key, mutation};
 

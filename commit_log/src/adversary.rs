@@ -19,7 +19,7 @@ use super::options::{CommitLogOptions, SyncMode};
 use super::position::LogPosition;
 use super::replay::LogEnvironment;
 use super::version_1;
-use crate::io::{CrashStyle, ManualClock, SeededRandom, SimulatedDisk, yield_now};
+use helenus_io::{CrashStyle, ManualClock, SeededRandom, SimulatedDisk, yield_now};
 
 /// Lives of the log in one script. A script that ends earlier ends the last life.
 const LIVES_MAX: usize = 6;

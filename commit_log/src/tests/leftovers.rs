@@ -4,7 +4,7 @@ use super::super::adversary;
 use super::super::format::{self, GroupHeader, Salt};
 use super::super::version_1;
 use super::*;
-use crate::io::SplitMix64;
+use helenus_io::SplitMix64;
 
 /// A record with groups of the next segments, which claim that everything before them was durable. Its content begins 4 bytes behind
 /// a multiple of 8.

@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::error::CommitLogError;
-use crate::io::DiskError;
+use helenus_io::DiskError;
 
 /// Attempts before a log that is being closed gives up.
 const ATTEMPTS_OF_CLOSING: u32 = 3;

@@ -17,8 +17,8 @@ use super::options::SyncMode;
 use super::position::LogPosition;
 use super::room::Shortage;
 use super::segments::OpenSegment;
-use crate::invariant::{broken, invariant};
-use crate::io::{DiskError, yield_now};
+use helenus_io::invariant::{broken, invariant};
+use helenus_io::{DiskError, yield_now};
 
 /// In periodic mode the writer waits this long for more records, or until this many bytes are unwritten.
 const PERIODIC_WRITE_INTERVAL: Duration = Duration::from_millis(2);

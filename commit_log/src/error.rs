@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::invariant::BrokenInvariant;
-use crate::io::DiskError;
+use helenus_io::DiskError;
+use helenus_io::invariant::BrokenInvariant;
 
 /// Why an operation of the log failed.
 #[derive(Debug, Clone, Error)]

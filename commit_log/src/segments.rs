@@ -24,7 +24,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::format::{Salt, SegmentHeader, segment_header};
-use crate::io::{Disk, DiskError, DiskFile, RandomSource};
+use helenus_io::{Disk, DiskError, DiskFile, RandomSource};
 
 /// New files are filled with zeros in pieces of this size. Each is synced, so that a group never waits long for the disk.
 const FILL_BYTES: u64 = 256 << 10;

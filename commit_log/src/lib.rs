@@ -58,10 +58,10 @@ mod version_1;
 mod writer;
 
 pub use archive::{ArchivedLog, ArchivedSegment};
-pub(crate) use archived::ArchiveReader;
+pub use archived::ArchiveReader;
 pub use error::CommitLogError;
-pub(crate) use log::CommitLog;
+pub use log::CommitLog;
 pub use options::{ArchiveOptions, CommitLogOptions, DamagePolicy, SyncMode};
 pub use position::LogPosition;
 pub use reading::read_segment;
-pub(crate) use replay::{LogEnvironment, Replay};
+pub use replay::{LogEnvironment, Replay};

@@ -16,7 +16,7 @@ use super::error::CommitLogError;
 use super::log::CommitLog;
 use super::options::ArchiveOptions;
 use super::segments::{Role, file_path};
-use crate::io::Disk;
+use helenus_io::Disk;
 
 /// Pause before a copy that failed is tried again.
 const COPY_RETRY_PAUSE: Duration = Duration::from_secs(10);

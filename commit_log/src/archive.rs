@@ -17,8 +17,8 @@ use bytes::Bytes;
 use crc32fast::Hasher;
 
 use super::options::ArchiveOptions;
-use crate::io::Signal;
-use crate::io::{CompleteFile, Disk, DiskError};
+use helenus_io::Signal;
+use helenus_io::{CompleteFile, Disk, DiskError};
 
 /// A copy is read and written in pieces of this size. Each is synced, so that a group of the log never waits long for the disk.
 const PIECE_BYTES: usize = 1 << 20;

@@ -19,7 +19,7 @@ use super::segments::{LogDirectory, Role, file_path};
 use super::{
     CommitLog, CommitLogError, CommitLogOptions, DamagePolicy, LogEnvironment, LogPosition, SyncMode,
 };
-use crate::io::{
+use helenus_io::{
     CrashStyle, Disk, Fault, ManualClock, Persistence, ReadCorruption, SeededRandom, SimulatedDisk, yield_now,
 };
 

@@ -29,7 +29,7 @@
 //! no bytes from before this life are valid groups of it: neither groups of an earlier life nor bytes that clients have written
 //! into their records.
 
-use crate::invariant::{BrokenInvariant, broken};
+use helenus_io::invariant::{BrokenInvariant, broken};
 
 /// First bytes of a segment: "HLGS" read as a little-endian number.
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"HLGS");

@@ -9,7 +9,7 @@ use super::error::CommitLogError;
 use super::log::CommitLog;
 use super::room::Shortage;
 use super::segments::Files;
-use crate::io::DiskError;
+use helenus_io::DiskError;
 
 /// Pause before the disk is tried again.
 const DISK_RETRY_PAUSE: Duration = Duration::from_secs(1);

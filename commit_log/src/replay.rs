@@ -15,11 +15,11 @@ use super::options::CommitLogOptions;
 use super::position::LogPosition;
 use super::reading::{SegmentRead, SegmentReader};
 use super::segments::{Files, LogDirectory, Role, file_path};
-use crate::io::{Clock, Disk, RandomSource};
+use helenus_io::{Clock, Disk, RandomSource};
 
 /// The environment of a log.
 #[derive(Clone)]
-pub(crate) struct LogEnvironment {
+pub struct LogEnvironment {
     pub disk: Arc<dyn Disk>,
     pub clock: Rc<dyn Clock>,
     pub random: Rc<dyn RandomSource>,

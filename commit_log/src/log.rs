@@ -20,8 +20,8 @@ use super::options::{CommitLogOptions, SyncMode};
 use super::position::LogPosition;
 use super::room::Room;
 use super::segments::{Files, OpenSegment};
-use crate::io::Clock;
-use crate::io::Signal;
+use helenus_io::Clock;
+use helenus_io::Signal;
 
 /// The smallest segment size. Smaller segments would consist mostly of headers.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 4096;
