@@ -287,6 +287,14 @@ pub(crate) enum AdminCommand {
     Proxyhistograms,
     /// How long the requests to each table took since the start of the node.
     Tablehistograms(TableScope),
+    /// The partitions that are asked for most, and those with the heaviest requests, of the last minutes.
+    Toppartitions {
+        /// Of the last hours instead.
+        #[arg(long)]
+        hours: bool,
+        #[command(flatten)]
+        scope: TableScope,
+    },
     /// What streams of data may send.
     Getstreamthroughput,
     /// Changes what streams of data may send, in MiB a second, until the next start; 0 is no limit.

@@ -26,6 +26,7 @@ mod settings;
 pub mod socket;
 mod tables;
 mod text;
+pub mod top_partitions;
 
 use std::io::Write;
 use std::process::ExitCode;

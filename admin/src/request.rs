@@ -199,6 +199,12 @@ impl AdminCommand {
             Self::Gossipinfo => (Method::GET, "/admin/status", Vec::new()),
             Self::Tpstats => (Method::GET, "/admin/tpstats", Vec::new()),
             Self::Proxyhistograms => (Method::GET, "/admin/proxyhistograms", Vec::new()),
+            Self::Toppartitions { hours, scope } => {
+                let period = if *hours { "hours" } else { "minutes" };
+                let mut parameters = scope.parameters();
+                parameters.push(("period", period.to_owned()));
+                (Method::GET, "/admin/toppartitions", parameters)
+            }
             Self::Tablehistograms(scope) => (Method::GET, "/admin/tablehistograms", scope.parameters()),
             Self::Getstreamthroughput
             | Self::Gethintedhandoffthrottlekb
@@ -492,6 +498,11 @@ mod tests {
         assert_eq!(call(&["gossipinfo"]), "GET /admin/status");
         assert_eq!(call(&["tpstats"]), "GET /admin/tpstats");
         assert_eq!(call(&["proxyhistograms"]), "GET /admin/proxyhistograms");
+        assert_eq!(call(&["toppartitions"]), "GET /admin/toppartitions?period=minutes");
+        assert_eq!(
+            call(&["toppartitions", "--hours", "ks", "t"]),
+            "GET /admin/toppartitions?keyspace=ks&table=t&period=hours"
+        );
         assert_eq!(call(&["tablehistograms"]), "GET /admin/tablehistograms");
         assert_eq!(call(&["tablehistograms", "ks", "t"]), "GET /admin/tablehistograms?keyspace=ks&table=t");
         assert_eq!(call(&["getcompactionthroughput"]), "GET /admin/compactionstats");

@@ -13,6 +13,7 @@ use crate::reports::{
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
     StreamingReport, TableLatencies, TableReport, UnknownTableReport,
 };
+use crate::top_partitions::{self, TopPartition};
 use crate::{activity, denylist, members, repair, request_logs, settings, tables};
 
 impl AdminCommand {
@@ -84,6 +85,9 @@ impl AdminCommand {
             Self::Gossipinfo => members::announced(&read(answer)?),
             Self::Tpstats => activity::stages(&read(answer)?),
             Self::Proxyhistograms => activity::coordinator(&read(answer)?),
+            Self::Toppartitions { .. } => {
+                top_partitions::text(&part::<Vec<TopPartition>>(&answer, "partitions")?)
+            }
             Self::Tablehistograms(_) => {
                 activity::tables(&part::<Vec<TableLatencies>>(&answer, "tables")?)
             }

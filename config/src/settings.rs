@@ -570,6 +570,9 @@ settings! {
     slow_query_log_timeout_ms: u64 = 500,
         unit Milliseconds,
         cassandra Alias::Same("slow_query_log_timeout_in_ms");
+    /// Reads or writes of one partition a second, on the average of five minutes and on the shard that has it, above which the partition's key is
+    /// logged as a warning. 0: none is.
+    hot_partition_warn_requests_per_second: u64 = 10_000;
     /// Rows of a page for clients that name no page size. 0: such a client gets its whole answer at once, whatever its size.
     default_page_rows: u32 = 0;
     /// A page ends early, with a cursor for the next, when it has this many bytes ...

@@ -31,6 +31,7 @@ pub mod replicated_read;
 pub mod row_batch;
 pub mod rows_before_write;
 pub mod shard_rows;
+pub mod top_partitions;
 pub mod traces;
 pub mod transaction;
 pub mod virtual_read;

@@ -11,6 +11,7 @@ pub mod file_handling;
 pub mod last_snapshot;
 pub mod layers;
 pub mod partition_guard;
+pub mod partition_names;
 pub mod periodic_flush;
 pub mod private_table;
 pub mod runtime_settings;

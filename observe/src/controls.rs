@@ -7,6 +7,7 @@ use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointsReport, RequestLog,
     RequestLogReport, RuntimeSettings, TableLatencies,
 };
+use helenus_admin::top_partitions::TopPartition;
 
 use crate::error::AdminError;
 
@@ -85,6 +86,15 @@ pub trait Controls: Send + Sync {
         keyspace: Option<String>,
         table: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableLatencies>, AdminError>>;
+
+    /// The partitions that are asked for most, and those with the heaviest requests, ordered by table, sampler and rank. `period`: `minutes`
+    /// or `hours`; `None`: both, ordered by it after the table.
+    fn top_partitions(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        period: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<TopPartition>, AdminError>>;
 
     fn settings(&self) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>>;
 

@@ -15,6 +15,7 @@ pub mod prometheus;
 mod routes;
 #[cfg(test)]
 mod tests;
+pub mod top_keys;
 
 pub use access::Access;
 pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};

@@ -91,6 +91,7 @@ enum Route {
     Activity,
     Latencies,
     TableLatencies,
+    TopPartitions,
     Settings,
     RequestLog(RequestLog),
     TruncateHints,
@@ -156,6 +157,7 @@ impl Route {
             "/admin/tpstats" => Self::Activity,
             "/admin/proxyhistograms" => Self::Latencies,
             "/admin/tablehistograms" => Self::TableLatencies,
+            "/admin/toppartitions" => Self::TopPartitions,
             "/admin/settings" => Self::Settings,
             "/admin/guardrails" => Self::Guardrails,
             "/admin/auditlog" => Self::RequestLog(RequestLog::Audit),
@@ -198,6 +200,7 @@ impl Route {
                 | Self::Activity
                 | Self::Latencies
                 | Self::TableLatencies
+                | Self::TopPartitions
                 | Self::CidrGroups
                 | Self::Guardrails
                 | Self::RoleStatements
@@ -216,6 +219,7 @@ impl Route {
                 | Self::EncryptionKeys
                 | Self::Denylist
                 | Self::DenylistCheck
+                | Self::TopPartitions
         )
     }
 
@@ -258,6 +262,7 @@ impl Route {
             | Self::TableLatencies
             | Self::Denylist => &["keyspace", "table"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
+            Self::TopPartitions => &["keyspace", "table", "period"],
             Self::Snapshot => &["keyspace", "table", "tables", "name", "cluster"],
             Self::Restore => &["keyspace", "table", "name", "into", "cluster"],
             Self::Import => &["keyspace", "table", "directory", "into", "consistency"],
@@ -573,6 +578,12 @@ async fn carry_out(
         Route::TableLatencies => {
             let (keyspace, table) = parameters.scope()?;
             json_answer(StatusCode::OK, &json!({ "tables": admin.table_latencies(keyspace, table).await? }))
+        }
+        Route::TopPartitions => {
+            let period = parameters.take("period");
+            let (keyspace, table) = parameters.scope()?;
+            let partitions = admin.top_partitions(keyspace, table, period).await?;
+            json_answer(StatusCode::OK, &json!({ "partitions": partitions }))
         }
         Route::Settings if method == Method::POST => {
             report(&logged(uri, admin.change_setting(parameters.setting()?)).await?)?

@@ -13,6 +13,7 @@ mod repairs;
 mod request_logs;
 mod roles;
 mod storage;
+mod top_partitions;
 pub mod views;
 
 use crate::cluster::liveness::LivenessMonitor;

@@ -7,7 +7,7 @@ from cassandra import InvalidRequest
 from cluster import until
 from conftest import driver_session, new_node
 
-# As Apache Cassandra 5.0.6 describes them, and `slow_queries` as Cassandra 6 does.
+# As Apache Cassandra 5.0.6 describes them, and `slow_queries` as Cassandra 6 does. `top_partitions` is Helenus' own.
 COLUMNS = """
 batch_metrics: name text PARTITION KEY, max bigint, p50th double, p999th double, p99th double
 caches: name text PARTITION KEY, capacity_bytes bigint, entry_count int, hit_count bigint, hit_ratio double, recent_hit_rate_per_second
@@ -118,6 +118,8 @@ system_properties: name text PARTITION KEY, value text
 thread_pools: name text PARTITION KEY, active_tasks int, active_tasks_limit int, blocked_tasks bigint, blocked_tasks_all_time bigint,
     completed_tasks bigint, pending_tasks int
 tombstones_per_read: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, count bigint, max double, p50th double, p99th double
+top_partitions: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, period text CLUSTERING, sampler text CLUSTERING, rank int
+    CLUSTERING, error bigint, partition_key text, value bigint
 """
 
 # What they would show does not exist here.
@@ -310,6 +312,30 @@ def test_the_log_can_be_read_and_forgotten(session):
     assert rows(session, "system_logs", "WHERE level = 'INFO' ALLOW FILTERING")
     session.execute("TRUNCATE system_views.system_logs")
     assert not any("ready" in row.message for row in rows(session, "system_logs"))
+
+
+def test_the_busiest_and_heaviest_partitions_are_known(node, session):
+    session.execute("CREATE TABLE busy (a int, b text, c int, v text, PRIMARY KEY ((a, b), c))")
+    for number in range(30):
+        session.execute(f"INSERT INTO busy (a, b, c, v) VALUES ({number % 2}, 'it''s', {number}, 'x')")
+    session.execute(f"INSERT INTO busy (a, b, c, v) VALUES (7, 'large', 1, '{'x' * 5_000}')")
+    session.execute("DELETE FROM busy WHERE a = 1 AND b = 'it''s' AND c = 1")
+    for _ in range(5):
+        list(session.execute("SELECT * FROM busy WHERE a = 1 AND b = 'it''s'"))
+    list(session.execute("SELECT * FROM busy WHERE a = 0 AND b = 'it''s'"))
+    known = rows(session, "top_partitions", "WHERE keyspace_name = 'k' AND table_name = 'busy'")
+    for period in ("minutes", "hours"):
+        top = {(row.sampler, row.rank): (row.partition_key, row.value, row.error) for row in known if row.period == period}
+        assert top["READS", 1] == ("1:it's", 5, 0) and top["READS", 2] == ("0:it's", 1, 0)
+        assert top["WRITES", 1] == ("1:it's", 16, 0) and top["WRITES", 2] == ("0:it's", 15, 0)
+        assert top["READ_ROW_COUNT", 1][:2] == ("0:it's", 15)
+        assert top["READ_TOMBSTONE_COUNT", 1][:2] == ("1:it's", 1) and ("READ_TOMBSTONE_COUNT", 2) not in top
+        assert top["WRITE_SIZE", 1][0] == "7:large" and top["WRITE_SIZE", 1][1] > 5_000
+        assert top["LOCAL_READ_TIME", 1][0] in ("1:it's", "0:it's")
+    status, text = node.admin("toppartitions", "k", "busy")
+    assert status == 0 and "k.busy READS" in text and "1:it's" in text and "k.busy WRITE_SIZE" in text, text
+    status, text = node.admin("toppartitions", "--hours", "k", "nothing")
+    assert status != 0 and "nothing" in text, text
 
 
 def test_slow_requests_are_kept_without_their_values(session):

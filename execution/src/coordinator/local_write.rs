@@ -36,7 +36,7 @@ pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosi
     context.metrics.writes.increment();
     let started = context.clock.monotonic();
     let position = context.shard.apply(&view)?;
-    LocalWork::note_write(context, view.table, started);
+    LocalWork::note_write(context, &view, started);
     context.note_append(position);
     Ok(position)
 }

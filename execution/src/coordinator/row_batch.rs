@@ -18,7 +18,7 @@ use helenus_query::stored_key::SourceRow;
 use super::OwnedRequest;
 use super::found_ranges::{FOUND_KEYS_MAX, FoundRange, FoundRanges};
 use super::index_file_guard;
-use super::local_work::{LocalKind, LocalWork};
+use super::local_work::LocalWork;
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
 
@@ -246,9 +246,8 @@ impl BatchReader<'_> {
         let mut used = Budget { bytes: 0, tombstones: 0 };
         let outcome = self.take_rows(&mut scan, &mut used);
         if outcome.is_ok() {
-            let kind = LocalKind::of_range(&start, &end);
             let met = ((self.rows_read - rows_before) as u64, used.tombstones);
-            LocalWork::note_read(context, table, kind, started, met);
+            LocalWork::note_read(context, table, (&start, &end), started, met);
         }
         self.bytes_left = self.bytes_left.saturating_sub(used.bytes);
         self.tombstones_left = self.tombstones_left.saturating_sub(used.tombstones);

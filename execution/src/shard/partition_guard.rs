@@ -6,19 +6,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cql_lite::types::CqlType;
-use cql_lite::types::json::to_json;
 use helenus_engine::key::KeyRef;
 use helenus_engine::{FilePartitions, PartitionWatch, WrittenPartition};
 use helenus_observe::metrics::ShardMetrics;
 use helenus_query::guardrails::{Guardrails, Threshold};
 use helenus_query::schema::catalog::Table;
-use helenus_query::stored_key::key_component;
+
+use super::partition_names::PartitionNames;
 
 /// Most lines for the partitions of one file.
 const LINES_A_FILE: usize = 10;
-/// Most bytes of a partition key in a line.
-const KEY_BYTES_MAX: usize = 200;
 /// What the name of a file that is being written ends with.
 const TEMPORARY_SUFFIX: &str = "tmp";
 
@@ -41,44 +38,26 @@ impl PartitionGuard {
 
     /// Looks at the partitions of this table.
     pub fn watch(self: &Arc<Self>, table: &Table) -> Arc<dyn PartitionWatch> {
-        let key_types = table.partition_key().iter().map(|column| column.column_type.clone()).collect();
-        let table = TableKeys { name: format!("{}.{}", table.keyspace, table.name), key_types };
+        let table = NamedTable {
+            name: format!("{}.{}", table.keyspace, table.name),
+            partitions: PartitionNames::of(table),
+        };
         Arc::new(TableWatch { guard: Arc::clone(self), table: Arc::new(table) })
     }
 }
 
-/// What partitions are named by.
+/// A table and its partitions.
 #[derive(Debug)]
-struct TableKeys {
+struct NamedTable {
     /// With the keyspace.
     name: String,
-    key_types: Vec<CqlType>,
-}
-
-impl TableKeys {
-    /// The values of a partition key, with `:` between them.
-    fn text_of(&self, partition_key: &[u8]) -> String {
-        let text = |(number, its_type): (usize, &CqlType)| {
-            let value = key_component(partition_key, self.key_types.len(), number).ok()?;
-            Some(match its_type {
-                CqlType::Text | CqlType::Ascii => String::from_utf8_lossy(value).escape_debug().collect(),
-                _ => to_json(its_type, Some(value)).ok()?.trim_matches('"').to_owned(),
-            })
-        };
-        let texts: Option<Vec<String>> = self.key_types.iter().enumerate().map(text).collect();
-        let mut text = texts.map_or_else(|| "a key that cannot be read".to_owned(), |texts| texts.join(":"));
-        if text.len() > KEY_BYTES_MAX {
-            text.truncate(text.floor_char_boundary(KEY_BYTES_MAX));
-            text.push_str("...");
-        }
-        text
-    }
+    partitions: PartitionNames,
 }
 
 #[derive(Debug)]
 struct TableWatch {
     guard: Arc<PartitionGuard>,
-    table: Arc<TableKeys>,
+    table: Arc<NamedTable>,
 }
 
 impl PartitionWatch for TableWatch {
@@ -98,7 +77,7 @@ impl PartitionWatch for TableWatch {
 /// A file that is being written.
 struct GuardedFile {
     guard: Arc<PartitionGuard>,
-    table: Arc<TableKeys>,
+    table: Arc<NamedTable>,
     /// That it has when it is complete.
     path: String,
     lines: usize,
@@ -119,7 +98,7 @@ impl GuardedFile {
         if !guardrail.is_violated(value) {
             return None;
         }
-        let key = KeyRef::parse(prefix).map(|key| self.table.text_of(key.partition_key)).ok()?;
+        let key = KeyRef::parse(prefix).map(|key| self.table.partitions.text_of(key.partition_key)).ok()?;
         let what = format!("{}:{key} on sstable {}", self.table.name, self.path);
         let mut warnings = Vec::new();
         match guardrail.guard(value, &what, &mut warnings) {
@@ -173,6 +152,7 @@ mod tests {
     use helenus_query::stored_key::composite_key;
 
     use super::*;
+    use cql_lite::types::CqlType;
 
     fn file(key_types: Vec<CqlType>, metrics: &Arc<ShardMetrics>) -> GuardedFile {
         let mut guardrails = Guardrails::default();
@@ -181,7 +161,8 @@ mod tests {
         guardrails.partition_size.fail = Some(200);
         guardrails.partition_tombstones.warn = Some(1);
         let guard = PartitionGuard::new(&guardrails, Arc::clone(metrics)).unwrap();
-        let table = Arc::new(TableKeys { name: "ks.t".to_owned(), key_types });
+        let table =
+            Arc::new(NamedTable { name: "ks.t".to_owned(), partitions: PartitionNames::of_types(key_types) });
         GuardedFile { guard, table, path: "7-data.sst".to_owned(), lines: 0, untold: 0 }
     }
 
@@ -218,11 +199,5 @@ mod tests {
         file.end();
         assert_eq!((file.lines, file.untold), (LINES_A_FILE, 20));
         assert_eq!((metrics.guardrail_warnings.get(), metrics.guardrail_failures.get()), (25, 5));
-    }
-
-    #[test]
-    fn long_keys_are_cut() {
-        let keys = TableKeys { name: "ks.t".to_owned(), key_types: vec![CqlType::Text] };
-        assert_eq!(keys.text_of("\u{e9}".repeat(300).as_bytes()).len(), KEY_BYTES_MAX + 3);
     }
 }

@@ -83,7 +83,7 @@ async fn a_unix_socket_serves_everything() {
 }
 
 /// All paths but those of metrics and health.
-pub(super) const ROUTES: [&str; 51] = [
+pub(super) const ROUTES: [&str; 52] = [
     "/version",
     "/admin/tablestats",
     "/admin/status",
@@ -126,6 +126,7 @@ pub(super) const ROUTES: [&str; 51] = [
     "/admin/tpstats",
     "/admin/proxyhistograms",
     "/admin/tablehistograms",
+    "/admin/toppartitions",
     "/admin/settings",
     "/admin/truncatehints",
     "/admin/assassinate",

@@ -6,6 +6,7 @@ use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointsReport, RequestLog,
     RequestLogReport, RuntimeSettings, TableLatencies,
 };
+use helenus_admin::top_partitions::TopPartition;
 
 use super::*;
 use crate::controls::{Controls, RequestLogChange, SettingChange};
@@ -57,6 +58,18 @@ impl Controls for Node {
 
     fn latencies(&self) -> BoxFuture<'_, Result<CoordinatorLatencies, AdminError>> {
         ready(Ok(CoordinatorLatencies::default())).boxed()
+    }
+
+    fn top_partitions(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        period: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<TopPartition>, AdminError>> {
+        let period = period.as_deref().unwrap_or("all times");
+        let noted =
+            self.note_call(&format!("top partitions of {period} of"), keyspace.as_deref(), table.as_deref());
+        ready(noted.map(|()| Vec::new())).boxed()
     }
 
     fn table_latencies(
@@ -243,6 +256,8 @@ async fn instruments_are_read_and_hints_given_up() {
     assert_eq!(ask(&server, "GET", "/admin/proxyhistograms").await.json()["read"]["count"], json!(0));
     let tables = ask(&server, "GET", "/admin/tablehistograms?keyspace=shop").await;
     assert_eq!(tables.json(), json!({ "tables": [] }));
+    let partitions = ask(&server, "GET", "/admin/toppartitions?keyspace=shop&period=hours").await;
+    assert_eq!(partitions.json(), json!({ "partitions": [] }));
     for target in ["truncatehints", "truncatehints?member=127.0.0.2", "assassinate?member=127.0.0.2"] {
         assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 200);
     }
@@ -254,6 +269,7 @@ async fn instruments_are_read_and_hints_given_up() {
         [
             "endpoints of a:7 of shop.orders",
             "latencies of shop.*",
+            "top partitions of hours of shop.*",
             "truncate hints of None in *.*",
             "truncate hints of Some(\"127.0.0.2\") in *.*",
             "assassinate 127.0.0.2 in *.*",

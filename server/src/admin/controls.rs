@@ -9,6 +9,7 @@ use helenus_admin::reports::{
     EndpointsReport, LatencyReport, RequestLog, RequestLogReport, RuntimeSettings, StageReport,
     TableLatencies,
 };
+use helenus_admin::top_partitions::TopPartition;
 use helenus_config::guardrail_settings;
 use helenus_engine::TableId;
 use helenus_execution::coordinator::replica::hints;
@@ -298,6 +299,18 @@ impl Controls for NodeAdmin {
         table: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TableLatencies>, AdminError>> {
         async move { self.table_latency_reports(keyspace.as_deref(), table.as_deref()).await }.boxed()
+    }
+
+    fn top_partitions(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+        period: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<TopPartition>, AdminError>> {
+        async move {
+            self.top_partition_reports(keyspace.as_deref(), table.as_deref(), period.as_deref()).await
+        }
+        .boxed()
     }
 
     fn settings(&self) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>> {

@@ -108,6 +108,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
         "system_logs" => activity::system_logs(writer),
         "system_properties" => settings::system_properties(views, writer),
         "thread_pools" => activity::thread_pools(views, writer).await?,
+        "top_partitions" => tables::top_partitions(views, writer).await?,
         _ => {}
     }
     Ok(())

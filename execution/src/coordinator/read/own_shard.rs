@@ -10,7 +10,7 @@ use helenus_query::run::select::{Flow, PartitionHead, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
 use crate::coordinator::key_ranges::KeyRange;
-use crate::coordinator::local_work::{LocalKind, LocalWork};
+use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::prepared_read::RangeEnd;
 use crate::shard::context::ShardContext;
 
@@ -117,8 +117,7 @@ pub fn read_local(
     };
     let end = read_range(context, plan, run, range, now_seconds, budget, counted)?;
     let met = (rows, whole.tombstones.saturating_sub(budget.tombstones));
-    let kind = LocalKind::of_range(&range.start, &range.end);
-    LocalWork::note_read(context, plan.table.engine_id(), kind, started, met);
+    LocalWork::note_read(context, plan.table.engine_id(), (&range.start, &range.end), started, met);
     Ok(end)
 }
 

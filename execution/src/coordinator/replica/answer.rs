@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, digest};
 use super::epoch;
-use crate::coordinator::local_work::{LocalKind, LocalWork};
+use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::shard_rows::share_of;
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
@@ -197,8 +197,8 @@ fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Version
         },
     });
     let versions = versions.map_err(Failure::from)?;
-    let kind = LocalKind::of_range(&request.start, &request.end);
-    LocalWork::note_read(context, table, kind, started, (versions.live_rows, versions.tombstones));
+    let met = (versions.live_rows, versions.tombstones);
+    LocalWork::note_read(context, table, (&request.start, &request.end), started, met);
     Ok(versions)
 }
 

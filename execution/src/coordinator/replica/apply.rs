@@ -50,7 +50,7 @@ async fn apply_in_turn(
     context.metrics.writes.increment();
     let started = context.clock.monotonic();
     let position = context.shard.apply(&view).map_err(Failure::from)?;
-    LocalWork::note_write(&context, view.table, started);
+    LocalWork::note_write(&context, &view, started);
     context.note_append(position);
     trace::note(&context, || "Applied to the memtable and appended to the commit log".to_owned());
     if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {

@@ -126,3 +126,20 @@ pub async fn met_by_reads(views: &Views, view: &str, writer: &mut RowWriter<'_>)
     }
     Ok(())
 }
+
+/// `top_partitions`.
+pub async fn top_partitions(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
+    for top in views.admin.top_partition_reports(None, None, None).await? {
+        writer
+            .row()
+            .set("keyspace_name", top.keyspace.as_str())
+            .set("table_name", top.table.as_str())
+            .set("period", top.period.as_str())
+            .set("sampler", top.sampler.as_str())
+            .set("rank", top.rank as i32)
+            .set("partition_key", top.partition_key.as_str())
+            .set("value", top.value as i64)
+            .set("error", top.error as i64);
+    }
+    Ok(())
+}
