@@ -24,6 +24,7 @@ pub mod nearest;
 pub mod own_rows;
 pub mod paxos;
 mod prepared_read;
+pub mod rate_limits;
 pub mod read;
 pub mod repair;
 pub mod replica;

@@ -18,6 +18,7 @@ use crate::streaming::progress::Transfers;
 use helenus_execution::coordinator::local_work::LocalWork;
 use helenus_execution::coordinator::paxos;
 use helenus_execution::coordinator::paxos::replica::PaxosState;
+use helenus_execution::coordinator::rate_limits::TableRateLimits;
 use helenus_execution::coordinator::repair::RepairState;
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::runs::RepairRuns;
@@ -38,6 +39,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(request_logs)
         .with(RoleLimits::default())
         .with(RoleShares::default())
+        .with(TableRateLimits::default())
         .with(Transfers::default())
         .with(RepairHistory::default())
         .with(RepairRuns::default())
