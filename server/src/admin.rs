@@ -32,8 +32,8 @@ use helenus_admin::reports::{
 use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
-use helenus_execution::coordinator::rate_limits::TableRateLimits;
 use helenus_execution::coordinator::repair::history::RepairHistory;
+use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, RefusedRequests, render};
 use helenus_observe::{
     Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,

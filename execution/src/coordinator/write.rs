@@ -17,7 +17,8 @@ use super::replica::forward::Led;
 use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
 use super::{
-    Execution, Outcome, OwnedRequest, Request, RequestOptions, denylist, disk_room, rate_limits, replica,
+    Execution, Outcome, OwnedRequest, Request, RequestOptions, denylist, disk_room, replica,
+    table_rate_limits,
 };
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::local_write::write_context_at;
@@ -68,7 +69,7 @@ fn check_denied(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Re
 /// Refuses a modification of a partition or table that has its rate limit reached.
 #[cold]
 fn admit(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<()> {
-    rate_limits::admit_writes(context, keys(request)?.iter().map(|key| (request.plan(), key)))
+    table_rate_limits::admit_writes(context, keys(request)?.iter().map(|key| (request.plan(), key)))
 }
 
 /// Refuses a modification if the disks of its replicas have no room for it.
