@@ -97,7 +97,7 @@ impl TableRateLimits {
             }
         }
         all.retain(|refused| refused.count > 0);
-        all.sort_unstable_by(|a, b| (&a.keyspace, &a.table).cmp(&(&b.keyspace, &b.table)));
+        all.sort_by(|a, b| (&a.keyspace, &a.table).cmp(&(&b.keyspace, &b.table)));
         all
     }
 
