@@ -32,6 +32,7 @@ pub mod row_batch;
 pub mod rows_before_write;
 pub mod shard_rows;
 pub mod top_partitions;
+pub mod table_rate_limits;
 pub mod traces;
 pub mod transaction;
 pub mod virtual_read;

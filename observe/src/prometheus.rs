@@ -45,8 +45,21 @@ pub struct EngineGauges {
     pub certificates: Vec<(&'static str, i64)>,
     /// How long requests to tables took.
     pub latencies: Vec<TableLatencies>,
+    /// Requests that rate limits of tables have refused.
+    pub rate_limited: Vec<RefusedRequests>,
     /// What became of the records of each log of requests, by its name.
     pub request_logs: Vec<(&'static str, RequestLogReport)>,
+}
+
+/// Requests to a table that one of its rate limits has refused, since the start of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedRequests {
+    pub keyspace: String,
+    pub table: String,
+    /// What the limit is for: `partition` or `table`.
+    pub limit: &'static str,
+    pub operation: Operation,
+    pub count: u64,
 }
 
 /// The disk of a node.
@@ -370,6 +383,7 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     }
     text.repairs(&engine.repairs);
     text.table_latencies(&engine.latencies);
+    text.rate_limited(&engine.rate_limited);
     text.0
 }
 
@@ -446,6 +460,24 @@ impl Exposition {
                 self.sample(&sum, &labels, seconds(latency.sum_us));
                 self.sample(&count, &labels, latency.count);
             }
+        }
+    }
+
+    fn rate_limited(&mut self, refused: &[RefusedRequests]) {
+        let name = "helenus_table_rate_limited_requests_total";
+        self.family(
+            name,
+            "counter",
+            "Requests to the table that were refused because its partition, or the table, gets too many.",
+        );
+        for RefusedRequests { keyspace, table, limit, operation, count } in refused {
+            let labels: [(&str, &dyn Display); 4] = [
+                ("keyspace", keyspace),
+                ("table", table),
+                ("limit", limit),
+                ("operation", &operation.name()),
+            ];
+            self.sample(name, &labels, count);
         }
     }
 
@@ -613,10 +645,19 @@ mod tests {
                     ..CoordinatorLatencies::default()
                 },
             }],
+            rate_limited: vec![RefusedRequests {
+                keyspace: "shop".to_owned(),
+                table: "t".to_owned(),
+                limit: "partition",
+                operation: Operation::Write,
+                count: 12,
+            }],
         };
         let text = render(&[], &engine);
         assert!(text.contains("helenus_memtable_bytes 5\n"), "{text}");
         assert!(text.contains("helenus_commit_log_bytes 6\n"), "{text}");
+        let refused = r#"helenus_table_rate_limited_requests_total{keyspace="shop",table="t",limit="partition",operation="write"} 12"#;
+        assert!(text.contains(refused), "{text}");
         assert!(text.contains("helenus_commit_log_unarchived_segments 4\n"), "{text}");
         assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
         assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
@@ -637,7 +678,10 @@ mod tests {
         let name = "helenus_table_operation_duration_seconds";
         assert!(text.contains(&format!("{name}{labels},quantile=\"0.95\"}} 0.000024\n")), "{text}");
         assert!(text.contains(&format!("{name}_count{labels}}} 2\n")), "{text}");
-        assert!(!text.contains("operation=\"write\""), "{text}");
+        assert!(
+            !text.contains(&format!("{name}{{keyspace=\"shop\",table=\"t\",operation=\"write\"")),
+            "{text}"
+        );
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
     }

@@ -34,7 +34,8 @@ use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_execution::coordinator::repair::history::RepairHistory;
-use helenus_observe::prometheus::{DiskGauges, EngineGauges, render};
+use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
+use helenus_observe::prometheus::{DiskGauges, EngineGauges, RefusedRequests, render};
 use helenus_observe::{
     Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,
     SnapshotOperation,
@@ -305,6 +306,11 @@ fn seconds_until_expiry(context: &ShardContext) -> Vec<(&'static str, i64)> {
     certificates.all().map(|(purpose, all)| (purpose, all.seconds_until_expiry(now_seconds))).collect()
 }
 
+/// What rate limits of tables have refused.
+fn refused_requests(context: &ShardContext) -> Vec<RefusedRequests> {
+    context.node.layers.get::<TableRateLimits>().refused(&context.catalog_view())
+}
+
 fn failed(error: &RequestError) -> AdminError {
     AdminError::Failed(error.to_string())
 }
@@ -390,6 +396,10 @@ impl Admin for NodeAdmin {
                 tables: self.reports(None).await.unwrap_or_default(),
                 repairs: self.repaired_tables().await.unwrap_or_default(),
                 latencies: self.table_latency_reports(None, None).await.unwrap_or_default(),
+                rate_limited: self
+                    .on_first_shard(|context| Ok(refused_requests(context)))
+                    .await
+                    .unwrap_or_default(),
             };
             render(&self.node.metrics, &gauges)
         }

@@ -1,4 +1,4 @@
-"""How many requests a second a role may make."""
+"""How many requests a second a role may make, and a partition and a table take."""
 
 import struct
 import time
@@ -7,10 +7,27 @@ import pytest
 import wire
 from cassandra import InvalidRequest
 from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import NoHostAvailable
+from cassandra.protocol import ConfigurationException
 from cluster import until
 from conftest import driver_session, new_node
 from test_administration import command
-from wire import AUTH_RESPONSE, AUTH_SUCCESS, AUTHENTICATE, ERROR, OPTIONS, QUERY, RESULT, STARTUP, SUPPORTED, Client, frame
+from wire import (
+    AUTH_RESPONSE,
+    AUTH_SUCCESS,
+    AUTHENTICATE,
+    BATCH,
+    ERROR,
+    EXECUTE,
+    OPTIONS,
+    PREPARE,
+    QUERY,
+    RESULT,
+    STARTUP,
+    SUPPORTED,
+    Client,
+    frame,
+)
 
 PER_SECOND = 50
 OVERLOADED = 0x1001
@@ -93,3 +110,158 @@ def test_without_a_limit_nobody_is_refused():
         client.send(frame(STARTUP, wire.startup()))
         client.answer()
         assert all(answer.opcode == RESULT for answer in answers(client, "SELECT key FROM system.local", 300))
+
+
+def writes(table, partitions):
+    return [f"INSERT INTO {table} (p, c) VALUES ({p}, 1)" for p in partitions]
+
+
+def ask_all(client, texts):
+    """The answers to QUERY with each text, and the seconds that they took."""
+    begun = time.monotonic()
+    return [client.ask(QUERY, wire.query(text)) for text in texts], time.monotonic() - begun
+
+
+def assert_limited(asked, per_second):
+    """Some were served, no more than an allowance brings in that time, and the others were refused."""
+    found, took = asked
+    served = sum(answer.opcode == RESULT for answer in found)
+    assert per_second <= served <= per_second * (1 + took) + 1, (served, took)
+    refused = [answer for answer in found if answer.opcode == ERROR]
+    assert refused, took
+    return refused
+
+
+def is_served(client, text):
+    return client.ask(QUERY, wire.query(text)).opcode == RESULT
+
+
+def test_a_hot_partition_is_refused_and_the_others_are_not():
+    limit = f"{{'max_reads_per_second': {PER_SECOND}, 'max_writes_per_second': {PER_SECOND}}}"
+    with new_node() as node, driver_session(node) as session:
+        session.execute(f"CREATE TABLE t (p int, c int, PRIMARY KEY (p, c)) WITH per_partition_rate_limit = {limit}")
+        address = (node.host, node.port)
+        with Client(address) as plain, Client(address, **{EXTENSION: ""}) as aware:
+            refused = assert_limited(ask_all(aware, writes("k.t", [1] * 4 * PER_SECOND)), PER_SECOND)
+            assert {answer.error_code for answer in refused} == {RATE_LIMIT_ERROR}
+            assert refused[0].body.endswith(struct.pack(">BB", 1, 1))
+            assert refused[0].message == "Per-partition rate limit reached for writes in table k.t, rejected by coordinator"
+            # The other partitions are served, and so are the reads of this one.
+            assert all(answer.opcode == RESULT for answer in ask_all(aware, writes("k.t", range(2, 2 + 2 * PER_SECOND)))[0])
+            select = "SELECT c FROM k.t WHERE p = 1"
+            refused = assert_limited(ask_all(aware, [select] * 4 * PER_SECOND), PER_SECOND)
+            assert refused[0].body.endswith(struct.pack(">BB", 0, 1))
+            # Connections share the allowance; IN asks each of its partitions, scans none.
+            found, _ = ask_all(plain, [select] * 2 * PER_SECOND)
+            assert {answer.error_code for answer in found if answer.opcode == ERROR} == {OVERLOADED}
+            found, _ = ask_all(plain, ["SELECT c FROM k.t WHERE p IN (2, 1)"] * 2 * PER_SECOND)
+            assert any(answer.error_code == OVERLOADED for answer in found)
+            assert all(answer.opcode == RESULT for answer in ask_all(plain, ["SELECT c FROM k.t"] * 2 * PER_SECOND)[0])
+            until("the partition is served again", lambda: is_served(plain, select))
+        assert node.metric("helenus_table_rate_limited_requests_total") > 0
+        assert node.metric("helenus_rate_limited_requests_total") == 0
+
+
+def test_a_table_takes_as_many_requests_as_it_says():
+    with new_node() as node, driver_session(node) as session:
+        limit = f"WITH rate_limit = {{'max_writes_per_second': {PER_SECOND}}}"
+        session.execute(f"CREATE TABLE t (p int, c int, PRIMARY KEY (p, c)) {limit}")
+        session.execute("CREATE TABLE other (p int, c int, PRIMARY KEY (p, c))")
+        many = range(4 * PER_SECOND)
+        with Client((node.host, node.port), **{EXTENSION: ""}) as client:
+            refused = assert_limited(ask_all(client, writes("k.t", many)), PER_SECOND)
+            assert {answer.error_code for answer in refused} == {RATE_LIMIT_ERROR}
+            assert refused[0].body.endswith(struct.pack(">BB", 1, 1))
+            assert refused[0].message == "Rate limit of the table reached for writes in table k.t, rejected by coordinator"
+            for texts in (writes("k.other", many), [f"SELECT c FROM k.t WHERE p = {p}" for p in many]):
+                assert all(answer.opcode == RESULT for answer in ask_all(client, texts)[0])
+            until("the table is served again", lambda: is_served(client, writes("k.t", [1])[0]))
+
+
+def test_a_hot_partition_does_not_use_up_what_its_table_takes():
+    with new_node() as node, driver_session(node) as session:
+        options = "per_partition_rate_limit = {'max_writes_per_second': 2} AND rate_limit = {'max_writes_per_second': 200}"
+        session.execute(f"CREATE TABLE t (p int, c int, PRIMARY KEY (p, c)) WITH {options}")
+        with Client((node.host, node.port), **{EXTENSION: ""}) as client:
+            assert_limited(ask_all(client, writes("k.t", [1] * 400)), 2)
+            assert all(answer.opcode == RESULT for answer in ask_all(client, writes("k.t", range(2, 102)))[0])
+
+
+def test_what_counts_and_what_a_refused_batch_leaves():
+    """A limit of 0 takes nothing, so this needs no clock."""
+    with new_node() as node, driver_session(node) as session:
+        session.execute("CREATE TABLE t (p int, c int, v int, PRIMARY KEY (p, c))")
+        session.execute("CREATE TABLE free (p int, c int, PRIMARY KEY (p, c))")
+        session.execute("INSERT INTO t (p, c, v) VALUES (1, 1, 1)")
+        conditional = "UPDATE k.t SET v = 1 WHERE p = 1 AND c = 1 IF v = 1"
+        with Client((node.host, node.port), **{EXTENSION: ""}) as client:
+
+            def refuses(text):
+                return client.ask(QUERY, wire.query(text)).error_code == RATE_LIMIT_ERROR
+
+            session.execute("ALTER TABLE t WITH per_partition_rate_limit = {'max_writes_per_second': 0}")
+            refused = client.ask(BATCH, wire.batch(writes("k.free", [1]) + writes("k.t", [1])))
+            assert refused.error_code == RATE_LIMIT_ERROR and refused.body.endswith(struct.pack(">BB", 1, 1))
+            assert not session.execute("SELECT p FROM free").all()
+            assert refuses("DELETE FROM k.t WHERE p = 1") and refuses("UPDATE k.t SET v = 2 WHERE p IN (5, 6) AND c = 1")
+            assert is_served(client, conditional) and is_served(client, "SELECT v FROM k.t WHERE p = 1")
+            unlimited = "per_partition_rate_limit = {}"
+            session.execute(f"ALTER TABLE t WITH {unlimited} AND rate_limit = {{'max_writes_per_second': 0}}")
+            assert refuses(conditional) and refuses("DELETE FROM k.t WHERE p = 1")
+            assert client.ask(BATCH, wire.batch(writes("k.free", [1]) + writes("k.t", [1]))).error_code == RATE_LIMIT_ERROR
+            assert not session.execute("SELECT p FROM free").all()
+            session.execute("ALTER TABLE t WITH rate_limit = {'max_reads_per_second': 0}")
+            assert refuses("SELECT v FROM k.t") and refuses("SELECT v FROM k.t WHERE p = 1")
+            assert is_served(client, "DELETE FROM k.t WHERE p = 1")
+
+
+def test_a_change_of_the_option_holds_at_once_and_over_a_restart():
+    number = struct.pack(">i", 1)
+    with new_node() as node:
+        with driver_session(node) as session:
+            session.execute("CREATE TABLE t (p int, c int, PRIMARY KEY (p, c))")
+            with Client((node.host, node.port), **{EXTENSION: ""}) as client:
+                prepared = client.ask(PREPARE, wire.long_string("INSERT INTO k.t (p, c) VALUES (?, ?)")).prepared_id
+
+                def insert():
+                    return client.ask(EXECUTE, wire.execute(prepared, values=[number, number]))
+
+                def limit(per_second):
+                    session.execute(f"ALTER TABLE t WITH per_partition_rate_limit = {{'max_writes_per_second': {per_second}}}")
+
+                assert insert().opcode == RESULT
+                limit(0)
+                assert insert().error_code == RATE_LIMIT_ERROR
+                limit(1_000_000)
+                assert all(insert().opcode == RESULT for _ in range(200))
+                limit(0)
+                assert insert().error_code == RATE_LIMIT_ERROR
+            # A driver that does not know the error tries the next node, and there is none.
+            with pytest.raises(NoHostAvailable):
+                session.execute("INSERT INTO t (p, c) VALUES (1, 1)")
+            with pytest.raises(ConfigurationException, match="expected a non-negative number"):
+                limit("'some'")
+        node.restart()
+        with driver_session(node) as session, Client((node.host, node.port), **{EXTENSION: ""}) as client:
+            described = session.execute("DESCRIBE TABLE k.t").one().create_statement
+            assert "AND per_partition_rate_limit = {'max_writes_per_second': '0'}" in described, described
+            insert = writes("k.t", [1])[0]
+            assert client.ask(QUERY, wire.query(insert)).error_code == RATE_LIMIT_ERROR
+            session.execute("CREATE TABLE copied LIKE t")
+            assert client.ask(QUERY, wire.query(writes("k.copied", [1])[0])).error_code == RATE_LIMIT_ERROR
+            session.execute("ALTER TABLE t WITH per_partition_rate_limit = {}")
+            assert is_served(client, insert)
+            assert "rate_limit" not in session.execute("DESCRIBE TABLE k.t").one().create_statement
+
+
+def test_superusers_are_limited_too():
+    settings = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
+    with new_node(settings=settings) as node:
+        made = command("admin", "create-superuser", "root", "--data-dir", node.data_dir, stdin="root\n")
+        assert made[0] == 0, made
+        with driver_session(node, auth_provider=PlainTextAuthProvider("root", "root")) as session:
+            session.execute("CREATE TABLE t (p int, c int, PRIMARY KEY (p, c)) WITH rate_limit = {'max_writes_per_second': 0}")
+        with Client((node.host, node.port), started=False) as root:
+            assert root.ask(STARTUP, wire.startup()).opcode == AUTHENTICATE
+            assert root.ask(AUTH_RESPONSE, wire.value(b"\0root\0root")).opcode == AUTH_SUCCESS
+            assert root.ask(QUERY, wire.query(writes("k.t", [1])[0])).error_code == OVERLOADED

@@ -21,7 +21,7 @@ use super::replica::forward::Led;
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, transact};
 use super::write::{apply, lead_all, no_any};
-use super::{Execution, Outcome, RequestOptions, denylist, disk_room};
+use super::{Execution, Outcome, RequestOptions, denylist, disk_room, table_rate_limits};
 use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_write::{write_context, write_context_at};
@@ -57,6 +57,12 @@ fn try_batch(
         return Ok(Execution::Pending(Box::pin(transact(context.clone(), transaction))));
     }
     denylist::check_write(context, request.statements.iter().flat_map(BoundStatement::partitions))?;
+    if request.plans().any(|plan| plan.table.options.has_rate_limit()) {
+        table_rate_limits::admit_writes(
+            context,
+            request.statements.iter().flat_map(BoundStatement::changes),
+        )?;
+    }
     if request.plans().any(|plan| plan.is_counter() || plan.needs_read()) {
         if let Some(counters) = request.plans().find(|plan| plan.is_counter())
             && request.options.consistency == Consistency::Any

@@ -87,7 +87,12 @@ impl BoundStatement {
 
     /// The partitions that the statement changes, with their table.
     pub fn partitions(&self) -> impl Iterator<Item = (&Table, &PartitionKey)> {
-        self.keys.iter().map(|key| (&*self.plan().table, key))
+        self.changes().map(|(plan, key)| (&*plan.table, key))
+    }
+
+    /// The partitions that the statement changes, with its plan.
+    pub fn changes(&self) -> impl Iterator<Item = (&ModifyPlan, &PartitionKey)> {
+        self.keys.iter().map(|key| (self.plan(), key))
     }
 
     /// Refuses a partition key that another node would not compute again from the text and the values.

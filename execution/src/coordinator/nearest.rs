@@ -25,7 +25,7 @@ use super::replica::nearest_answer::ROWS_MAX;
 use super::replica::read::{RangeRead, level_demand, read_range_part};
 use super::replica::search::possible_searches;
 use super::replicated_read::{ReplicatedRead, take};
-use super::{Outcome, OwnedRequest};
+use super::{Outcome, OwnedRequest, table_rate_limits};
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
 
@@ -49,6 +49,7 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
         )));
     }
     let prepared = PreparedRead::new(&context, &request)?;
+    table_rate_limits::admit_read(&context, &request, &prepared.ranges)?;
     let mut run = prepared.run(&request)?;
     let Some(nearest) = &plan.nearest else {
         return Err(without_vector());

@@ -25,7 +25,9 @@ use super::replica::read::{RangeRead, level_demand};
 use super::replica::search::possible_searches;
 use super::replicated_read::{self, ReplicatedRead};
 use super::virtual_state::NodeReports;
-use super::{Execution, Outcome, OwnedRequest, Request, nearest, virtual_read, virtual_state};
+use super::{
+    Execution, Outcome, OwnedRequest, Request, nearest, table_rate_limits, virtual_read, virtual_state,
+};
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
 use crate::shard::context::ShardContext;
 use crate::shard::trace;
@@ -50,12 +52,18 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         return Execution::Pending(Box::pin(nearest::select(context.clone(), request.to_owned())));
     }
     if consistency.is_serial() && serial::is_replicated(context, &plan.table) {
+        if let Err(error) = table_rate_limits::admit_serial_read(context, &plan.table) {
+            return Execution::Ready(Err(error));
+        }
         return Execution::Pending(Box::pin(serial::select(context.clone(), request.to_owned())));
     }
     let prepared = match PreparedRead::new(context, request) {
         Ok(prepared) => prepared,
         Err(error) => return Execution::Ready(Err(error)),
     };
+    if let Err(error) = table_rate_limits::admit_read(context, request, &prepared.ranges) {
+        return Execution::Ready(Err(error));
+    }
     let later = |prepared| select_later(context.clone(), request.to_owned(), Some(prepared));
     if plan.index.is_some() {
         return Execution::Pending(Box::pin(later(prepared)));

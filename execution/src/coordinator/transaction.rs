@@ -34,7 +34,7 @@ use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::check_alive;
-use super::{Outcome, RequestOptions, denylist, paxos};
+use super::{Outcome, RequestOptions, denylist, paxos, table_rate_limits};
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
 use crate::coordinator::paxos::operation::Operation;
@@ -51,6 +51,7 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
     }
     let Some((table, key)) = only_partition(&transaction)? else { return Ok(Outcome::Void) };
     denylist::check_transaction(&context, table, key)?;
+    table_rate_limits::admit_transaction(&context, table)?;
     let owner = context.node.shard_of(key.token);
     // Also where this node has no replica: all transactions that it coordinates on one partition run on one shard.
     if owner == context.index {

@@ -16,7 +16,10 @@ use helenus_query::schema::catalog::Table;
 use super::replica::forward::Led;
 use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
-use super::{Execution, Outcome, OwnedRequest, Request, RequestOptions, denylist, disk_room, replica};
+use super::{
+    Execution, Outcome, OwnedRequest, Request, RequestOptions, denylist, disk_room, replica,
+    table_rate_limits,
+};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
@@ -30,6 +33,11 @@ pub fn modify(
 ) -> Execution {
     if context.denies()
         && let Err(error) = check_denied(context, request)
+    {
+        return Execution::Ready(Err(error));
+    }
+    if request.plan().table.options.has_rate_limit()
+        && let Err(error) = admit(context, request)
     {
         return Execution::Ready(Err(error));
     }
@@ -56,6 +64,12 @@ pub fn modify(
 fn check_denied(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<()> {
     let keys = keys(request)?;
     denylist::check_write(context, keys.iter().map(|key| (&*request.plan().table, key)))
+}
+
+/// Refuses a modification of a partition or table that has its rate limit reached.
+#[cold]
+fn admit(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<()> {
+    table_rate_limits::admit_writes(context, keys(request)?.iter().map(|key| (request.plan(), key)))
 }
 
 /// Refuses a modification if the disks of its replicas have no room for it.

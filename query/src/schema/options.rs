@@ -9,6 +9,7 @@ pub mod caching;
 pub mod compaction;
 pub mod compression;
 pub mod properties;
+pub mod rate_limit;
 pub mod replication;
 pub mod speculative_retry;
 pub mod tombstone_gc;
@@ -23,6 +24,7 @@ pub use self::caching::Caching;
 pub use self::compaction::{Compaction, CompactionClass};
 pub use self::compression::{CHUNK_LENGTH_BYTES_MAX, Compression, Compressor};
 pub use self::properties::Properties;
+pub use self::rate_limit::RateLimit;
 pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
 pub use self::speculative_retry::SpeculativeRetry;
 pub use self::tombstone_gc::{TombstoneGc, TombstoneGcMode};
@@ -51,11 +53,13 @@ const MAX_INDEX_INTERVAL: &str = "max_index_interval";
 const MEMTABLE: &str = "memtable";
 const MEMTABLE_FLUSH_PERIOD_IN_MS: &str = "memtable_flush_period_in_ms";
 const MIN_INDEX_INTERVAL: &str = "min_index_interval";
+const PER_PARTITION_RATE_LIMIT: &str = "per_partition_rate_limit";
+const RATE_LIMIT: &str = "rate_limit";
 const READ_REPAIR: &str = "read_repair";
 const SPECULATIVE_RETRY: &str = "speculative_retry";
 const TOMBSTONE_GC: &str = "tombstone_gc";
 
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 23] = [
     ADDITIONAL_WRITE_POLICY,
     ALLOW_AUTO_SNAPSHOT,
     BLOOM_FILTER_FP_CHANCE,
@@ -74,6 +78,8 @@ const KNOWN: [&str; 21] = [
     MEMTABLE,
     MEMTABLE_FLUSH_PERIOD_IN_MS,
     MIN_INDEX_INTERVAL,
+    PER_PARTITION_RATE_LIMIT,
+    RATE_LIMIT,
     READ_REPAIR,
     SPECULATIVE_RETRY,
     TOMBSTONE_GC,
@@ -122,6 +128,12 @@ pub struct TableOptions {
     pub memtable: String,
     pub memtable_flush_period_in_ms: u32,
     pub min_index_interval: u32,
+    /// The requests a second that a node coordinates for each partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_partition_rate_limit: Option<RateLimit>,
+    /// The requests a second that a node coordinates for the whole table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimit>,
     pub read_repair: ReadRepair,
     pub speculative_retry: SpeculativeRetry,
     /// `None`: not set; see [`TableOptions::tombstone_gc`].
@@ -149,6 +161,8 @@ impl Default for TableOptions {
             memtable: "default".to_owned(),
             memtable_flush_period_in_ms: 0,
             min_index_interval: 128,
+            per_partition_rate_limit: None,
+            rate_limit: None,
             read_repair: ReadRepair::Blocking,
             speculative_retry: SpeculativeRetry::default(),
             set_tombstone_gc: None,
@@ -203,6 +217,12 @@ impl TableOptions {
         }
     }
 
+    /// Whether requests to the table have a limit.
+    #[inline]
+    pub fn has_rate_limit(&self) -> bool {
+        self.per_partition_rate_limit.is_some() | self.rate_limit.is_some()
+    }
+
     fn apply(&mut self, properties: &Properties) -> Result<()> {
         set(&mut self.allow_auto_snapshot, properties.boolean(ALLOW_AUTO_SNAPSHOT)?);
         set(&mut self.bloom_filter_fp_chance, properties.double(BLOOM_FILTER_FP_CHANCE)?);
@@ -227,6 +247,12 @@ impl TableOptions {
         set(&mut self.memtable, properties.text(MEMTABLE)?.map(str::to_owned));
         set(&mut self.memtable_flush_period_in_ms, not_negative(properties, MEMTABLE_FLUSH_PERIOD_IN_MS)?);
         self.apply_index_intervals(properties)?;
+        if let Some(map) = properties.map(PER_PARTITION_RATE_LIMIT)? {
+            self.per_partition_rate_limit = RateLimit::from_map(PER_PARTITION_RATE_LIMIT, map)?;
+        }
+        if let Some(map) = properties.map(RATE_LIMIT)? {
+            self.rate_limit = RateLimit::from_map(RATE_LIMIT, map)?;
+        }
         if let Some(text) = properties.text(READ_REPAIR)? {
             self.read_repair = read_repair(text)?;
         }

@@ -28,8 +28,8 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, Command, Creator, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES,
-    SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
+    self, CASSANDRA_5_SCHEMAS, Command, Creator, FEATURE_VERSION, INDEXES, RATE_LIMITS, REPAIRS,
+    REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -215,6 +215,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         level: CASSANDRA_5_SCHEMAS,
         permission: "memtable_flush_period_in_ms can be set",
         is_used_by: |table| table.options.memtable_flush_period_in_ms != 0,
+    },
+    Addition {
+        level: RATE_LIMITS,
+        permission: "per_partition_rate_limit and rate_limit can be set",
+        is_used_by: |table| table.options.has_rate_limit(),
     },
 ];
 
@@ -452,6 +457,12 @@ mod tests {
         assert!(refusal(period, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(period, CASSANDRA_5_SCHEMAS), None);
         assert_eq!(refusal("ALTER TABLE t WITH memtable_flush_period_in_ms = 0", 1), None);
+        for option in ["per_partition_rate_limit", "rate_limit"] {
+            let limit = format!("ALTER TABLE t WITH {option} = {{'max_reads_per_second': 5}}");
+            assert!(refusal(&limit, RATE_LIMITS - 1).is_some());
+            assert_eq!(refusal(&limit, RATE_LIMITS), None);
+            assert_eq!(refusal(&format!("ALTER TABLE t WITH {option} = {{}}"), 1), None);
+        }
         let compact = "CREATE TABLE c (k int PRIMARY KEY, v int) WITH COMPACT STORAGE";
         assert!(refusal(compact, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(compact, CASSANDRA_5_SCHEMAS), None);

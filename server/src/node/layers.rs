@@ -23,6 +23,7 @@ use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::repair::runs::RepairRuns;
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::coordinator::replica::ReplicationState;
+use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
 use helenus_execution::coordinator::virtual_state::ClientSource;
 use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::passwords::pool::HashingPool;
@@ -38,6 +39,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(request_logs)
         .with(RoleLimits::default())
         .with(RoleShares::default())
+        .with(TableRateLimits::default())
         .with(Transfers::default())
         .with(RepairHistory::default())
         .with(RepairRuns::default())

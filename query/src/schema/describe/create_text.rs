@@ -262,6 +262,10 @@ fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<St
 fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     let extensions: BTreeMap<String, String> =
         options.extensions.iter().map(|(name, bytes)| (name.clone(), literal::format_hex(bytes))).collect();
+    // These have no default: they are shown where they are set.
+    let per_partition = options.per_partition_rate_limit;
+    let per_partition = per_partition.map(|option| ("per_partition_rate_limit", map(&option.to_map())));
+    let rate_limit = options.rate_limit.map(|option| ("rate_limit", map(&option.to_map())));
     let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
         ("additional_write_policy", string(&options.additional_write_policy.to_string())),
@@ -285,6 +289,8 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
         ("speculative_retry", string(&options.speculative_retry.to_string())),
     ]
     .into_iter()
+    .chain(per_partition)
+    .chain(rate_limit)
     .chain(tombstone_gc)
     .map(|(name, value)| format!("{name} = {value}"))
     .collect()

@@ -342,7 +342,9 @@ fn described_statements_create_an_equal_schema() {
         "CREATE TYPE aa (f frozen<\"a.b\">, l list<frozen<map<text, frozen<tuple<int, blob>>>>>)",
         "CREATE TABLE counters (k int, \"C 1\" text, n counter, PRIMARY KEY (k, \"C 1\")) \
          WITH compaction = {'class': 'LeveledCompactionStrategy'} AND comment = 'a ''quoted'' comment' \
-         AND compression = {'enabled': 'false'} AND speculative_retry = 'NONE' AND default_time_to_live = 0",
+         AND compression = {'enabled': 'false'} AND speculative_retry = 'NONE' AND default_time_to_live = 0 \
+         AND rate_limit = {'max_reads_per_second': 0, 'max_writes_per_second': 4294967295} \
+         AND per_partition_rate_limit = {'max_writes_per_second': 7}",
         "CREATE TABLE all_types (p uuid, q inet, c1 date, c2 decimal, a frozen<aa>, b \"a.b\", d vector<float, 3>, \
          e duration, f set<timestamp>, g timeuuid static, h varint, i smallint, j tinyint, \
          PRIMARY KEY ((p, q), c1, c2)) WITH CLUSTERING ORDER BY (c1 DESC, c2 ASC) AND gc_grace_seconds = 5 \
@@ -372,7 +374,8 @@ fn the_schema_of_a_snapshot_creates_its_table_again() {
         "CREATE TYPE outer (i frozen<inner>)",
         "CREATE TYPE of_dropped (x int)",
         "CREATE TYPE unused (x int)",
-        "CREATE TABLE t (k int PRIMARY KEY, v map<int, frozen<list<frozen<outer>>>>, gone frozen<of_dropped>, w map<int, int>)",
+        "CREATE TABLE t (k int PRIMARY KEY, v map<int, frozen<list<frozen<outer>>>>, gone frozen<of_dropped>, w map<int, int>) \
+         WITH per_partition_rate_limit = {'max_reads_per_second': 123}",
         "ALTER TABLE t DROP gone USING TIMESTAMP 5",
         "CREATE TABLE other (k int PRIMARY KEY)",
         "CREATE INDEX ON t (entries(w))",

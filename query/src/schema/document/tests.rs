@@ -26,7 +26,7 @@ const STATEMENTS: [&str; 33] = [
     "CREATE FUNCTION final (s tuple<int, text>) RETURNS NULL ON NULL INPUT RETURNS text LANGUAGE lua AS 'return s[2]'",
     "CREATE AGGREGATE a (int) SFUNC state STYPE tuple<int, text> FINALFUNC final INITCOND (1, 'x')",
     "ALTER TYPE inner ADD y text",
-    "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7",
+    "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7 AND rate_limit = {'max_reads_per_second': 5}",
     "ALTER TABLE b ALTER s CHECK s > 5 AND s < 10 AND NOT NULL",
     "ALTER TABLE b ADD t text MASKED WITH mask_inner(1, null, '#') CHECK REGEXP() = 'a..b' AND LENGTH() < 5 AND JSON",
     "ALTER TABLE a WITH extensions = {'x': 0xff} AND compression = {'class': 'SnappyCompressor'}",
@@ -105,6 +105,24 @@ fn indexes_are_read_back_and_tables_without_are_written_as_before() {
     let document: CatalogDocument = serde_json::from_str(&written(&with.catalog)).unwrap();
     let read = document.catalog().unwrap();
     assert_eq!(read.table("ks", "t").unwrap().indexes.len(), indexes.len());
+    assert_eq!(format!("{read:?}"), format!("{:?}", with.catalog));
+}
+
+#[test]
+fn rate_limits_are_read_back_and_tables_without_are_written_as_before() {
+    let written = |catalog: &Catalog| serde_json::to_string(&CatalogDocument::of(catalog)).unwrap();
+    let table = "CREATE TABLE t (k int PRIMARY KEY) WITH";
+    let without = catalog_of(&[CREATE_KEYSPACE, &format!("{table} rate_limit = {{}}")]);
+    assert!(!written(&without.catalog).contains("rate_limit"));
+    let option = "rate_limit = {'max_writes_per_second': 2, 'max_reads_per_second': 1}";
+    let with = catalog_of(&[
+        CREATE_KEYSPACE,
+        &format!("{table} {option} AND per_partition_rate_limit = {{'max_writes_per_second': 0}}"),
+    ]);
+    let text = written(&with.catalog);
+    let expected = r#""per_partition_rate_limit":{"max_writes_per_second":0},"rate_limit":{"max_reads_per_second":1,"max_writes_per_second":2}"#;
+    assert!(text.contains(expected), "{text}");
+    let read = serde_json::from_str::<CatalogDocument>(&text).unwrap().catalog().unwrap();
     assert_eq!(format!("{read:?}"), format!("{:?}", with.catalog));
 }
 
