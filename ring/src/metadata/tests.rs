@@ -36,6 +36,7 @@ fn member(number: u128) -> Member {
         release_version: "0.1.0".to_owned(),
         protocol_version: 1,
         feature_version: 1,
+        encrypts_tables: false,
     }
 }
 

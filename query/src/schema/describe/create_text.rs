@@ -12,6 +12,7 @@ use crate::functions::user::{UserAggregate, UserFunction};
 use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table};
 use crate::schema::index::{CLASS_NAME, Index};
 use crate::schema::options::TableOptions;
+use crate::schema::options::encryption::enabled_map;
 
 const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
 const VIRTUAL_HEAD_END: &str = "cannot be recreated with CQL.\nStructure, for reference:\n";
@@ -262,6 +263,7 @@ fn option_lines(table: &Table, is_virtual: bool, with_internals: bool) -> Vec<St
 fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     let extensions: BTreeMap<String, String> =
         options.extensions.iter().map(|(name, bytes)| (name.clone(), literal::format_hex(bytes))).collect();
+    let encryption = options.is_encrypted.then(|| ("encryption", map(&enabled_map())));
     let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
         ("additional_write_policy", string(&options.additional_write_policy.to_string())),
@@ -285,6 +287,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
         ("speculative_retry", string(&options.speculative_retry.to_string())),
     ]
     .into_iter()
+    .chain(encryption)
     .chain(tombstone_gc)
     .map(|(name, value)| format!("{name} = {value}"))
     .collect()
