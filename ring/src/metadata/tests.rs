@@ -1,4 +1,5 @@
 mod denylist;
+mod encryption;
 mod removals;
 mod replacements;
 mod replication;

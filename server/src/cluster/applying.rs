@@ -44,7 +44,9 @@ pub async fn take_over(
     notice: SchemaNotice,
     store: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    choose_encryption(context, &new.catalog)?;
+    if !Arc::ptr_eq(&old.catalog, &new.catalog) {
+        choose_encryption(context, &new.catalog)?;
+    }
     let prepared = tables_to_prepare(&old.catalog, &new.catalog, &context.node.file_handling)?;
     if !prepared.is_empty() {
         on_every_shard(context, move |context| Box::pin(prepare(context, prepared.clone()))).await?;
@@ -69,8 +71,8 @@ pub async fn take_over(
 /// Has files of tables made as a catalog wants it. A node that could not encrypt them ends: it would write them plain. That takes a change from
 /// while it was down, before it could tell the others that it has lost its keys.
 fn choose_encryption(context: &ShardContext, catalog: &Catalog) -> Result<()> {
-    if let Some((keyspace, table)) = catalog.encrypted_table()
-        && !context.node.config.encryption_at_rest.encrypts_tables()
+    if !context.node.config.encryption_at_rest.encrypts_tables()
+        && let Some((keyspace, table)) = catalog.encrypted_table()
     {
         let (keyspace, table) = (keyspace.to_owned(), table.to_owned());
         let refusal = Refusal::PlainMember { host_id: context.node.host_id, keyspace, table };

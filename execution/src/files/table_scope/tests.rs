@@ -216,4 +216,13 @@ fn what_is_not_known_to_be_plain_is_encrypted() {
     let snapshot = |table: TableId| PathBuf::from(format!("/data/shard-0/snapshots/kept/{table}/schema.json"));
     assert!(scope.encrypts(&snapshot(other)) && scope.accepts_plain(&snapshot(other)));
     assert!(!scope.refuses_links(&snapshot(chosen)) && !scope.accepts_plain(&snapshot(chosen)));
+    // Left of a table that was dropped.
+    let dropped = TableId([7; 16]);
+    for path in [in_tables(dropped), snapshot(dropped)] {
+        assert!(scope.encrypts(&path) && scope.accepts_plain(&path) && !scope.wants_encrypted(&path));
+    }
+    let unfinished = format!("/data/shard-0/snapshots/kept/{other}.tmp/1-data.sst");
+    assert!(scope.accepts_plain(Path::new(&unfinished)));
+    let own = in_tables(TableId(*b"helenus-batchlog"));
+    assert!(scope.wants_encrypted(&own) && !scope.accepts_plain(&own));
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 
+const PLAIN: &str = "CREATE TABLE t (k int PRIMARY KEY)";
 const ENCRYPTED: &str = "CREATE TABLE t (k int PRIMARY KEY) WITH encryption = {'enabled': 'true'}";
 
 fn encrypting(number: u128) -> Member {
@@ -18,22 +19,22 @@ fn founded_by(member: Member) -> Log {
     log
 }
 
-fn refusal(number: u128) -> CommandOutcome {
+fn refusal(number: u128) -> Refusal {
     let (keyspace, table) = ("ks".to_owned(), "t".to_owned());
-    CommandOutcome::Refused(Refusal::PlainMember { host_id: id(number), keyspace, table })
+    Refusal::PlainMember { host_id: id(number), keyspace, table }
 }
 
 #[test]
 fn a_table_is_encrypted_only_if_every_member_does_so() {
     let mut log = founded_by(encrypting(1));
-    log.done(&Command::Join { member: plain(2) });
+    log.join_wholly(plain(2));
     let create = schema_change(&log.state, 1001, &[ENCRYPTED]);
-    assert_eq!(log.apply(&create), refusal(2));
-    log.done(&schema_change(&log.state, 1002, &["CREATE TABLE t (k int PRIMARY KEY)"]));
+    log.refused(&create, refusal(2));
+    log.done(&schema_change(&log.state, 1002, &[PLAIN]));
     // It has keys after a restart.
     log.done(&Command::Update(MemberUpdate::of(&encrypting(2))));
     assert!(log.state.topology.member(&id(2)).unwrap().encrypts_tables);
-    log.done(&schema_change(&log.state, 1003, &["ALTER TABLE t WITH encryption = {'enabled': 'true'}"]));
+    log.done(&schema_change(&log.state, 1003, &[PLAIN, "ALTER TABLE t WITH encryption = {'enabled': 'true'}"]));
     assert!(log.state.catalog.table("ks", "t").unwrap().options.is_encrypted);
 }
 
@@ -41,10 +42,10 @@ fn a_table_is_encrypted_only_if_every_member_does_so() {
 fn a_member_that_would_write_an_encrypted_table_plain_does_not_come_or_stay_so() {
     let mut log = founded_by(encrypting(1));
     log.done(&schema_change(&log.state, 1001, &[ENCRYPTED]));
-    assert_eq!(log.apply(&Command::Join { member: plain(2) }), refusal(2));
-    assert_eq!(log.apply(&Command::Update(MemberUpdate::of(&plain(1)))), refusal(1));
-    log.done(&Command::Join { member: encrypting(2) });
-    log.done(&schema_change(&log.state, 1002, &["ALTER TABLE t WITH encryption = {'enabled': 'false'}"]));
+    log.refused(&Command::Join { member: plain(2) }, refusal(2));
+    log.refused(&Command::Update(MemberUpdate::of(&plain(1))), refusal(1));
+    log.join_wholly(encrypting(2));
+    log.done(&schema_change(&log.state, 1002, &[ENCRYPTED, "ALTER TABLE t WITH encryption = {'enabled': 'false'}"]));
     log.done(&Command::Update(MemberUpdate::of(&plain(1))));
 }
 
@@ -59,7 +60,7 @@ fn members_of_before_do_not_encrypt_and_are_stored_as_before() {
     let update = MemberUpdate::of(&encrypting(1));
     let json = serde_json::to_string(&Command::Update(update.clone())).unwrap();
     assert!(json.ends_with(r#""encrypts_tables":true}}"#), "{json}");
-    let refused = serde_json::to_string(&refusal(2)).unwrap();
+    let refused = serde_json::to_string(&CommandOutcome::Refused(refusal(2))).unwrap();
     let host_id = id(2);
     let expected =
         format!(r#"{{"Refused":{{"PlainMember":{{"host_id":"{host_id}","keyspace":"ks","table":"t"}}}}}}"#);
