@@ -236,8 +236,8 @@ impl EncryptedDisk {
         matches!(&self.encrypted, Encrypted::Chosen(scope) if scope.accepts_plain(path))
     }
 
-    /// Encrypts a file that is not encrypted, unless a scope accepts it, whatever becomes of others, and wraps the key of one anew that needs another master key than
-    /// the current one. Nobody may write to the file meanwhile.
+    /// Encrypts a file that is not encrypted, unless a scope accepts it, whatever becomes of others, and wraps the key of one anew that needs
+    /// another master key than the current one. Nobody may write to the file meanwhile.
     pub async fn bring_up_to_date(&self, path: &Path) -> Result<Update, DiskError> {
         let (beginning, file) = self.beginning(path).await?;
         let header = match beginning {
@@ -319,9 +319,7 @@ impl Disk for EncryptedDisk {
     fn hard_link<'a>(&'a self, existing: &'a Path, new: &'a Path) -> DiskFuture<'a, ()> {
         Box::pin(async move {
             match &self.encrypted {
-                Encrypted::Chosen(scope)
-                    if scope.refuses_links(new) && existing.parent() != new.parent() =>
-                {
+                Encrypted::Chosen(scope) if scope.refuses_links(new) && existing.parent() != new.parent() => {
                     self.link_encrypted(existing, new).await
                 }
                 _ => self.below.hard_link(existing, new).await,

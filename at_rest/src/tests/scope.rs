@@ -76,7 +76,8 @@ fn a_plain_file_is_copied_where_its_link_would_be_plain() {
     let disk = disk(&below);
     write(&disk, "/plain/file", secret(9_000));
     write(&below, "/chosen/old", secret(9_000));
-    let link = |from: &'static str, to: &'static str| block_on(disk.hard_link(Path::new(from), Path::new(to)));
+    let link =
+        |from: &'static str, to: &'static str| block_on(disk.hard_link(Path::new(from), Path::new(to)));
     link("/plain/file", "/chosen/file").unwrap();
     assert!(!is_plain(&below, "/chosen/file"));
     assert_eq!(block_on(disk.read(Path::new("/chosen/file"))).unwrap(), secret(9_000));

@@ -14,7 +14,8 @@ use crate::topology::Topology;
 pub(super) fn check_change(topology: &Topology, old: &Catalog, new: &Catalog) -> Result<(), CommandOutcome> {
     let Some(plain) = topology.members.values().find(|member| !member.encrypts_tables) else { return Ok(()) };
     for keyspace in new.keyspaces.values() {
-        let changed = Keyspace::table_differences(old.keyspace(&keyspace.name).map(AsRef::as_ref), Some(keyspace));
+        let changed =
+            Keyspace::table_differences(old.keyspace(&keyspace.name).map(AsRef::as_ref), Some(keyspace));
         let changed = changed.into_iter().filter_map(|(_, table)| table);
         if let Some(table) = changed.into_iter().find(|table| table.options.is_encrypted) {
             let (keyspace, table) = (keyspace.name.clone(), table.name.clone());

@@ -154,7 +154,8 @@ async fn plain_in(
     is_wanted: impl Fn(&Path) -> bool,
 ) -> Result<Vec<PathBuf>, DiskError> {
     let mut plain = Vec::new();
-    for OwnFile { path, .. } in files_in(disk, places).await?.into_iter().filter(|file| is_wanted(&file.path)) {
+    for OwnFile { path, .. } in files_in(disk, places).await?.into_iter().filter(|file| is_wanted(&file.path))
+    {
         let stored = look_at(disk, &path).await?;
         if stored.is_some_and(|stored| stored.protection == Protection::Plain) {
             plain.push(path);

@@ -28,8 +28,8 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES, REPAIRS, REPLICATION_CHANGES,
-    SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
+    self, CASSANDRA_5_SCHEMAS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES, REPAIRS,
+    REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 

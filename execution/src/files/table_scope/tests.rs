@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use helenus_at_rest::{EncryptedDisk, MasterKeys, Randomness};
-use helenus_engine::io::{Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk};
+use helenus_engine::io::{
+    Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
+};
 use helenus_engine::{
     Cell, CellKind, Liveness, MutationBuilder, RowBuilder, Shard, ShardOptions, TableOptions,
 };
@@ -190,7 +192,10 @@ fn where_plain_files_are_refused_those_of_plain_tables_are_read_and_others_until
         let unknown = node.disk().read(&plain).await.unwrap_err().to_string();
         node.scope.note(&node.catalog.catalog);
         let refused = node.disk().read(&plain).await.unwrap_err().to_string();
-        assert!(refused.contains(plain.to_str().unwrap()) && refused.contains("is not encrypted"), "{refused}");
+        assert!(
+            refused.contains(plain.to_str().unwrap()) && refused.contains("is not encrypted"),
+            "{refused}"
+        );
         assert_eq!(unknown, refused);
     });
 }
@@ -213,7 +218,8 @@ fn what_is_not_known_to_be_plain_is_encrypted() {
         assert!(scope.encrypts(path) && scope.wants_encrypted(path) && !scope.accepts_plain(path));
         assert!(!scope.refuses_links(path));
     }
-    let snapshot = |table: TableId| PathBuf::from(format!("/data/shard-0/snapshots/kept/{table}/schema.json"));
+    let snapshot =
+        |table: TableId| PathBuf::from(format!("/data/shard-0/snapshots/kept/{table}/schema.json"));
     assert!(scope.encrypts(&snapshot(other)) && scope.accepts_plain(&snapshot(other)));
     assert!(!scope.refuses_links(&snapshot(chosen)) && !scope.accepts_plain(&snapshot(chosen)));
     // Left of a table that was dropped.

@@ -34,7 +34,11 @@ fn a_table_is_encrypted_only_if_every_member_does_so() {
     // It has keys after a restart.
     log.done(&Command::Update(MemberUpdate::of(&encrypting(2))));
     assert!(log.state.topology.member(&id(2)).unwrap().encrypts_tables);
-    log.done(&schema_change(&log.state, 1003, &[PLAIN, "ALTER TABLE t WITH encryption = {'enabled': 'true'}"]));
+    log.done(&schema_change(
+        &log.state,
+        1003,
+        &[PLAIN, "ALTER TABLE t WITH encryption = {'enabled': 'true'}"],
+    ));
     assert!(log.state.catalog.table("ks", "t").unwrap().options.is_encrypted);
 }
 
@@ -45,7 +49,11 @@ fn a_member_that_would_write_an_encrypted_table_plain_does_not_come_or_stay_so()
     log.refused(&Command::Join { member: plain(2) }, refusal(2));
     log.refused(&Command::Update(MemberUpdate::of(&plain(1))), refusal(1));
     log.join_wholly(encrypting(2));
-    log.done(&schema_change(&log.state, 1002, &[ENCRYPTED, "ALTER TABLE t WITH encryption = {'enabled': 'false'}"]));
+    log.done(&schema_change(
+        &log.state,
+        1002,
+        &[ENCRYPTED, "ALTER TABLE t WITH encryption = {'enabled': 'false'}"],
+    ));
     log.done(&Command::Update(MemberUpdate::of(&plain(1))));
 }
 
