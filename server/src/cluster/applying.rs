@@ -78,6 +78,9 @@ fn choose_encryption(context: &ShardContext, catalog: &Catalog) -> Result<()> {
         let refusal = Refusal::PlainMember { host_id: context.node.host_id, keyspace, table };
         context.node.fatal.send_if_modified(|fatal| {
             let is_first = fatal.is_none();
+            if is_first {
+                tracing::error!(reason = %refusal, "the process ends: it would write the files of an encrypted table plain");
+            }
             fatal.get_or_insert(refusal.to_string());
             is_first
         });
