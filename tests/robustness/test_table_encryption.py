@@ -1,4 +1,4 @@
-"""Encryption of chosen tables: nothing of them is readable in the files of a node, and of other tables only their own files are."""
+"""Encryption of chosen tables: nothing of them is readable in the files of a node, of other tables only their own files are."""
 
 import pytest
 from cassandra import InvalidRequest
@@ -10,6 +10,7 @@ from twins import wait_until_built
 
 PLAIN = "compression = {'enabled': 'false'}"
 ENCRYPTED = PLAIN + " AND encryption = {'enabled': 'true'}"
+ENCRYPTED_START = b"helenus-at-rest\0"
 REFUSED = (InvalidRequest, ConfigurationException, SyntaxException)
 
 
@@ -53,7 +54,7 @@ def test_only_the_files_of_tables_that_do_not_ask_for_it_are_plain(tmp_path, key
             for table in ("secrets", "notes"):
                 session.execute(f"CREATE INDEX ON {table} (w) USING 'sai'")
                 fill(session, table)
-            notes = directory(session, "notes")
+            notes, secrets = directory(session, "notes"), directory(session, "secrets")
             # Rows of both are in the commit log.
             assert not readable(tmp_path)
             session.execute(
@@ -73,7 +74,10 @@ def test_only_the_files_of_tables_that_do_not_ask_for_it_are_plain(tmp_path, key
         found = readable(tmp_path)
         assert {path.parent.name for path in found} == {notes}, found
         assert any(path.name.endswith(".sst") for path in found)
-        assert any(path.name.endswith(".index") for path in found)
+        indexes = list(node.data_dir.rglob("*.index"))
+        assert {path.parent.name for path in indexes} == {notes, secrets}
+        # What may be compressed is told by its first bytes.
+        assert all(path.read_bytes().startswith(ENCRYPTED_START) == (path.parent.name == secrets) for path in indexes)
         assert any("snapshots" in path.parts for path in found)
         assert left(node) == 0
         status, said = node.admin("encryption-keys")
