@@ -53,6 +53,12 @@ pub struct EncryptionKeysReport {
     /// The names of the master keys. The last one is for new files.
     pub keys: Vec<String>,
     pub encrypts_new_files: bool,
+    /// Whether new files are encrypted but those of tables that do not ask for it.
+    #[serde(default)]
+    pub encrypts_by_table: bool,
+    /// How many files are not encrypted, and would be if they were made now.
+    #[serde(default)]
+    pub plain_files_left: u64,
     pub refuses_plain_files: bool,
     /// Ordered by kind.
     pub files: Vec<StoredFiles>,
@@ -90,9 +96,15 @@ impl EncryptionKeysReport {
             Some(current) if self.encrypts_new_files => {
                 format!("New files are encrypted by the master key {current}\n")
             }
+            Some(current) if self.encrypts_by_table => format!(
+                "New files are encrypted by the master key {current}, but those of tables without encryption = {{'enabled': 'true'}}\n"
+            ),
             Some(_) => "New files are not encrypted\n".to_owned(),
         };
         // Writing to a string does not fail.
+        if self.plain_files_left > 0 {
+            let _ = writeln!(text, "Not encrypted yet: {} files", self.plain_files_left);
+        }
         if self.refuses_plain_files {
             text.push_str("Files that are not encrypted are refused\n");
         }
@@ -133,6 +145,8 @@ mod tests {
         let report = EncryptionKeysReport {
             keys: ["a", "b", "c"].map(str::to_owned).into(),
             encrypts_new_files: true,
+            encrypts_by_table: false,
+            plain_files_left: 1,
             refuses_plain_files: false,
             files: vec![
                 stored(FileKind::Tables, key("b"), 2),
@@ -142,6 +156,7 @@ mod tests {
             ],
         };
         let expected = "New files are encrypted by the master key c\n\
+             Not encrypted yet: 1 files\n\
              Master key       Kind        Files  Size\n\
              b                tables      2      1.00 KiB\n\
              c                tables      4      2.00 KiB\n\
@@ -154,7 +169,17 @@ mod tests {
         let json = serde_json::to_string(&report.files[2]).unwrap();
         assert_eq!(json, r#"{"kind":"commit_log","protection":{"key":"c"},"files":1,"bytes":512}"#);
         assert!(EncryptionKeysReport::default().text().starts_with("There are no master keys\n"));
-        let off = EncryptionKeysReport { encrypts_new_files: false, refuses_plain_files: true, ..report };
+        let by_table =
+            EncryptionKeysReport { encrypts_new_files: false, encrypts_by_table: true, ..report.clone() };
+        assert!(by_table.text().starts_with(
+            "New files are encrypted by the master key c, but those of tables without encryption = {'enabled': 'true'}\n"
+        ));
+        let off = EncryptionKeysReport {
+            encrypts_new_files: false,
+            plain_files_left: 0,
+            refuses_plain_files: true,
+            ..report
+        };
         assert!(
             off.text().starts_with("New files are not encrypted\nFiles that are not encrypted are refused\n")
         );

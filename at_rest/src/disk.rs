@@ -1,6 +1,6 @@
 //! A disk whose files are encrypted on the disk below it.
 //!
-//! * Every file that is made is encrypted, with a key of its own.
+//! * Every file that is made is encrypted, with a key of its own; where a [`Scope`] chooses, those that it names.
 //! * A file that is not encrypted is read as it is, or refused. One that is opened for writing is encrypted first: as a copy, which takes its name.
 //! * A file whose master key is not known, or does not open it, is an error of every call that needs its contents. It is never taken for a
 //!   damaged one, so nothing removes or replaces it.
@@ -23,6 +23,7 @@ use crate::frame::{CONTENTS_BYTES, Session};
 use crate::header::{Beginning, COPIES, COPY_BYTES, HEADER_AREA_BYTES, SALT_BYTES, area};
 use crate::keys::{KEY_BYTES, MasterKeys, Secret};
 use crate::plain::PlainFiles;
+use crate::scope::Scope;
 
 /// A file that is not encrypted is copied in parts of this size: full frames.
 const COPIED_BYTES: usize = 256 * CONTENTS_BYTES;
@@ -58,8 +59,16 @@ pub struct EncryptedDisk {
     keys: MasterKeys,
     random: Randomness,
     reads: Reads,
-    encrypts: bool,
+    encrypted: Encrypted,
     plain_files: PlainFiles,
+}
+
+/// Which new files are encrypted.
+#[derive(Clone)]
+enum Encrypted {
+    None,
+    All,
+    Chosen(Arc<dyn Scope>),
 }
 
 /// What was done to bring a file up to date.
@@ -78,7 +87,7 @@ pub enum Update {
 impl EncryptedDisk {
     pub fn new(below: Arc<dyn Disk>, keys: MasterKeys, random: Randomness) -> Self {
         let plain_files = PlainFiles::Accepted;
-        Self { below, keys, random, reads: Reads::Later, encrypts: true, plain_files }
+        Self { below, keys, random, reads: Reads::Later, encrypted: Encrypted::All, plain_files }
     }
 
     /// The disk of background jobs: `below` may hold up the calling thread with every read.
@@ -89,10 +98,16 @@ impl EncryptedDisk {
     /// New files are not encrypted from now on. Those that are, stay so and are read.
     #[must_use]
     pub fn that_encrypts_nothing_new(self) -> Self {
-        Self { encrypts: false, ..self }
+        Self { encrypted: Encrypted::None, ..self }
     }
 
-    /// Files that are not encrypted are errors from now on.
+    /// From now on only those new files are encrypted that the scope names. All that are encrypted are read.
+    #[must_use]
+    pub fn that_encrypts(self, scope: Arc<dyn Scope>) -> Self {
+        Self { encrypted: Encrypted::Chosen(scope), ..self }
+    }
+
+    /// Files that are not encrypted are errors from now on, but those that a scope accepts.
     #[must_use]
     pub fn that_refuses_plain_files(self) -> Self {
         Self { plain_files: PlainFiles::Refused, ..self }
@@ -101,6 +116,23 @@ impl EncryptedDisk {
     /// The master keys that it uses.
     pub fn keys(&self) -> &MasterKeys {
         &self.keys
+    }
+
+    /// Whether a file that is made at this path is encrypted.
+    fn encrypts(&self, path: &Path) -> bool {
+        match &self.encrypted {
+            Encrypted::None => false,
+            Encrypted::All => true,
+            Encrypted::Chosen(scope) => scope.encrypts(path),
+        }
+    }
+
+    /// What becomes of a file at this path that is not encrypted.
+    fn plain_files_at(&self, path: &Path) -> PlainFiles {
+        match &self.encrypted {
+            Encrypted::Chosen(scope) if scope.accepts_plain(path) => PlainFiles::Accepted,
+            _ => self.plain_files,
+        }
     }
 
     /// The header area of a file with this key of its own, by the current master key.
@@ -118,7 +150,7 @@ impl EncryptedDisk {
 
     async fn load(&self, path: &Path, whole: bool) -> Result<Loaded, DiskError> {
         let file = self.below.open_complete(path).await?;
-        load(file, path, (&self.keys, self.plain_files), self.reads, whole).await
+        load(file, path, (&self.keys, self.plain_files_at(path)), self.reads, whole).await
     }
 
     /// The contents of a file for writing to it. A file that is not encrypted is encrypted first. `None`: it is empty.
@@ -135,25 +167,8 @@ impl EncryptedDisk {
 
     /// Replaces a file that is not encrypted by an encrypted copy of what is read of it. Its other names keep what they have.
     async fn encrypt(&self, path: &Path, file: Arc<dyn CompleteFile>) -> Result<(), DiskError> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".encrypting");
-        let copy = PathBuf::from(name);
-        match self.below.remove(&copy).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let written = async {
-            let target = self.create(&copy).await?;
-            let length = file.length();
-            for offset in (0..length).step_by(COPIED_BYTES) {
-                let part_length = (length - offset).min(COPIED_BYTES as u64) as usize;
-                let part = self.reads.part(&file, offset, part_length).await?;
-                target.write_at(offset, Bytes::from(part)).await?;
-            }
-            target.sync_data().await?;
-            self.below.rename(&copy, path).await
-        };
-        if let Err(error) = written.await {
+        let copy = self.encrypted_copy(path, &file).await?;
+        if let Err(error) = self.below.rename(&copy, path).await {
             // Its room may be needed.
             let _ = self.below.remove(&copy).await;
             return Err(error);
@@ -164,14 +179,71 @@ impl EncryptedDisk {
         }
     }
 
-    /// Encrypts a file that is not encrypted, whatever becomes of others, and wraps the key of one anew that needs another master key than
-    /// the current one. Nobody may write to the file meanwhile.
-    pub async fn bring_up_to_date(&self, path: &Path) -> Result<Update, DiskError> {
+    /// Writes an encrypted copy of what is read of a file, synced, beside `path`. Returns its name.
+    async fn encrypted_copy(&self, path: &Path, file: &Arc<dyn CompleteFile>) -> Result<PathBuf, DiskError> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".encrypting");
+        let copy = PathBuf::from(name);
+        match self.below.remove(&copy).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let written = async {
+            let target = self.create_encrypted(&copy).await?;
+            let length = file.length();
+            for offset in (0..length).step_by(COPIED_BYTES) {
+                let part_length = (length - offset).min(COPIED_BYTES as u64) as usize;
+                let part = self.reads.part(file, offset, part_length).await?;
+                target.write_at(offset, Bytes::from(part)).await?;
+            }
+            target.sync_data().await
+        };
+        if let Err(error) = written.await {
+            let _ = self.below.remove(&copy).await;
+            return Err(error);
+        }
+        Ok(copy)
+    }
+
+    async fn create_encrypted(&self, path: &Path) -> Result<EncryptedFile, DiskError> {
+        let file = self.below.create(path).await?;
+        self.new_file(file, path).map_err(|key| error("create", path, key))
+    }
+
+    /// How a file begins, and the file.
+    async fn beginning(&self, path: &Path) -> Result<(Beginning, Arc<dyn CompleteFile>), DiskError> {
         let file = self.below.open_complete(path).await?;
         let area_bytes = file.length().min(HEADER_AREA_BYTES as u64) as usize;
-        let header = match Beginning::read(&self.reads.part(&file, 0, area_bytes).await?) {
+        Ok((Beginning::read(&self.reads.part(&file, 0, area_bytes).await?), file))
+    }
+
+    /// Gives a file of another directory a name where the scope wants no plain file: a plain one is copied.
+    async fn link_encrypted(&self, existing: &Path, new: &Path) -> Result<(), DiskError> {
+        let (Beginning::Plain, file) = self.beginning(existing).await? else {
+            return self.below.hard_link(existing, new).await;
+        };
+        // It may be refused where it is.
+        self.load(existing, false).await?;
+        let copy = self.encrypted_copy(new, &file).await?;
+        let linked = self.below.hard_link(&copy, new).await;
+        // It has its name now, or is of no use.
+        let _ = self.below.remove(&copy).await;
+        linked
+    }
+
+    /// Whether a file at this path need not be encrypted.
+    fn plain_is_right(&self, path: &Path) -> bool {
+        matches!(&self.encrypted, Encrypted::Chosen(scope) if scope.accepts_plain(path))
+    }
+
+    /// Encrypts a file that is not encrypted, unless a scope accepts it, whatever becomes of others, and wraps the key of one anew that needs
+    /// another master key than the current one. Nobody may write to the file meanwhile.
+    pub async fn bring_up_to_date(&self, path: &Path) -> Result<Update, DiskError> {
+        let (beginning, file) = self.beginning(path).await?;
+        let header = match beginning {
             Beginning::Unwritten => return Ok(Update::None),
             Beginning::Damaged => return Ok(Update::Damaged),
+            Beginning::Plain if self.plain_is_right(path) => return Ok(Update::None),
             Beginning::Plain => return self.encrypt(path, file).await.map(|()| Update::Encrypted),
             Beginning::Encrypted(header) => header,
         };
@@ -202,19 +274,17 @@ impl Disk for EncryptedDisk {
 
     fn create<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
         Box::pin(async move {
-            let file = self.below.create(path).await?;
-            if !self.encrypts {
-                return Ok(file);
+            if !self.encrypts(path) {
+                return self.below.create(path).await;
             }
-            let file = self.new_file(file, path).map_err(|key| error("create", path, key))?;
-            Ok(Arc::new(file) as Arc<dyn DiskFile>)
+            Ok(Arc::new(self.create_encrypted(path).await?) as Arc<dyn DiskFile>)
         })
     }
 
     fn open<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Arc<dyn DiskFile>> {
         Box::pin(async move {
             let refused = |key| error("open", path, key);
-            if !self.encrypts && matches!(self.load(path, false).await?, Loaded::Plain(_)) {
+            if !self.encrypts(path) && matches!(self.load(path, false).await?, Loaded::Plain(_)) {
                 return self.below.open(path).await;
             }
             let file = match self.load_for_writing(path).await? {
@@ -247,7 +317,14 @@ impl Disk for EncryptedDisk {
     }
 
     fn hard_link<'a>(&'a self, existing: &'a Path, new: &'a Path) -> DiskFuture<'a, ()> {
-        self.below.hard_link(existing, new)
+        Box::pin(async move {
+            match &self.encrypted {
+                Encrypted::Chosen(scope) if scope.refuses_links(new) && existing.parent() != new.parent() => {
+                    self.link_encrypted(existing, new).await
+                }
+                _ => self.below.hard_link(existing, new).await,
+            }
+        })
     }
 
     fn list<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Vec<DirectoryEntry>> {
@@ -272,7 +349,7 @@ impl Disk for EncryptedDisk {
     fn read<'a>(&'a self, path: &'a Path) -> DiskFuture<'a, Bytes> {
         Box::pin(async move {
             let stored = self.below.read(path).await?;
-            Ok(decrypt(&stored, path, &self.keys, self.plain_files)?.map_or(stored, Bytes::from))
+            Ok(decrypt(&stored, path, &self.keys, self.plain_files_at(path))?.map_or(stored, Bytes::from))
         })
     }
 

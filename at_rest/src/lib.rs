@@ -9,6 +9,7 @@
 //! * `header`: the first bytes of a file, with its own key wrapped by a master key.
 //! * `frame`: the encrypted pieces of a file.
 //! * `plain`: what becomes of files that are not encrypted.
+//! * `scope`: which files are encrypted, where not all are.
 //! * `contents`: reading a file: which piece holds which bytes.
 //! * `file`: writing a file.
 //! * `disk`: the disk.
@@ -22,6 +23,7 @@ mod frame;
 mod header;
 mod keys;
 mod plain;
+mod scope;
 mod source;
 mod usage;
 
@@ -29,6 +31,7 @@ pub use disk::{EncryptedDisk, Randomness, Update};
 pub use error::KeyError;
 pub use keys::MasterKeys;
 pub use plain::PlainFiles;
+pub use scope::Scope;
 pub use source::KeySource;
 pub use usage::{Protection, StoredFile, look_at};
 

@@ -4,6 +4,7 @@ mod damage;
 mod format;
 mod keys;
 mod model;
+mod scope;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -13,6 +13,8 @@ pub enum AtRestMode {
     /// No new ones.
     #[default]
     Off,
+    /// Those of tables with the option `encryption`, and all that are not of one table.
+    Tables,
     /// All.
     All,
 }
@@ -74,10 +76,15 @@ impl EncryptionAtRest {
         self.key_file.clone().map(KeySource::File).or_else(command)
     }
 
+    /// Whether new files of tables with the option `encryption` are encrypted.
+    pub fn encrypts_tables(&self) -> bool {
+        self.mode != AtRestMode::Off
+    }
+
     /// What is missing or too much.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         match (self.mode, &self.key_file, &self.key_command) {
-            (AtRestMode::All, None, None) => {
+            (AtRestMode::All | AtRestMode::Tables, None, None) => {
                 Some("needs `key_file` or `key_command`, which has the master keys, unless `mode` is \"off\"")
             }
             (_, Some(_), Some(_)) => {
@@ -85,7 +92,7 @@ impl EncryptionAtRest {
             }
             _ if self.key_command_timeout_ms == 0 => Some("needs a `key_command_timeout_ms` above 0"),
             (AtRestMode::Off, _, _) if self.plain_files == PlainFilesMode::Refuse => Some(
-                "needs `mode = \"all\"` for `plain_files = \"refuse\"`: new files are not encrypted without",
+                "needs `mode = \"all\"` or `\"tables\"` for `plain_files = \"refuse\"`: new files are not encrypted without",
             ),
             _ => None,
         }
@@ -110,12 +117,15 @@ mod tests {
         };
         assert_eq!(problem(""), None);
         assert_eq!(problem("mode = \"all\"\nkey_file = \"keys\""), None);
+        assert_eq!(problem("mode = \"tables\"\nkey_file = \"keys\""), None);
         assert_eq!(problem("key_command = \"vault keys\""), None);
+        assert!(problem("mode = \"tables\"").unwrap().contains("needs `key_file` or `key_command`"));
         assert!(problem("mode = \"all\"").unwrap().contains("needs `key_file` or `key_command`"));
         assert!(problem("key_file = \"a\"\nkey_command = \"b\"").unwrap().contains("one of them"));
         assert!(problem("key_command_timeout_ms = 0").unwrap().contains("`key_command_timeout_ms` above 0"));
         let refuse = "plain_files = \"refuse\"\nkey_file = \"a\"\nmode =";
         assert_eq!(problem(&format!("{refuse} \"all\"")), None);
+        assert_eq!(problem(&format!("{refuse} \"tables\"")), None);
         assert!(problem(&format!("{refuse} \"off\"")).unwrap().contains("needs `mode = \"all\"`"));
     }
 }

@@ -821,12 +821,13 @@ settings! {
 
     section "Encryption of files" "A table: write it as [encryption_at_rest] at the end of the file. docs/security.md has the steps.";
     /// Encryption of the files of the node with AES-256-GCM: tables, indexes, commit log, hints, metadata, snapshots.
-    /// * `mode`: "off"; "all": new files are encrypted, and older ones when they are written again. With "off" and keys the encrypted ones are read.
+    /// * `mode`: "off"; "all": new files are encrypted, and older ones when they are written again; "tables": so are all but those of tables without
+    ///   the option `encryption = {'enabled': 'true'}`. With "off" and keys the encrypted ones are read.
     /// * `key_file` or `key_command` (its output) has the master keys, one a line: a name and 32 bytes in base64. The last one is used for new
     ///   files. They are read at the start and by `helenus admin reloadssl`.
     /// * `key_command_timeout_ms`: a command that takes longer is ended, and is an error.
-    /// * `plain_files`: "accept"; "refuse": a file that is not encrypted is an error that names it, so that nobody puts one in the place of an
-    ///   encrypted one. `helenus encrypt` encrypts all that are left while the node is stopped.
+    /// * `plain_files`: "accept"; "refuse": a file that is not encrypted, and would be if it were made now, is an error that names it, so that nobody
+    ///   puts one in the place of an encrypted one. `helenus encrypt` encrypts all that are left while the node is stopped.
     encryption_at_rest: EncryptionAtRest = EncryptionAtRest::default(),
         example EncryptionAtRest::example();
 

@@ -3,6 +3,7 @@
 
 pub mod at_rest;
 pub mod node_files;
+mod table_scope;
 
 use std::io;
 use std::path::Path;

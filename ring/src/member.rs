@@ -56,6 +56,9 @@ pub struct Member {
     /// The highest feature version that its program supports: [`crate::metadata::FEATURE_VERSION`].
     #[serde(default = "first_feature_version")]
     pub feature_version: u16,
+    /// Whether it encrypts the files of tables that ask for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypts_tables: bool,
 }
 
 impl Member {

@@ -13,6 +13,7 @@
 mod checks;
 mod command;
 mod denylist;
+mod encryption;
 mod features;
 mod gains;
 mod members;
@@ -32,9 +33,9 @@ use helenus_query::schema::document::CatalogDocument;
 
 pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
-    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DENYLIST, DISK_STATUS, FEATURE_VERSION, INDEXES, MEMBER_SNAPSHOTS,
-    RATE_LIMITS, REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS,
-    SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
+    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
+    MEMBER_SNAPSHOTS, RATE_LIMITS, REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, REPLICATION_CHANGES,
+    SCHEMA_DELTAS, SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
 pub use self::state::{ClusterState, StateDocument, dropped_keyspaces};
 pub use self::uncleaned::{Uncleaned, by_replication_of};
@@ -148,6 +149,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
     for name in &change.dropped {
         catalog.keyspaces.remove(name);
     }
+    encryption::check_change(&state.topology, old, &catalog)?;
     let changed = if state.topology.feature_level >= REPLICATION_CHANGES && state.topology.members.len() > 1 {
         replication::with_catalog(state, index, catalog)
     } else {

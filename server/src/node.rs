@@ -107,12 +107,7 @@ impl Node {
         }
         let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-node", reads));
         let at_rest = AtRest::open(&config)?;
-        if at_rest.refuses_plain_files() {
-            let plain = own_files::plain(&config)?;
-            if !plain.is_empty() {
-                return Err(StartError::PlainFiles(own_files::named(&plain)));
-            }
-        }
+        refuse_plain_files(&config, &at_rest)?;
         let disk = at_rest.disk(disk.map_err(StartError::Thread)?);
         let files = futures::executor::block_on(NodeFiles::open(disk, data_dir))?;
         let identity = futures::executor::block_on(Identity::load_or_create(&files, config.shards, || {
@@ -146,6 +141,10 @@ impl Node {
             catalog_version: Uuid::new_v4(),
         }))?;
         let shared = assembled.shared.clone();
+        if at_rest.encrypts_by_table() {
+            at_rest.note_catalog(&assembled.state.catalog.catalog);
+            refuse_plain_files(&shared.config, &at_rest)?;
+        }
         RequestLogs::of(&shared).start(&shared.config)?;
         shared.layers.get::<OpenCertificates>().set(certificates);
         shared.layers.get::<OpenAtRest>().set(at_rest);
@@ -295,7 +294,8 @@ impl Node {
         let _ = departure.wait_for(|departure| *departure == Departure::Gone).await;
     }
 
-    /// Resolves when the disk has failed and the process must end at once, as `disk_failure_policy` or `commit_failure_policy` says.
+    /// Resolves when the process must end at once: the disk has failed, and `disk_failure_policy` or `commit_failure_policy` says so, or the
+    /// node would write files plain that must be encrypted.
     pub async fn failed(&self) {
         let mut fatal = self.shared.fatal.subscribe();
         // The sender lives as long as the node.
@@ -408,6 +408,15 @@ fn run_shard(
     drop(tasks);
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
+}
+
+/// Refuses files that are not encrypted, where the settings want that.
+fn refuse_plain_files(config: &Config, at_rest: &AtRest) -> Result<(), StartError> {
+    if !at_rest.refuses_plain_files() {
+        return Ok(());
+    }
+    let plain = own_files::plain(config, at_rest)?;
+    if plain.is_empty() { Ok(()) } else { Err(StartError::PlainFiles(own_files::named(&plain))) }
 }
 
 /// What checks and calls the functions of users.

@@ -291,6 +291,7 @@ fn member(number: usize, random: &mut SplitMix64) -> Member {
         release_version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol_version: 1,
         feature_version: 1,
+        encrypts_tables: false,
     }
 }
 

@@ -1,10 +1,14 @@
 //! Encryption of the node's files as the settings have it: the disks of its threads, and the master keys that they share.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use helenus_at_rest::{EncryptedDisk, KeyError, KeySource, MasterKeys, Randomness};
 use helenus_config::{AtRestMode, Config, PlainFilesMode};
 use helenus_engine::io::{DirectDisk, Disk, SystemRandom};
+use helenus_query::schema::catalog::Catalog;
+
+use super::table_scope::TableScope;
 
 /// Encryption of a node's files; without keys there is none, and nothing is between the node and its disks.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +22,8 @@ struct Keyed {
     keys: MasterKeys,
     mode: AtRestMode,
     plain_files: PlainFilesMode,
+    /// Which files are encrypted in the mode `tables`.
+    tables: Arc<TableScope>,
 }
 
 /// Encryption of the files of a node that has been started.
@@ -34,7 +40,8 @@ impl AtRest {
         }
         tracing::info!(keys = ?keys.ids(), "master keys of the node's files were read");
         let (mode, plain_files) = (config.encryption_at_rest.mode, config.encryption_at_rest.plain_files);
-        Ok(Self { keyed: Some(Keyed { source, keys, mode, plain_files }) })
+        let tables = Arc::default();
+        Ok(Self { keyed: Some(Keyed { source, keys, mode, plain_files, tables }) })
     }
 
     /// Files that are not encrypted are read, whatever the settings say.
@@ -51,13 +58,12 @@ impl AtRest {
         disk: Arc<dyn Disk>,
         new: fn(Arc<dyn Disk>, MasterKeys, Randomness) -> EncryptedDisk,
     ) -> Arc<dyn Disk> {
-        let Some(Keyed { keys, mode, plain_files, .. }) = &self.keyed else { return disk };
-        let encrypted = new(disk, keys.clone(), Randomness::new(SystemRandom));
-        match (mode, plain_files) {
-            (AtRestMode::Off, _) => Arc::new(encrypted.that_encrypts_nothing_new()),
-            (AtRestMode::All, PlainFilesMode::Accept) => Arc::new(encrypted),
-            (AtRestMode::All, PlainFilesMode::Refuse) => Arc::new(encrypted.that_refuses_plain_files()),
-        }
+        let Some(keyed) = &self.keyed else { return disk };
+        let disk = keyed.in_mode(new(disk, keyed.keys.clone(), Randomness::new(SystemRandom)));
+        Arc::new(match keyed.plain_files {
+            PlainFilesMode::Accept => disk,
+            PlainFilesMode::Refuse => disk.that_refuses_plain_files(),
+        })
     }
 
     /// A disk as the node uses it.
@@ -70,16 +76,39 @@ impl AtRest {
         self.wrap(Arc::new(DirectDisk::new()), EncryptedDisk::of_jobs)
     }
 
-    /// A disk on which all files can be encrypted that are there; `None`: new files are not encrypted. It holds up the calling thread.
+    /// A disk on which the files can be encrypted that are there and should be; `None`: new files are not encrypted. It holds up the calling
+    /// thread.
     pub fn disk_of_updates(&self) -> Option<EncryptedDisk> {
-        let keyed = self.keyed.as_ref().filter(|keyed| keyed.mode == AtRestMode::All)?;
+        let keyed = self.keyed.as_ref().filter(|keyed| keyed.mode != AtRestMode::Off)?;
         let random = Randomness::new(SystemRandom);
-        Some(EncryptedDisk::of_jobs(Arc::new(DirectDisk::new()), keyed.keys.clone(), random))
+        Some(keyed.in_mode(EncryptedDisk::of_jobs(Arc::new(DirectDisk::new()), keyed.keys.clone(), random)))
     }
 
-    /// Whether new files are encrypted.
+    /// From now on files of tables are made as this catalog has it, where tables choose.
+    pub fn note_catalog(&self, catalog: &Catalog) {
+        if let Some(keyed) = self.keyed.as_ref().filter(|keyed| keyed.mode == AtRestMode::Tables) {
+            keyed.tables.note(catalog);
+        }
+    }
+
+    /// Whether all new files are encrypted.
     pub fn encrypts(&self) -> bool {
         self.keyed.as_ref().is_some_and(|keyed| keyed.mode == AtRestMode::All)
+    }
+
+    /// Whether new files are encrypted but those of tables that do not ask for it.
+    pub fn encrypts_by_table(&self) -> bool {
+        self.keyed.as_ref().is_some_and(|keyed| keyed.mode == AtRestMode::Tables)
+    }
+
+    /// Whether a file at this path would be encrypted if it were made anew. Before a catalog was noted this is said of no file of a table, if
+    /// tables choose.
+    pub fn wants_encrypted(&self, path: &Path) -> bool {
+        self.keyed.as_ref().is_some_and(|keyed| match keyed.mode {
+            AtRestMode::Off => false,
+            AtRestMode::Tables => keyed.tables.wants_encrypted(path),
+            AtRestMode::All => true,
+        })
     }
 
     /// Whether files that are not encrypted are errors.
@@ -98,6 +127,16 @@ impl AtRest {
         keys.reload(source)?;
         tracing::info!(keys = ?keys.ids(), "master keys of the node's files were read again");
         Ok(())
+    }
+}
+
+impl Keyed {
+    fn in_mode(&self, disk: EncryptedDisk) -> EncryptedDisk {
+        match self.mode {
+            AtRestMode::Off => disk.that_encrypts_nothing_new(),
+            AtRestMode::Tables => disk.that_encrypts(self.tables.clone()),
+            AtRestMode::All => disk,
+        }
     }
 }
 

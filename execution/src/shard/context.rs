@@ -123,7 +123,7 @@ pub struct NodeShared {
     pub reserve: Arc<DiskReserve>,
     /// What an operator can change while the node runs.
     pub settings: RuntimeSettings,
-    /// Why the process must end at once (`cluster/failure.rs`).
+    /// Why the process must end at once (`cluster/failure.rs`, `cluster/applying.rs`).
     pub fatal: watch::Sender<Option<String>>,
 }
 

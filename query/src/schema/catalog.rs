@@ -180,6 +180,14 @@ impl Catalog {
     pub fn table(&self, keyspace: &str, table: &str) -> Option<&Arc<Table>> {
         self.keyspaces.get(keyspace)?.tables.get(table)
     }
+
+    /// The keyspace and the name of a table with the option `encryption`.
+    pub fn encrypted_table(&self) -> Option<(&str, &str)> {
+        self.keyspaces.values().find_map(|keyspace| {
+            let table = keyspace.tables.values().find(|table| table.options.is_encrypted)?;
+            Some((keyspace.name.as_str(), table.name.as_str()))
+        })
+    }
 }
 
 /// See [`Keyspace::table_differences`].

@@ -8,6 +8,7 @@
 pub mod caching;
 pub mod compaction;
 pub mod compression;
+pub mod encryption;
 pub mod properties;
 pub mod rate_limit;
 pub mod replication;
@@ -45,6 +46,7 @@ const COMPACTION: &str = "compaction";
 const COMPRESSION: &str = "compression";
 const CRC_CHECK_CHANCE: &str = "crc_check_chance";
 const DEFAULT_TIME_TO_LIVE: &str = "default_time_to_live";
+const ENCRYPTION: &str = "encryption";
 const EXTENSIONS: &str = "extensions";
 const GC_GRACE_SECONDS: &str = "gc_grace_seconds";
 const ID: &str = "id";
@@ -59,7 +61,7 @@ const READ_REPAIR: &str = "read_repair";
 const SPECULATIVE_RETRY: &str = "speculative_retry";
 const TOMBSTONE_GC: &str = "tombstone_gc";
 
-const KNOWN: [&str; 23] = [
+const KNOWN: [&str; 24] = [
     ADDITIONAL_WRITE_POLICY,
     ALLOW_AUTO_SNAPSHOT,
     BLOOM_FILTER_FP_CHANCE,
@@ -70,6 +72,7 @@ const KNOWN: [&str; 23] = [
     COMPRESSION,
     CRC_CHECK_CHANCE,
     DEFAULT_TIME_TO_LIVE,
+    ENCRYPTION,
     EXTENSIONS,
     GC_GRACE_SECONDS,
     ID,
@@ -119,6 +122,9 @@ pub struct TableOptions {
     pub crc_check_chance: f64,
     /// In seconds; 0: values live for ever.
     pub default_time_to_live: u32,
+    /// Whether every node encrypts the files of the table. Otherwise each does as its settings say.
+    #[serde(rename = "encryption", skip_serializing_if = "std::ops::Not::not")]
+    pub is_encrypted: bool,
     /// Opaque bytes by name.
     pub extensions: BTreeMap<String, Vec<u8>>,
     pub gc_grace_seconds: u32,
@@ -154,6 +160,7 @@ impl Default for TableOptions {
             compression: Compression::default(),
             crc_check_chance: 1.0,
             default_time_to_live: 0,
+            is_encrypted: false,
             extensions: BTreeMap::new(),
             gc_grace_seconds: 864_000,
             incremental_backups: true,
@@ -173,6 +180,7 @@ impl Default for TableOptions {
 impl TableOptions {
     /// The options of a new table, and the requested id (`WITH id = …`).
     pub fn create(properties: &Properties) -> Result<(Self, Option<Uuid>)> {
+        encryption::refuse_scylla(properties)?;
         properties.refuse_unknown(&KNOWN)?;
         let id = match properties.text(ID)? {
             None => None,
@@ -194,6 +202,7 @@ impl TableOptions {
 
     /// These options, with the given ones replaced.
     pub fn alter(&self, properties: &Properties) -> Result<Self> {
+        encryption::refuse_scylla(properties)?;
         properties.refuse_unknown(&KNOWN)?;
         if properties.contains(ID) {
             return configuration("Cannot alter table id.");
@@ -239,6 +248,9 @@ impl TableOptions {
         }
         set(&mut self.crc_check_chance, properties.double(CRC_CHECK_CHANCE)?);
         set(&mut self.default_time_to_live, not_negative(properties, DEFAULT_TIME_TO_LIVE)?);
+        if let Some(map) = properties.map(ENCRYPTION)? {
+            self.is_encrypted = encryption::from_map(map)?;
+        }
         if let Some(map) = properties.map(EXTENSIONS)? {
             self.extensions = extensions(map)?;
         }

@@ -141,6 +141,8 @@ pub struct MemberUpdate {
     pub protocol_version: u16,
     #[serde(default = "first_feature_version")]
     pub feature_version: u16,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypts_tables: bool,
 }
 
 fn first_feature_version() -> u16 {
@@ -158,6 +160,7 @@ impl MemberUpdate {
             release_version: member.release_version.clone(),
             protocol_version: member.protocol_version,
             feature_version: member.feature_version,
+            encrypts_tables: member.encrypts_tables,
         }
     }
 }
@@ -258,6 +261,10 @@ pub enum Refusal {
     Denylist(DenylistError),
     #[error("partitions can be denied when all members support that (feature level {needed}; it is {level})")]
     DenylistTooEarly { needed: u16, level: u16 },
+    #[error(
+        "table {keyspace}.{table} has the option 'encryption', and member {host_id} does not encrypt files: give it master keys, and set mode = \"tables\" or \"all\" there (setting 'encryption_at_rest')"
+    )]
+    PlainMember { host_id: HostId, keyspace: String, table: String },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::checks::{check_addresses, check_features, check_level, check_settled, check_tokens};
 use super::command::{CommandOutcome, MemberUpdate, Refusal};
+use super::encryption;
 use super::features::REMOVALS_TOGETHER;
 use super::outcome::{Changed, refuse};
 use super::replacement;
@@ -22,6 +23,7 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
         return if **known == member { Ok(None) } else { refuse(Refusal::AlreadyMember { host_id }) };
     }
     check_features(topology, host_id, member.feature_version)?;
+    encryption::check_member(&state.catalog, host_id, member.encrypts_tables)?;
     check_settled(topology)?;
     check_tokens(&member)?;
     for other in topology.members.values() {
@@ -354,6 +356,7 @@ pub(super) fn update_member(state: &ClusterState, index: u64, update: &MemberUpd
         return Ok(None);
     }
     check_features(&state.topology, host_id, update.feature_version)?;
+    encryption::check_member(&state.catalog, host_id, update.encrypts_tables)?;
     // Another member may still be known under this address, as addresses may have been reassigned: its own update
     // follows, and a link is only made to the requested host id.
     let updated = Arc::new(Member {
@@ -364,6 +367,7 @@ pub(super) fn update_member(state: &ClusterState, index: u64, update: &MemberUpd
         release_version: update.release_version.clone(),
         protocol_version: update.protocol_version,
         feature_version: update.feature_version,
+        encrypts_tables: update.encrypts_tables,
         ..Member::clone(member)
     });
     Ok(Some(with_topology(state, index, false, |topology| {

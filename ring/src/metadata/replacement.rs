@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::checks::{check_addresses, check_features, check_level, check_settled};
 use super::command::{CommandOutcome, Refusal};
+use super::encryption;
 use super::features::REPLACEMENTS;
 use super::outcome::{Changed, refuse};
 use super::state::{ClusterState, set_state, with_topology};
@@ -37,6 +38,7 @@ pub(super) fn start(
         return if is_under_way { Ok(None) } else { refuse(Refusal::AlreadyMember { host_id }) };
     }
     let old = check_replaced(topology, member, replaced)?;
+    encryption::check_member(&state.catalog, host_id, member.encrypts_tables)?;
     check_settled(topology)?;
     let new = Member {
         state: MemberState::Joining(TransitionPhase::WriteBoth),

@@ -1,4 +1,5 @@
 mod denylist;
+mod encryption;
 mod removals;
 mod replacements;
 mod replication;
@@ -36,6 +37,7 @@ fn member(number: u128) -> Member {
         release_version: "0.1.0".to_owned(),
         protocol_version: 1,
         feature_version: 1,
+        encrypts_tables: false,
     }
 }
 

@@ -26,6 +26,7 @@ pub fn member(host_id: HostId, data_center: &str, rack: &str, tokens: &[i64]) ->
         release_version: "1".to_owned(),
         protocol_version: 1,
         feature_version: 1,
+        encrypts_tables: false,
     }
 }
 

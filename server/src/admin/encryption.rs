@@ -29,6 +29,8 @@ pub(super) async fn report(context: Rc<ShardContext>) -> Result<EncryptionKeysRe
         Ok(EncryptionKeysReport {
             keys: at_rest.key_ids(),
             encrypts_new_files: at_rest.encrypts(),
+            encrypts_by_table: at_rest.encrypts_by_table(),
+            plain_files_left: own_files::plain(&config, &at_rest)?.len() as u64,
             refuses_plain_files: at_rest.refuses_plain_files(),
             files: own_files::usage(&config, archive)?,
         })

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use cql_lite::frame::Event;
 use helenus_engine::TableId;
 use helenus_engine::shard::TableOptions;
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, CatalogView, Keyspace, Table, TableKind};
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event, protocol_change};
 use helenus_ring::member::{Member, MemberState};
-use helenus_ring::metadata::ClusterState;
+use helenus_ring::metadata::{ClusterState, Refusal};
 use helenus_ring::view::ClusterView;
 
+use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::shard::context::{ShardContext, on_every_shard};
 use helenus_execution::shard::engine_options::engine_options;
 use helenus_execution::shard::file_handling::FileHandling;
@@ -43,6 +44,9 @@ pub async fn take_over(
     notice: SchemaNotice,
     store: impl Future<Output = Result<()>>,
 ) -> Result<()> {
+    if !Arc::ptr_eq(&old.catalog, &new.catalog) {
+        choose_encryption(context, &new.catalog)?;
+    }
     let prepared = tables_to_prepare(&old.catalog, &new.catalog, &context.node.file_handling)?;
     if !prepared.is_empty() {
         on_every_shard(context, move |context| Box::pin(prepare(context, prepared.clone()))).await?;
@@ -61,6 +65,28 @@ pub async fn take_over(
         // There may be no receiver.
         let _ = context.node.events.send(event);
     }
+    Ok(())
+}
+
+/// Has files of tables made as a catalog wants it. A node that could not encrypt them ends: it would write them plain. That takes a change from
+/// while it was down, before it could tell the others that it has lost its keys.
+fn choose_encryption(context: &ShardContext, catalog: &Catalog) -> Result<()> {
+    if !context.node.config.encryption_at_rest.encrypts_tables()
+        && let Some((keyspace, table)) = catalog.encrypted_table()
+    {
+        let (keyspace, table) = (keyspace.to_owned(), table.to_owned());
+        let refusal = Refusal::PlainMember { host_id: context.node.host_id, keyspace, table };
+        context.node.fatal.send_if_modified(|fatal| {
+            let is_first = fatal.is_none();
+            if is_first {
+                tracing::error!(reason = %refusal, "the process ends: it would write the files of an encrypted table plain");
+            }
+            fatal.get_or_insert(refusal.to_string());
+            is_first
+        });
+        return Err(RequestError::Server(refusal.to_string()));
+    }
+    context.node.layers.get::<OpenAtRest>().get().note_catalog(catalog);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use helenus_at_rest::{Protection, StoredFile, look_at};
 use helenus_config::Config;
 use helenus_engine::io::{DirectDisk, DirectoryEntry, Disk, DiskError};
 use helenus_execution::coordinator::replica::hints;
+use helenus_execution::files::at_rest::AtRest;
 
 use super::departure;
 use super::liveness::generation;
@@ -141,14 +142,20 @@ async fn usage_in(disk: &dyn Disk, places: Vec<(PathBuf, Place)>) -> Result<Vec<
     Ok(found.into_iter().map(of_kind).collect())
 }
 
-/// The files of a node that are not encrypted. It holds up the calling thread.
-pub fn plain(config: &Config) -> Result<Vec<PathBuf>, DiskError> {
-    futures::executor::block_on(plain_in(&DirectDisk::new(), roots(config)))
+/// The files of a node that are not encrypted and should be. It holds up the calling thread.
+pub fn plain(config: &Config, at_rest: &AtRest) -> Result<Vec<PathBuf>, DiskError> {
+    let is_wanted = |path: &Path| at_rest.wants_encrypted(path);
+    futures::executor::block_on(plain_in(&DirectDisk::new(), roots(config), is_wanted))
 }
 
-async fn plain_in(disk: &dyn Disk, places: Vec<(PathBuf, Place)>) -> Result<Vec<PathBuf>, DiskError> {
+async fn plain_in(
+    disk: &dyn Disk,
+    places: Vec<(PathBuf, Place)>,
+    is_wanted: impl Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, DiskError> {
     let mut plain = Vec::new();
-    for OwnFile { path, .. } in files_in(disk, places).await? {
+    for OwnFile { path, .. } in files_in(disk, places).await?.into_iter().filter(|file| is_wanted(&file.path))
+    {
         let stored = look_at(disk, &path).await?;
         if stored.is_some_and(|stored| stored.protection == Protection::Plain) {
             plain.push(path);
@@ -251,7 +258,7 @@ mod tests {
             stored(FileKind::Archive, one, 1, bytes),
         ];
         assert_eq!(block_on(usage_in(&below, places)).unwrap(), expected);
-        let plain = block_on(plain_in(&below, roots(&config()))).unwrap();
+        let plain = block_on(plain_in(&below, roots(&config()), |_| true)).unwrap();
         assert_eq!(plain, [PathBuf::from("/data/shard-0/manifest")]);
         assert_eq!(named(&plain), "1 files (/data/shard-0/manifest)");
         assert!(named(&vec!["/a".into(); 7]).ends_with("/a, /a, ...)"));

@@ -27,6 +27,7 @@ pub fn own_member(context: &ShardContext, state: MemberState) -> Member {
         release_version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol_version: PROTOCOL_VERSION,
         feature_version: FEATURE_VERSION,
+        encrypts_tables: context.node.config.encryption_at_rest.encrypts_tables(),
     }
 }
 

@@ -28,8 +28,8 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, Command, Creator, FEATURE_VERSION, INDEXES, RATE_LIMITS, REPAIRS,
-    REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
+    self, CASSANDRA_5_SCHEMAS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES, RATE_LIMITS,
+    REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -221,6 +221,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         permission: "per_partition_rate_limit and rate_limit can be set",
         is_used_by: |table| table.options.has_rate_limit(),
     },
+    Addition {
+        level: ENCRYPTED_TABLES,
+        permission: "encryption can be set",
+        is_used_by: |table| table.options.is_encrypted,
+    },
 ];
 
 /// The same for what a keyspace has beside tables.
@@ -329,7 +334,8 @@ async fn agree(
             metadata::CommandOutcome::Busy { .. } => {}
             metadata::CommandOutcome::Refused(
                 refusal @ (metadata::Refusal::ReplicationInTransition { .. }
-                | metadata::Refusal::CleanupDue { .. }),
+                | metadata::Refusal::CleanupDue { .. }
+                | metadata::Refusal::PlainMember { .. }),
             ) => {
                 return Err(RequestError::Configuration(refusal.to_string()));
             }

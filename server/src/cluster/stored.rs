@@ -60,6 +60,16 @@ pub enum Contents {
     State(Stored, Vec<PendingDrop>),
 }
 
+impl Contents {
+    /// The schema in them.
+    pub fn catalog(&self) -> &Catalog {
+        match self {
+            Self::Catalog(catalog) => catalog,
+            Self::State(stored, _) => &stored.state.catalog,
+        }
+    }
+}
+
 /// Why the files of the applied state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredError {

@@ -3,6 +3,7 @@
 mod cleanup;
 mod denylist;
 mod drops;
+mod encryption;
 mod harness;
 mod membership;
 mod recovery;

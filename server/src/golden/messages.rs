@@ -111,6 +111,7 @@ pub fn member(number: u8, state: MemberState) -> Member {
         release_version: "0.1.0".to_owned(),
         protocol_version: 1,
         feature_version: 2,
+        encrypts_tables: false,
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use helenus_config::{AtRestMode, CommitLogMode, Config};
+use helenus_config::{CommitLogMode, Config};
 use helenus_engine::commit_log::{ArchiveOptions, CommitLogOptions, SyncMode};
 use helenus_engine::error::EngineError;
 use helenus_engine::io::{DiskReserve, ReserveSize};
@@ -114,7 +114,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let information = information(&config, &identity, &addresses, started_seconds);
     let (catalog, cluster, roles, denylist) = match contents {
         Contents::Catalog(catalog) => {
-            let cluster = alone(&information, &addresses, &identity, &catalog);
+            let cluster = alone(&information, &addresses, &identity, &catalog, &config);
             (Arc::new(catalog), cluster, Arc::default(), Arc::default())
         }
         Contents::State(Stored { state, .. }, _) => {
@@ -133,6 +133,12 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             (state.catalog, cluster, state.roles, state.denylist)
         }
     };
+    if let Some((keyspace, table)) = catalog.encrypted_table()
+        && !config.encryption_at_rest.encrypts_tables()
+    {
+        let (keyspace, table) = (keyspace.to_owned(), table.to_owned());
+        return Err(StartError::PlainTable { keyspace, table });
+    }
     // Directories of their own may lie on other disks, and need not be there yet.
     if let Some(max) = config.data_disk_usage_max_disk_size_bytes.filter(|_| config.data_dirs.is_empty()) {
         let room = files.room().await?;
@@ -361,7 +367,7 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
         unwritten_bytes_max: UNWRITTEN_BYTES_MAX,
         archive,
         // A segment that is used again would be written behind what it has, which takes twice the room.
-        spare_segments_max: if config.encryption_at_rest.mode == AtRestMode::All { 0 } else { spares },
+        spare_segments_max: if config.encryption_at_rest.encrypts_tables() { 0 } else { spares },
         ..CommitLogOptions::default()
     };
     options
@@ -410,6 +416,7 @@ fn alone(
     addresses: &Addresses,
     identity: &Identity,
     catalog: &Catalog,
+    config: &Config,
 ) -> ClusterView {
     let host_id = information.host_id;
     let member = Member {
@@ -425,6 +432,7 @@ fn alone(
         release_version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol_version: PROTOCOL_VERSION,
         feature_version: FEATURE_VERSION,
+        encrypts_tables: config.encryption_at_rest.encrypts_tables(),
     };
     let topology = Topology {
         version: 0,

@@ -33,8 +33,13 @@ pub enum StartError {
     PlainFiles(String),
     #[error("the data directory {} belongs to user {owner}, and this program runs as user {user}: run it as the user of the node", path.display())]
     OtherOwner { path: PathBuf, owner: u32, user: u32 },
-    #[error("setting 'encryption_at_rest': nothing is encrypted without mode = \"all\"")]
+    #[error("setting 'encryption_at_rest': nothing is encrypted without mode = \"all\" or \"tables\"")]
     NoEncryption,
+    #[error(
+        "table {keyspace}.{table} has the option 'encryption', and this node would write its files plain: give the node master keys, and set mode = \
+         \"tables\" or \"all\" (setting 'encryption_at_rest')"
+    )]
+    PlainTable { keyspace: String, table: String },
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]

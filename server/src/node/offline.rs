@@ -25,7 +25,7 @@ use helenus_engine::{Shard, ShardOptions};
 use super::assembly::set_directories;
 use super::identity::{self, Identity, shard_directory};
 use crate::cluster::own_files::{self, OwnFile};
-use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE, decode_files};
+use crate::cluster::stored::{self, CATALOG_FILE, CHANGES_FILE, decode_files};
 use crate::node::error::StartError;
 use helenus_execution::files::DirectoryLock;
 use helenus_execution::files::at_rest::AtRest;
@@ -96,7 +96,7 @@ pub fn check(config: &Config) -> Result<DataReport, StartError> {
     let _lock = lock(&data_dir)?;
     let disk = ReadPool::start(1).and_then(|reads| ThreadedDisk::start("disk-check", reads));
     let configured = AtRest::open(config)?;
-    let plain = if configured.refuses_plain_files() { own_files::plain(config)? } else { Vec::new() };
+    let refuses_plain_files = configured.refuses_plain_files();
     // What the start would refuse is looked at nevertheless.
     let at_rest = configured.that_accepts_plain_files();
     let clock: Rc<dyn Clock> = Rc::new(RealClock::new());
@@ -110,10 +110,11 @@ pub fn check(config: &Config) -> Result<DataReport, StartError> {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
-    let mut report = runtime.block_on(check_directory(config, &environment, data_dir))?;
+    let mut report = runtime.block_on(check_directory(config, &environment, data_dir, &at_rest))?;
     if !at_rest.key_ids().is_empty() {
         report.remarks.extend(master_keys(&own_files::usage(config, config.commit_log_archive_dir.clone())?));
     }
+    let plain = if refuses_plain_files { own_files::plain(config, &at_rest)? } else { Vec::new() };
     if !plain.is_empty() {
         report.problems.push(StartError::PlainFiles(own_files::named(&plain)).to_string());
     }
@@ -181,12 +182,16 @@ impl Updates {
     }
 }
 
-/// Encrypts all files of a node by the current master key. Fails if a node runs on them, or at the first file that cannot be encrypted.
+/// Encrypts all files of a node by the current master key, or those that its tables choose. Fails if a node runs on them, or at the first file that cannot be encrypted.
 pub fn encrypt(config: &Config) -> Result<Updates, StartError> {
     config.validate()?;
     let _lock = lock(&config.data_dir)?;
-    let disk = AtRest::open(config)?.disk_of_updates().ok_or(StartError::NoEncryption)?;
+    let at_rest = AtRest::open(config)?.that_accepts_plain_files();
+    let disk = at_rest.disk_of_updates().ok_or(StartError::NoEncryption)?;
     check_owner(&config.data_dir)?;
+    if at_rest.encrypts_by_table() {
+        note_stored_catalog(config, &at_rest)?;
+    }
     let mut done = Updates { archive: config.commit_log_archive_dir.clone(), ..Updates::default() };
     for OwnFile { path, .. } in own_files::list(config)? {
         match futures::executor::block_on(disk.bring_up_to_date(&path)) {
@@ -200,6 +205,18 @@ pub fn encrypt(config: &Config) -> Result<Updates, StartError> {
         }
     }
     Ok(done)
+}
+
+/// Goes by the catalog that the node has stored. Without one all files are encrypted.
+fn note_stored_catalog(config: &Config, at_rest: &AtRest) -> Result<(), StartError> {
+    let contents = futures::executor::block_on(async {
+        let files = NodeFiles::open(at_rest.disk_of_jobs(), config.data_dir.clone()).await?;
+        Ok::<_, StartError>(stored::load(&files).await?)
+    })?;
+    if let Some(contents) = contents {
+        at_rest.note_catalog(contents.catalog());
+    }
+    Ok(())
 }
 
 /// Refuses to make files for another user than the node's: it could not open them.
@@ -234,6 +251,7 @@ async fn check_directory(
     config: &Config,
     environment: &Environment,
     data_dir: PathBuf,
+    at_rest: &AtRest,
 ) -> Result<DataReport, StartError> {
     let mut report = DataReport::default();
     let files = NodeFiles::open(Arc::clone(&environment.disk), data_dir).await?;
@@ -255,10 +273,15 @@ async fn check_directory(
     let catalog = report.look_at(&files, CATALOG_FILE).await;
     let changes = report.look_at(&files, CHANGES_FILE).await;
     // A file that cannot be read is a problem already.
-    if report.problems.len() == before
-        && let Err(error) = decode_files(&files, catalog.as_deref(), changes.as_deref())
-    {
-        report.problems.push(error.to_string());
+    if report.problems.len() == before {
+        match decode_files(&files, catalog.as_deref(), changes.as_deref()) {
+            Ok(contents) => {
+                if let Some(contents) = contents {
+                    at_rest.note_catalog(contents.catalog());
+                }
+            }
+            Err(error) => report.problems.push(error.to_string()),
+        }
     }
     for index in 0..shards {
         let mut options = ShardOptions::new(shard_directory(&files, index));

@@ -152,6 +152,7 @@ mod tests {
                 release_version: String::new(),
                 protocol_version: 1,
                 feature_version: 1,
+                encrypts_tables: false,
             };
             (member.host_id, Arc::new(member))
         });

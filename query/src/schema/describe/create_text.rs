@@ -12,6 +12,7 @@ use crate::functions::user::{UserAggregate, UserFunction};
 use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table};
 use crate::schema::index::{CLASS_NAME, Index};
 use crate::schema::options::TableOptions;
+use crate::schema::options::encryption::enabled_map;
 
 const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
 const VIRTUAL_HEAD_END: &str = "cannot be recreated with CQL.\nStructure, for reference:\n";
@@ -266,6 +267,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     let per_partition = options.per_partition_rate_limit;
     let per_partition = per_partition.map(|option| ("per_partition_rate_limit", map(&option.to_map())));
     let rate_limit = options.rate_limit.map(|option| ("rate_limit", map(&option.to_map())));
+    let encryption = options.is_encrypted.then(|| ("encryption", map(&enabled_map())));
     let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
         ("additional_write_policy", string(&options.additional_write_policy.to_string())),
@@ -291,6 +293,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     .into_iter()
     .chain(per_partition)
     .chain(rate_limit)
+    .chain(encryption)
     .chain(tombstone_gc)
     .map(|(name, value)| format!("{name} = {value}"))
     .collect()

@@ -32,6 +32,7 @@ const STATEMENTS: [&str; 33] = [
     "ALTER TABLE a WITH extensions = {'x': 0xff} AND compression = {'class': 'SnappyCompressor'}",
     "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}",
     "CREATE TABLE other.o (k int PRIMARY KEY)",
+    "ALTER TABLE other.o WITH encryption = {'enabled': 'true'}",
     "ALTER KEYSPACE other WITH durable_writes = false",
     "DROP INDEX a_w_idx",
     "DROP TABLE n",

@@ -106,6 +106,7 @@ mod tests {
             release_version: String::new(),
             protocol_version: 1,
             feature_version: FEATURE_VERSION,
+            encrypts_tables: false,
         }
     }
 

@@ -24,6 +24,7 @@ fn member(number: u128, state: MemberState, center: u8, rack: u8, tokens: Vec<i6
         release_version: String::new(),
         protocol_version: 1,
         feature_version: 1,
+        encrypts_tables: false,
     })
 }
 
