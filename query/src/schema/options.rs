@@ -106,6 +106,7 @@ impl ReadRepair {
 }
 
 /// All options of a table. The field names are the names of the options.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option that is on or off")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableOptions {

@@ -182,6 +182,7 @@ fn where_plain_files_are_refused_those_of_plain_tables_are_read_and_others_until
         let shard = node.open().await;
         put_into_files(&shard, &node, 1).await;
         shard.close().await.unwrap();
+        drop(shard);
         let shard = node.open().await;
         node.alter(true);
         let plain = node.readable().remove(0);

@@ -7,7 +7,7 @@ use crate::schema::catalog::CatalogView;
 use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
 
 /// Statements that can be executed in this order, each with those before it.
-const STATEMENTS: [&str; 33] = [
+const STATEMENTS: [&str; 34] = [
     "CREATE TYPE inner (x int)",
     "CREATE TYPE outer (z frozen<inner>)",
     "CREATE TABLE a (k int PRIMARY KEY, v text)",
