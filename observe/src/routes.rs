@@ -631,7 +631,9 @@ async fn check_role(
     }
     let administrator = admin.log_in(Claim { peer, identity, credentials }).await?;
     let (role, uri) = (administrator.role, request.uri());
-    if !administrator.is_superuser && (!reads(request) || route.is_some_and(Route::tells_what_is_kept)) {
+    let is_for_superusers =
+        !reads(request) || route.is_some_and(|route| route.tells_what_is_kept() || asks_others(route, uri));
+    if !administrator.is_superuser && is_for_superusers {
         return Err(Refusal::NotSuperuser { path: uri.path().to_owned(), role });
     }
     if administrator.is_superuser {
@@ -642,6 +644,16 @@ async fn check_role(
         tracing::info!(role, %peer, path = uri.path(), "administration: asked for by a superuser");
     }
     Ok(())
+}
+
+/// Whether a report is put together by all members of the cluster: each request makes all of them read their directories.
+fn asks_others(route: Route, uri: &Uri) -> bool {
+    // What cannot be read as parameters is refused later, whoever asks.
+    let flag = |mut parameters: Parameters| parameters.flag("cluster");
+    route == Route::ListSnapshots
+        && Parameters::parse(uri.query().unwrap_or_default(), route.parameters())
+            .and_then(flag)
+            .unwrap_or(false)
 }
 
 fn reads<B>(request: &Request<B>) -> bool {

@@ -114,7 +114,18 @@ async fn who_is_no_superuser_reads_and_changes_nothing() {
             (403, format!("{path} is for superusers, which ben is not"))
         );
     }
+    // The other members are asked for superusers only.
+    for query in ["cluster=true", "cluster=%74rue"] {
+        let reply = ask_as(&server, "ben:secret", "GET", &format!("/admin/listsnapshots?{query}")).await;
+        assert_eq!(
+            (reply.status, reply.error().as_str()),
+            (403, "/admin/listsnapshots is for superusers, which ben is not")
+        );
+    }
     assert!(node.calls.lock().unwrap().is_empty());
+    assert_eq!(ask_as(&server, "ben:secret", "GET", "/admin/listsnapshots?cluster=false").await.status, 200);
+    assert_eq!(ask_as(&server, "anna:secret", "GET", "/admin/listsnapshots?cluster=true").await.status, 200);
+    node.calls.lock().unwrap().clear();
     assert_eq!(ask_as(&server, "anna:secret", "POST", "/admin/flush").await.status, 200);
     assert_eq!(ask_as(&server, "anna:secret", "GET", "/admin/unknown").await.status, 404);
     let page = request("anna:secret", "POST", "/admin/flush").replace("Host:", "Origin: http://x\r\nHost:");
