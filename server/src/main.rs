@@ -173,7 +173,7 @@ fn main() -> ExitCode {
         Command::Admin(arguments) => helenus_admin::main_with_args(&arguments),
         Command::Nodetool(arguments) => helenus_admin::nodetool_main(&arguments),
         Command::Fql(arguments) => command::fql_main(&arguments),
-        Command::Replay(arguments) => command::replay_main(&arguments),
+        Command::Replay(arguments) => command::replay_main(&arguments, &helenus_admin::read_password),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
 }
