@@ -214,6 +214,7 @@ async fn a_port_with_tls_serves_those_who_log_in() {
     // Neither is one that another authority vouches for, on either side.
     let other = Certificates::new();
     assert!(other.ask(&server, None, &flush("anna:secret")).await.is_none());
+    node.handshake_failed.notified().await;
     let mut plain = TcpStream::connect(server.address()).await.unwrap();
     plain.write_all(flush("anna:secret").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
