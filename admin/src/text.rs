@@ -79,6 +79,9 @@ impl AdminCommand {
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
             Self::Getendpoints { .. } => members::endpoints(&read(answer)?),
             Self::Denylist(DenylistCommand::List { .. }) => denylist::list(&read(answer)?),
+            Self::Denylist(DenylistCommand::Settings | DenylistCommand::Set { .. }) => {
+                denylist::settings(&read(answer)?)
+            }
             Self::Denylist(_) => denylist::partition(&read(answer)?),
             Self::Describering { .. } => members::ranges(&read(answer)?),
             Self::Gossipinfo => members::announced(&read(answer)?),

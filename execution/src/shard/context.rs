@@ -196,7 +196,7 @@ pub struct ShardContext {
     cluster: RefCell<Arc<ClusterView>>,
     roles: RefCell<Arc<Roles>>,
     denylist: RefCell<Arc<Denylist>>,
-    /// Whether partitions are denied, and the settings have that obeyed.
+    /// Whether partitions are denied.
     denies: Cell<bool>,
     last_timestamp: Cell<i64>,
     last_append: Cell<Option<LogPosition>>,
@@ -270,7 +270,7 @@ impl ShardContext {
         let FirstState { catalog, cluster, roles, denylist } = state;
         let metrics = node.metrics[index].clone();
         parts.transport.view_changed(&cluster);
-        let denies = Cell::new(is_obeyed(&node.config, &denylist));
+        let denies = Cell::new(!denylist.is_empty());
         Self {
             index,
             node,
@@ -345,7 +345,7 @@ impl ShardContext {
         *self.roles.borrow_mut() = roles;
     }
 
-    /// Whether there are partitions whose requests are refused.
+    /// Whether there are partitions whose requests are refused, unless the settings have that not obeyed.
     #[inline]
     pub fn denies(&self) -> bool {
         self.denies.get()
@@ -363,7 +363,7 @@ impl ShardContext {
 
     /// Installs a changed partition denylist.
     pub fn install_denylist(&self, denylist: Arc<Denylist>) {
-        self.denies.set(is_obeyed(&self.node.config, &denylist));
+        self.denies.set(!denylist.is_empty());
         *self.denylist.borrow_mut() = denylist;
     }
 
@@ -475,10 +475,6 @@ impl ShardContext {
             }
         });
     }
-}
-
-fn is_obeyed(config: &Config, denylist: &Denylist) -> bool {
-    config.partition_denylist_enabled && !denylist.is_empty()
 }
 
 /// Runs a job on the thread behind a shard's queue and waits for its result. Fails when the node is shutting down.

@@ -190,6 +190,8 @@ async fn settings_are_shown_and_changed_one_at_a_time() {
         "native_transport=false",
         "hinted_handoff=true",
         "hint_delivery=false",
+        "partition_denylist_enabled=true",
+        "denylist_max_keys_total=7",
         "log_level=debug&log_target=helenus::session",
         "log_level=reset",
     ] {
@@ -216,6 +218,8 @@ async fn settings_that_make_no_sense_are_refused() {
     for (query, error) in [
         ("", "one parameter of these is expected"),
         ("native_transport=true&hinted_handoff=true", "one parameter of these is expected"),
+        ("denylist_reads_enabled=no", "parameter 'denylist_reads_enabled': 'no' is neither true nor false"),
+        ("denylist_max_keys_total=0", "parameter 'denylist_max_keys_total': '0' is no number from 1 on"),
         ("trace_probability=1.5", "parameter 'trace_probability' must be from 0 to 1"),
         ("trace_probability=NaN", "parameter 'trace_probability' must be from 0 to 1"),
         ("stream_throughput_bytes_per_second=-1", "'-1' is no number that fits"),

@@ -176,6 +176,7 @@ impl NodeAdmin {
             hinted_handoff: settings.keeps_hints(),
             hint_delivery: settings.delivers_hints(),
             log_filter: logs::filter().unwrap_or_default(),
+            ..denylist::settings(&self.node)
         }
     }
 
@@ -194,6 +195,7 @@ impl NodeAdmin {
                 .await?;
             }
             SettingChange::HintDelivery(delivers) => settings.set_delivers_hints(delivers),
+            SettingChange::Denylist(change) => denylist::change_setting(&self.node, change),
             SettingChange::LogLevel { target, level } => logs::set_level(target.as_deref(), &level)
                 .map_err(|error| AdminError::Unknown(error.to_string()))?,
         }
