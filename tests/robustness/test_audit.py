@@ -13,7 +13,7 @@ from cassandra.protocol import SyntaxException
 from cassandra.query import BatchStatement
 from cluster import until
 from conftest import driver_session, new_node
-from node import clean_environment, memory_mib
+from node import clean_environment
 from stopped_thread import stopped_thread
 
 
@@ -176,44 +176,44 @@ def test_a_full_disk_holds_nobody_up_and_is_counted(small_disk, tmp_path, block)
 
 def test_a_disk_that_hangs_holds_the_requests_that_are_to_be_recorded_and_nothing_else():
     settings = {"audit_logging_enabled": True, "audit_logging_block": True, "audit_logging_max_queue_weight": "64KiB"}
+    # So many entries of this length fill the queue, and one less does not.
+    filling, length = 8, 8400
 
     def insert(number):
-        return wire.frame(wire.QUERY, wire.query(f"INSERT INTO k.t (k) VALUES ({number}) -- {'x' * 2000}"), stream=number)
+        return wire.frame(wire.QUERY, wire.query(f"INSERT INTO k.t (k) VALUES ({number}) -- {'x' * length}"), stream=number)
 
-    def ask_until(client, opcode, body=b""):
-        """The answer to a request behind others, and how many of them were answered before it."""
+    def is_next(client, expected, opcode, body=b""):
+        """Whether a request behind others is the next one that is answered, and as expected."""
         client.send(wire.frame(opcode, body, stream=30_000))
-        answered = 0
-        while (answer := client.answer()).stream != 30_000:
-            answered += answer.opcode == wire.RESULT
-        return answer, answered
+        answer = client.answer()
+        return (answer.stream, answer.opcode) == (30_000, expected)
 
     with new_node(settings=settings) as node, wire.Client((node.host, node.port)) as client:
         with driver_session(node) as session:
             session.execute("CREATE TABLE k.t (k int PRIMARY KEY)")
         having(node, "CREATE TABLE k.t")
         with stopped_thread(node.pid, "audit-log"):
-            for number in range(60):
+            for number in range(filling):
+                client.send(insert(number))
+                assert client.answer().opcode == wire.RESULT
+            for number in range(filling, 3 * filling):
                 client.send(insert(number))
             # Signs of life, and what is not recorded, are answered on the same connection and on others.
-            answer, first = ask_until(client, wire.OPTIONS)
-            assert answer.opcode == wire.SUPPORTED and 0 < first < 60
-            answer, more = ask_until(client, wire.QUERY, wire.query("SELECT key FROM system.local"))
-            assert answer.opcode == wire.RESULT and more == 0
             with wire.Client((node.host, node.port)) as other:
-                assert ask_until(other, wire.OPTIONS)[0].opcode == wire.SUPPORTED
-                assert ask_until(other, wire.QUERY, wire.query("SELECT key FROM system.local"))[0].opcode == wire.RESULT
+                for each in (client, other):
+                    assert is_next(each, wire.SUPPORTED, wire.OPTIONS)
+                    assert is_next(each, wire.RESULT, wire.QUERY, wire.query("SELECT key FROM system.local"))
             assert node.admin("health") == (0, "up\n")
             # What waits is bounded: at some time the node reads no more.
-            before = memory_mib(node.pid)[0]
+            before = node.resident_mib()
             with wire.Client((node.host, node.port)) as greedy:
                 greedy.socket.settimeout(5)
                 with pytest.raises(TimeoutError):
-                    greedy.socket.sendall(insert(1) * 50_000)
-            assert memory_mib(node.pid)[0] - before < 40
+                    greedy.socket.sendall(insert(1) * 12_000)
+            assert node.resident_mib() - before < 40
         # The disk answers again, and so does the node.
-        assert all(client.answer().opcode == wire.RESULT for _ in range(60 - first))
-        until("all are recorded", lambda: sum(" -- x" in entry["operation"] for entry in entries(node)) >= 60)
+        assert {client.answer().stream for _ in range(2 * filling)} == set(range(filling, 3 * filling))
+        until("all are recorded", lambda: sum(" -- x" in entry["operation"] for entry in entries(node)) >= 3 * filling)
         assert node.metric("helenus_request_log_dropped_total") == 0
 
 

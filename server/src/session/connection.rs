@@ -460,6 +460,7 @@ impl Connection {
     }
 
     /// Executes one request, unless it has to wait.
+    #[inline]
     fn carry_out(self: &Rc<Self>, envelope: &Envelope<'_>) -> Effect {
         let header = &envelope.header;
         let answered_at = self.answered_at.take();
