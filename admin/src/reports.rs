@@ -525,6 +525,7 @@ pub struct TableLatencies {
 
 /// Settings that an operator can change while the node runs, until its next start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of a node")]
 pub struct RuntimeSettings {
     /// 0: no limit.
     pub stream_throughput_bytes_per_second: u64,

@@ -26,7 +26,7 @@ impl Config {
         }
         let words = String::from_utf8(bytes).map_err(|error| {
             let text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            unusable(path, &NoUtf8 { line: 1 + text.iter().filter(|byte| **byte == b'\n').count() })
+            unusable(path, &NoUtf8 { line: text.split(|byte| *byte == b'\n').count() })
         })?;
         Ok(PasswordRules::new(policy, words))
     }
