@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::command::AdminCommand;
 use crate::denylist::DenylistCommand;
 use crate::encryption_keys::EncryptionKeysReport;
+use crate::guardrails::GuardrailsArguments;
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
@@ -107,6 +108,9 @@ impl AdminCommand {
             }
             Self::Getguardrailsconfig(arguments) => {
                 tables::columns(&arguments.rows(&part(&answer, "guardrails")?))
+            }
+            Self::Setguardrailsconfig(_) => {
+                tables::columns(&GuardrailsArguments::default().rows(&part(&answer, "guardrails")?))
             }
             Self::Getlogginglevels | Self::Setlogginglevel { .. } => {
                 settings::log_levels(&read::<RuntimeSettings>(answer)?)

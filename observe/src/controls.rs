@@ -136,6 +136,10 @@ pub trait Controls: Send + Sync {
     /// The guardrails: settings by name, null where one is not set.
     fn guardrails(&self) -> BoxFuture<'_, Result<BTreeMap<String, serde_json::Value>, AdminError>>;
 
+    /// Changes a guardrail until the next start. `name`: a setting, or a threshold without its kind, which has two values: for failures, and
+    /// for warnings.
+    fn change_guardrail(&self, name: String, values: Vec<String>) -> BoxFuture<'_, Result<(), AdminError>>;
+
     /// The state of a log of requests.
     fn request_log(&self, log: RequestLog) -> BoxFuture<'_, Result<RequestLogReport, AdminError>>;
 

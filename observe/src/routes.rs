@@ -199,7 +199,6 @@ impl Route {
                 | Self::Latencies
                 | Self::TableLatencies
                 | Self::CidrGroups
-                | Self::Guardrails
                 | Self::RoleStatements
                 | Self::Denylist
                 | Self::DenylistCheck
@@ -221,7 +220,7 @@ impl Route {
 
     fn parameters(self) -> &'static [&'static str] {
         match self {
-            Self::Guardrails => &["name"],
+            Self::Guardrails => &["name", "values"],
             Self::CidrGroups
             | Self::RoleStatements
             | Self::Metrics
@@ -581,8 +580,18 @@ async fn carry_out(
             parameters.refuse_any()?;
             report(&admin.settings().await?)?
         }
+        Route::Guardrails if method == Method::POST => {
+            let name = parameters.needed("name")?;
+            let values = parameters.take("values").unwrap_or_default();
+            let values = values.split(',').filter(|value| !value.is_empty()).map(str::to_owned).collect();
+            logged(uri, admin.change_guardrail(name.clone(), values)).await?;
+            let guardrails = named_guardrails(admin.guardrails().await?, Some(name))?;
+            json_answer(StatusCode::OK, &json!({ "guardrails": guardrails }))
+        }
         Route::Guardrails => {
-            let guardrails = named_guardrails(admin.guardrails().await?, parameters.take("name"))?;
+            let name = parameters.take("name");
+            parameters.refuse_any()?;
+            let guardrails = named_guardrails(admin.guardrails().await?, name)?;
             json_answer(StatusCode::OK, &json!({ "guardrails": guardrails }))
         }
         Route::RequestLog(log) if method == Method::POST => {
@@ -696,7 +705,7 @@ fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
     let reads = reads(request);
     let (is_allowed, allowed) = if route.only_reads() {
         (reads, "GET, HEAD")
-    } else if matches!(route, Route::Settings | Route::RequestLog(_)) {
+    } else if matches!(route, Route::Settings | Route::Guardrails | Route::RequestLog(_)) {
         (reads || *method == Method::POST, "GET, HEAD, POST")
     } else {
         (*method == Method::POST, "POST")

@@ -6,6 +6,7 @@ mod compactions;
 mod controls;
 mod denylist;
 mod encryption;
+pub mod guardrails;
 mod indexes;
 mod logins;
 mod partition_key;

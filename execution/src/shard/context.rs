@@ -85,8 +85,8 @@ pub enum Departure {
 /// The state that all threads of a node share.
 pub struct NodeShared {
     pub config: Config,
-    /// The limits for clients from the settings.
-    pub guardrails: NodeGuardrails,
+    /// The limits for clients with which the node has started.
+    pub first_guardrails: NodeGuardrails,
     /// What the node does with the files of all tables.
     pub file_handling: FileHandling,
     /// What new passwords must be like.
@@ -195,6 +195,7 @@ pub struct ShardContext {
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
     roles: RefCell<Arc<Roles>>,
+    guardrails: RefCell<Rc<NodeGuardrails>>,
     denylist: RefCell<Arc<Denylist>>,
     /// Whether partitions are denied.
     denies: Cell<bool>,
@@ -271,6 +272,7 @@ impl ShardContext {
         let metrics = node.metrics[index].clone();
         parts.transport.view_changed(&cluster);
         let denies = Cell::new(!denylist.is_empty());
+        let guardrails = RefCell::new(Rc::new(node.first_guardrails.clone()));
         Self {
             index,
             node,
@@ -289,6 +291,7 @@ impl ShardContext {
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
             roles: RefCell::new(roles),
+            guardrails,
             denylist: RefCell::new(denylist),
             denies,
             last_timestamp: Cell::new(0),
@@ -343,6 +346,16 @@ impl ShardContext {
     /// Installs changed roles.
     pub fn install_roles(&self, roles: Arc<Roles>) {
         *self.roles.borrow_mut() = roles;
+    }
+
+    /// The limits for clients.
+    pub fn guardrails(&self) -> Rc<NodeGuardrails> {
+        self.guardrails.borrow().clone()
+    }
+
+    /// Installs changed limits for clients.
+    pub fn install_guardrails(&self, guardrails: NodeGuardrails) {
+        *self.guardrails.borrow_mut() = Rc::new(guardrails);
     }
 
     /// Whether there are partitions whose requests are refused, unless the settings have that not obeyed.

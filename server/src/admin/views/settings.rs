@@ -6,6 +6,7 @@ use helenus_query::schema::virtual_tables::RowWriter;
 
 use super::source::{Views, refused};
 use crate::admin::NodeAdmin;
+use crate::admin::guardrails::PresentGuardrails;
 
 const COMPACTION_RATE: &str = "compaction_bytes_per_second";
 const STREAM_RATE: &str = "stream_throughput_bytes_per_second";
@@ -39,6 +40,15 @@ pub async fn settings(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), A
     set("denylist_max_keys_total", present.denylist_max_keys_total.to_string());
     if !present.log_filter.is_empty() {
         set(LOG_FILTER, present.log_filter);
+    }
+    for (name, value) in PresentGuardrails::values(&views.admin).await? {
+        rows.retain(|(known, _)| *known != name);
+        // One that is not set has no row, as other settings.
+        match value {
+            serde_json::Value::Null => {}
+            serde_json::Value::String(text) => rows.push((name, text)),
+            value => rows.push((name, value.to_string())),
+        }
     }
     for (name, value) in rows {
         writer.row().set("name", name).set("value", value);
