@@ -1,5 +1,6 @@
 //! The settings of the node as a view, and their change while it runs.
 
+use helenus_config::guardrail_settings;
 use helenus_observe::{Admin, AdminError, Controls, DenylistSetting, SettingChange};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::virtual_tables::RowWriter;
@@ -96,6 +97,9 @@ pub async fn change(admin: &NodeAdmin, name: &str, value: Option<String>) -> Res
         _ if DenylistSetting::NAMES.contains(&name) => {
             let setting = DenylistSetting::parse(name, &value.to_ascii_lowercase());
             SettingChange::Denylist(setting.map_err(|reason| invalid(name, &reason))?)
+        }
+        _ if guardrail_settings().any(|known| known == name) => {
+            return Err(invalid(name, "Guardrails are changed by 'setguardrailsconfig'"));
         }
         _ if admin.node.information.settings.iter().any(|(known, _)| known == name) => {
             return Err(invalid(name, "It can be changed only by a restart of the node"));
