@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::certificates::CertificatesCommand;
 use crate::denylist::DenylistCommand;
-use crate::guardrails::GuardrailsArguments;
+use crate::guardrails::{GuardrailChange, GuardrailsArguments};
 use crate::login::LoginArguments;
 use crate::place::PlaceArguments;
 use crate::repair::RepairArguments;
@@ -320,6 +320,8 @@ pub(crate) enum AdminCommand {
     },
     /// The guardrails of the node, which the settings have.
     Getguardrailsconfig(GuardrailsArguments),
+    /// Changes a guardrail of this node, until its next start.
+    Setguardrailsconfig(GuardrailChange),
     /// Which lines are logged.
     Getlogginglevels,
     /// Changes which lines are logged, until the next start; without words to what is configured.

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::http::Method;
-use crate::reports::{DeniedPartitionReport, DenylistReport};
+use crate::reports::{DeniedPartitionReport, DenylistReport, RuntimeSettings};
 use crate::tables::{columns, row};
 
 /// What is done with the list.
@@ -22,7 +22,25 @@ pub(crate) enum DenylistCommand {
         /// Of this table of it only.
         table: Option<String>,
     },
+    /// What this node makes of the list.
+    Settings,
+    /// Changes one of these settings of this node, until its next start.
+    Set {
+        #[arg(value_parser = SETTINGS)]
+        name: String,
+        value: String,
+    },
 }
+
+/// The settings that can be changed while a node runs.
+const SETTINGS: [&str; 6] = [
+    "partition_denylist_enabled",
+    "denylist_writes_enabled",
+    "denylist_reads_enabled",
+    "denylist_range_reads_enabled",
+    "denylist_max_keys_per_table",
+    "denylist_max_keys_total",
+];
 
 /// A partition.
 #[derive(Debug, Clone, clap::Args)]
@@ -53,6 +71,11 @@ impl DenylistCommand {
                 let given = names.filter_map(|(name, value)| Some((name, value.clone()?)));
                 (Method::GET, "/admin/denylist", given.collect())
             }
+            Self::Settings => (Method::GET, "/admin/settings", Vec::new()),
+            Self::Set { name, value } => {
+                let known = SETTINGS.into_iter().filter(|known| known == name);
+                (Method::POST, "/admin/settings", known.map(|name| (name, value.clone())).collect())
+            }
         }
     }
 }
@@ -70,6 +93,20 @@ pub(crate) fn partition(report: &DeniedPartitionReport) -> String {
     let DeniedPartitionReport { keyspace, table, key, is_denied, is_obeyed } = report;
     let state = if *is_denied { "denied" } else { "not denied" };
     format!("{keyspace}.{table} {key}: {state}\n{}", remark(*is_obeyed))
+}
+
+/// What a node makes of the list.
+pub(crate) fn settings(settings: &RuntimeSettings) -> String {
+    let values = [
+        settings.partition_denylist_enabled.to_string(),
+        settings.denylist_writes_enabled.to_string(),
+        settings.denylist_reads_enabled.to_string(),
+        settings.denylist_range_reads_enabled.to_string(),
+        settings.denylist_max_keys_per_table.to_string(),
+        settings.denylist_max_keys_total.to_string(),
+    ];
+    let rows: Vec<_> = SETTINGS.iter().zip(&values).map(|(name, value)| row(&[name, value])).collect();
+    columns(&rows)
 }
 
 /// All partitions.
@@ -105,6 +142,25 @@ mod tests {
         assert_eq!(call(&["list"]), "GET /admin/denylist");
         assert_eq!(call(&["list", "ks", "t"]), "GET /admin/denylist?keyspace=ks&table=t");
         assert!(parse(&["denylist", "add", "ks", "t"]).is_err());
+        assert_eq!(call(&["settings"]), "GET /admin/settings");
+        assert_eq!(
+            call(&["set", "denylist_reads_enabled", "false"]),
+            "POST /admin/settings?denylist_reads_enabled=false"
+        );
+        assert!(parse(&["denylist", "set", "trace_probability", "1"]).is_err());
+    }
+
+    #[test]
+    fn settings_are_shown_by_their_names() {
+        let shown = settings(&RuntimeSettings {
+            denylist_reads_enabled: true,
+            denylist_max_keys_total: 7,
+            ..RuntimeSettings::default()
+        });
+        let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["partition_denylist_enabled", "false"]);
+        assert_eq!(lines[2], ["denylist_reads_enabled", "true"]);
+        assert_eq!(lines[5], ["denylist_max_keys_total", "7"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 /// Which guardrails are printed, and how.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct GuardrailsArguments {
     /// Those of one kind only.
     #[arg(short = 'c', long, value_enum, conflicts_with = "name")]
@@ -15,6 +15,26 @@ pub(crate) struct GuardrailsArguments {
     pub(crate) expand: bool,
     /// This one only: a setting, or a threshold without its kind (`tables_threshold`).
     pub(crate) name: Option<String>,
+}
+
+/// A guardrail, and what it is to be.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct GuardrailChange {
+    /// A flag or list (`group_by_enabled`), or a threshold without its kind (`tables_threshold`).
+    pub(crate) name: String,
+    /// true or false for a flag; two numbers or sizes for a threshold, for failures and for warnings; any number for a list. null takes a
+    /// limit away, and [] all values of a list.
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) values: Vec<String>,
+}
+
+impl GuardrailChange {
+    /// The parameters of the request.
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
+        let values = Some(self.values.join(",")).filter(|values| !values.is_empty());
+        let values = values.map(|values| ("values", values));
+        std::iter::once(("name", self.name.clone())).chain(values).collect()
+    }
 }
 
 /// The kinds of guardrails, in the order in which they are printed.

@@ -41,6 +41,7 @@ use self::login::LoginError;
 pub use self::login::PASSWORD_FILE_VARIABLE;
 pub use self::long_options::with_long_options;
 pub use self::nodetool::{NodetoolArguments, nodetool_main};
+pub use self::password::read_password;
 use self::password::{Password, PasswordError};
 use self::place::Place;
 pub use self::place::URL_VARIABLE;

@@ -25,6 +25,12 @@ pub(crate) enum PasswordError {
     Lines { place: String },
 }
 
+/// Reads the password of a role: one line of a file, or of standard input (on a terminal it is asked for and not shown).
+pub fn read_password(name: &str, file: Option<&Path>) -> io::Result<String> {
+    let password = file.map_or_else(|| Password::of_standard_input(name), Password::of_file);
+    password.map(|password| password.0).map_err(io::Error::other)
+}
+
 const STANDARD_INPUT: &str = "standard input";
 
 impl Password {

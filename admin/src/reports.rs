@@ -525,6 +525,7 @@ pub struct TableLatencies {
 
 /// Settings that an operator can change while the node runs, until its next start.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of a node")]
 pub struct RuntimeSettings {
     /// 0: no limit.
     pub stream_throughput_bytes_per_second: u64,
@@ -538,6 +539,13 @@ pub struct RuntimeSettings {
     pub hinted_handoff: bool,
     /// Whether hints are delivered.
     pub hint_delivery: bool,
+    /// What the node makes of the partition denylist, with the names of its settings.
+    pub partition_denylist_enabled: bool,
+    pub denylist_writes_enabled: bool,
+    pub denylist_reads_enabled: bool,
+    pub denylist_range_reads_enabled: bool,
+    pub denylist_max_keys_per_table: u64,
+    pub denylist_max_keys_total: u64,
     /// Which lines are logged: directives of `tracing-subscriber`, separated by commas.
     pub log_filter: String,
 }

@@ -241,6 +241,7 @@ impl AdminCommand {
             Self::Getguardrailsconfig(arguments) => {
                 (Method::GET, "/admin/guardrails", given([("name", &arguments.name)]).collect())
             }
+            Self::Setguardrailsconfig(change) => (Method::POST, "/admin/guardrails", change.parameters()),
             Self::Getauditlog => (Method::GET, "/admin/auditlog", Vec::new()),
             Self::Enableauditlog(arguments) => enable("/admin/auditlog", arguments.parameters()),
             Self::Disableauditlog => (Method::POST, "/admin/auditlog", vec![("enabled", "false".to_owned())]),
@@ -329,6 +330,10 @@ mod tests {
         assert_eq!(call(&["disableauditlog"]), "POST /admin/auditlog?enabled=false");
         assert_eq!(call(&["getauditlog"]), "GET /admin/auditlog");
         assert_eq!(call(&["getguardrailsconfig", "-c", "flags"]), "GET /admin/guardrails");
+        assert_eq!(
+            call(&["setguardrailsconfig", "tables_threshold", "20", "-1"]),
+            "POST /admin/guardrails?name=tables%5Fthreshold&values=20%2C%2D1"
+        );
         let named = call(&["getguardrailsconfig", "tables_threshold"]);
         assert_eq!(named, "GET /admin/guardrails?name=tables%5Fthreshold");
         assert_eq!(

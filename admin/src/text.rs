@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::command::AdminCommand;
 use crate::denylist::DenylistCommand;
 use crate::encryption_keys::EncryptionKeysReport;
+use crate::guardrails::GuardrailsArguments;
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
@@ -80,6 +81,9 @@ impl AdminCommand {
             Self::Netstats => tables::streams(&read::<StreamingReport>(answer)?),
             Self::Getendpoints { .. } => members::endpoints(&read(answer)?),
             Self::Denylist(DenylistCommand::List { .. }) => denylist::list(&read(answer)?),
+            Self::Denylist(DenylistCommand::Settings | DenylistCommand::Set { .. }) => {
+                denylist::settings(&read(answer)?)
+            }
             Self::Denylist(_) => denylist::partition(&read(answer)?),
             Self::Describering { .. } => members::ranges(&read(answer)?),
             Self::Gossipinfo => members::announced(&read(answer)?),
@@ -108,6 +112,9 @@ impl AdminCommand {
             }
             Self::Getguardrailsconfig(arguments) => {
                 tables::columns(&arguments.rows(&part(&answer, "guardrails")?))
+            }
+            Self::Setguardrailsconfig(_) => {
+                tables::columns(&GuardrailsArguments::default().rows(&part(&answer, "guardrails")?))
             }
             Self::Getlogginglevels | Self::Setlogginglevel { .. } => {
                 settings::log_levels(&read::<RuntimeSettings>(answer)?)

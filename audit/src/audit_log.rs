@@ -244,6 +244,11 @@ impl AuditLog {
         }
     }
 
+    /// Whether an entry is one of those that are asked for.
+    pub fn admits(&self, entry: &Entry) -> bool {
+        self.running().is_some_and(|running| running.options.filters.admit(entry))
+    }
+
     /// Records an entry, if it is one of those that are asked for.
     pub fn record(&self, entry: &Entry) {
         let Some(running) = self.running() else { return };
@@ -262,21 +267,16 @@ impl AuditLog {
         if !self.is_on() {
             return;
         }
-        let (entry_type, operation) = match outcome {
-            Ok(()) => (EntryType::LoginSuccess, "LOGIN SUCCESSFUL"),
-            Err(_) => (EntryType::LoginError, "LOGIN FAILURE"),
-        };
-        self.record(&Entry {
-            user: user.map(str::to_owned),
-            source,
-            millis,
-            entry_type,
-            batch: None,
-            keyspace: None,
-            scope: None,
-            operation: operation.to_owned(),
-            error: outcome.err().map(str::to_owned),
-        });
+        self.record(&login_entry(user, source, millis, outcome));
+    }
+
+    /// Resolves when there is room for the entry of an attempt to log in, however it ends; at once if none is asked for, or entries are dropped
+    /// for lack of room.
+    pub async fn admits_login(&self, user: Option<&str>, source: SocketAddr) {
+        let ends = [Ok(()), Err("")].map(|outcome| login_entry(user, source, 0, outcome));
+        if ends.iter().any(|entry| self.admits(entry)) {
+            self.admits_requests().await;
+        }
     }
 
     /// Whether requests should wait now.
@@ -289,6 +289,24 @@ impl AuditLog {
         if let Some(running) = self.running() {
             running.sink.admits_requests().await;
         }
+    }
+}
+
+fn login_entry(user: Option<&str>, source: SocketAddr, millis: i64, outcome: Result<(), &str>) -> Entry {
+    let (entry_type, operation) = match outcome {
+        Ok(()) => (EntryType::LoginSuccess, "LOGIN SUCCESSFUL"),
+        Err(_) => (EntryType::LoginError, "LOGIN FAILURE"),
+    };
+    Entry {
+        user: user.map(str::to_owned),
+        source,
+        millis,
+        entry_type,
+        batch: None,
+        keyspace: None,
+        scope: None,
+        operation: operation.to_owned(),
+        error: outcome.err().map(str::to_owned),
     }
 }
 
@@ -412,6 +430,36 @@ mod tests {
         assert!(admits(&users, &entry(Some("ks"), Some("alice"), EntryType::Select)));
         let unknown = AuditFilters { excluded_categories: set(&["DDL", "MINE"]), ..everything };
         assert!(unknown.checked().unwrap_err().to_string().starts_with("'MINE' is no category"));
+    }
+
+    #[tokio::test]
+    async fn without_room_logins_wait_that_are_to_be_recorded() {
+        let directory = tempfile::tempdir().unwrap();
+        // There is never room.
+        let options = AuditOptions { blocks: true, queue_bytes_max: 0, ..options(directory.path()) };
+        let log = AuditLog::new(options, "127.0.0.1:7000".parse().unwrap());
+        let source = "127.0.0.2:9".parse().unwrap();
+        let goes_on = async |user| {
+            tokio::select! {
+                biased;
+                () = log.admits_login(user, source) => true,
+                () = std::future::ready(()) => false,
+            }
+        };
+        assert!(goes_on(Some("alice")).await);
+        log.enable(AuditChange { excluded_users: Some(set(&["bob"])), ..AuditChange::default() }).unwrap();
+        assert!(log.holds_requests());
+        assert!(!goes_on(Some("alice")).await && !goes_on(None).await);
+        assert!(goes_on(Some("bob")).await);
+        let failures = AuditChange {
+            included_categories: Some(set(&["ERROR"])),
+            blocks: Some(true),
+            ..AuditChange::default()
+        };
+        log.enable(failures).unwrap();
+        assert!(goes_on(Some("alice")).await);
+        log.disable();
+        assert!(goes_on(Some("alice")).await);
     }
 
     #[test]

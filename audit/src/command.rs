@@ -7,12 +7,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use cql_lite::frame::{BatchQuery, Consistency, Request, Value};
+use helenus_tls::error::TlsError;
 use serde_json::json;
 use thiserror::Error;
 
 use crate::reader::{Item, LogReader, ReadError};
 use crate::record::{Record, RecordError, RecordedRequest};
-use crate::replay::{self, ReplayError, Summary, Target, outcome_text};
+use crate::replay::{self, ReplayError, Summary, outcome_text};
+use crate::target::{Target, TlsArguments, address};
 
 /// The arguments of `helenus fql`.
 #[derive(Debug, Args)]
@@ -50,7 +52,15 @@ pub struct ReplayArguments {
     /// Its password.
     #[arg(long, env = "HELENUS_REPLAY_PASSWORD", hide_env_values = true, requires = "user")]
     password: Option<String>,
+    /// The file with its password. Without it and --password one line of standard input is the password.
+    #[arg(long, value_name = "FILE", requires = "user", conflicts_with = "password")]
+    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
+
+/// Reads the password of a role from a file, or from standard input.
+pub type ReadPassword = dyn Fn(&str, Option<&Path>) -> io::Result<String>;
 
 /// The reason why a command fails.
 #[derive(Debug, Error)]
@@ -61,6 +71,10 @@ enum CommandError {
     Record(#[from] RecordError),
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("{0}")]
+    Password(io::Error),
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
@@ -77,8 +91,8 @@ pub fn fql_main(arguments: &FqlArguments) -> ExitCode {
 }
 
 /// Executes `helenus replay`: exit status 1 if something ended otherwise than recorded.
-pub fn replay_main(arguments: &ReplayArguments) -> ExitCode {
-    match run_replay(arguments) {
+pub fn replay_main(arguments: &ReplayArguments, read_password: &ReadPassword) -> ExitCode {
+    match run_replay(arguments, read_password) {
         Ok(summary) if summary.different == 0 => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => fail("replay", &error),
@@ -91,27 +105,28 @@ fn fail(command: &str, error: &CommandError) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run_replay(arguments: &ReplayArguments) -> Result<Summary, CommandError> {
-    let has_port = arguments.target.rsplit_once(':').is_some_and(|(host, port)| {
-        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-    });
-    let address = match &arguments.target {
-        target if has_port => target.clone(),
-        target if target.contains(':') && !target.starts_with('[') => format!("[{target}]:9042"),
-        target => format!("{target}:9042"),
+fn run_replay(arguments: &ReplayArguments, read_password: &ReadPassword) -> Result<Summary, CommandError> {
+    let credentials = match (&arguments.user, &arguments.password) {
+        (Some(user), Some(password)) => Some((user.clone(), password.clone())),
+        (Some(user), None) => {
+            let password = read_password(user, arguments.password_file.as_deref());
+            Some((user.clone(), password.map_err(CommandError::Password)?))
+        }
+        (None, _) => None,
     };
-    let password = arguments.password.clone().unwrap_or_default();
     let target = Target {
-        address,
-        credentials: arguments.user.clone().map(|user| (user, password)),
+        address: address(&arguments.target),
+        credentials,
         connections: usize::from(arguments.connections),
+        tls: arguments.tls.load()?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut tell = |line: &str| {
         // A difference that cannot be told is counted all the same.
         let _ = writeln!(io::stdout(), "{line}");
     };
-    let summary = runtime.block_on(replay::replay(&arguments.path, &target, &mut tell))?;
+    let replaying = replay::replay(&arguments.path, &target, &mut tell);
+    let summary = tokio::task::LocalSet::new().block_on(&runtime, replaying)?;
     io::stdout().write_all(summary_text(&summary).as_bytes())?;
     Ok(summary)
 }
@@ -119,6 +134,7 @@ fn run_replay(arguments: &ReplayArguments) -> Result<Summary, CommandError> {
 fn summary_text(summary: &Summary) -> String {
     let mut text = format!("{} as recorded, {} different\n", summary.same, summary.different);
     for (count, what) in [
+        (summary.unauthorized, "of these were refused: the role has no permission for them"),
         (summary.skipped_roles, "statements about roles were left out: the log has no passwords"),
         (summary.skipped_pages, "pages behind the first were left out"),
         (summary.missing, "requests are missing in the log"),
@@ -248,10 +264,12 @@ mod tests {
 
     #[test]
     fn a_summary_names_what_was_left_out() {
-        let summary = Summary { same: 3, skipped_pages: 2, ..Summary::default() };
+        let summary =
+            Summary { same: 3, different: 4, unauthorized: 1, skipped_pages: 2, ..Summary::default() };
         assert_eq!(
             summary_text(&summary),
-            "3 as recorded, 0 different\n2 pages behind the first were left out\n"
+            "3 as recorded, 4 different\n1 of these were refused: the role has no permission for them\n\
+             2 pages behind the first were left out\n"
         );
     }
 }

@@ -16,3 +16,4 @@ mod replay;
 pub mod rotation;
 pub mod sink;
 pub mod statement_text;
+mod target;

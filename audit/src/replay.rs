@@ -10,15 +10,16 @@ use std::path::Path;
 use bytes::BytesMut;
 use cql_lite::frame::client::{Response, decode_response, encode_request};
 use cql_lite::frame::segment::{SegmentEncoder, SegmentFormat};
-use cql_lite::frame::{BatchQuery, Decoder, Flags, ProtocolVersion, Request, Role};
+use cql_lite::frame::{BatchQuery, Decoder, ErrorCode, Flags, ProtocolVersion, Request, Role};
+use helenus_tls::stream::Stream;
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::reader::{Item, LogReader, Place, ReadError};
 use crate::record::{Outcome, Record, RecordError, RecordedRequest};
 use crate::statement_text::is_about_roles;
+use crate::target::Target;
 
 /// The longest answer.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
@@ -26,6 +27,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 const QUEUE_LENGTH: usize = 64;
 /// Differences that are told one by one.
 const TOLD_MAX: u64 = 20;
+/// The outcome of a request that a role may not make.
+const UNAUTHORIZED: Outcome = Outcome::Error(ErrorCode::Unauthorized as u32);
 const READ_BYTES: usize = 64 << 10;
 
 /// The reason why a replay ends early.
@@ -41,20 +44,10 @@ pub(crate) enum ReplayError {
     Answer(String),
     #[error("the target refuses the connection: {0}")]
     Refused(String),
-    #[error("the target asks for a name and a password: see --user")]
+    #[error("the target asks for a name and a password: see --user and --password-file")]
     NoCredentials,
     #[error("a connection to the target has ended early")]
     Ended,
-}
-
-/// Where and how requests are replayed.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    /// Host and port.
-    pub address: String,
-    /// Name and password.
-    pub credentials: Option<(String, String)>,
-    pub connections: usize,
 }
 
 /// What a replay has done.
@@ -62,6 +55,8 @@ pub(crate) struct Target {
 pub(crate) struct Summary {
     pub same: u64,
     pub different: u64,
+    /// Of these, requests that the target refused for want of a permission.
+    pub unauthorized: u64,
     /// Statements about roles: their passwords are not in the log.
     pub skipped_roles: u64,
     /// Pages behind the first one, whose states belong to the recorded cluster.
@@ -75,7 +70,7 @@ pub(crate) struct Summary {
 /// A connection to the target.
 struct Client {
     address: String,
-    stream: TcpStream,
+    stream: Stream,
     input: BytesMut,
     decoder: Decoder,
     /// Once it is open.
@@ -93,8 +88,7 @@ enum Answer {
 impl Client {
     async fn open(target: &Target) -> Result<Self, ReplayError> {
         let failed = |source| ReplayError::Connection { target: target.address.clone(), source };
-        let stream = TcpStream::connect(&target.address).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
+        let stream = target.connect().await.map_err(failed)?;
         let mut client = Self {
             address: target.address.clone(),
             stream,
@@ -131,6 +125,7 @@ impl Client {
         }
         let failed = |source| ReplayError::Connection { target: self.address.clone(), source };
         self.stream.write_all(&output).await.map_err(failed)?;
+        self.stream.flush().await.map_err(failed)?;
         loop {
             let answered = self.decoder.next(&mut self.input);
             let answered = answered.map_err(|error| ReplayError::Answer(error.to_string()))?;
@@ -188,13 +183,21 @@ pub(crate) fn texts(request: &Request<'_>) -> Vec<String> {
     }
 }
 
-/// Asks the requests of its queue, one after the other. Returns how many ended as recorded, and how many did not.
+/// What became of the requests of a queue.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ended {
+    same: u64,
+    different: u64,
+    unauthorized: u64,
+}
+
+/// Asks the requests of its queue, one after the other.
 async fn work(
     target: Target,
     mut queue: mpsc::Receiver<(Place, RecordedRequest)>,
     tell: mpsc::UnboundedSender<String>,
-) -> Result<(u64, u64), ReplayError> {
-    let (mut same, mut different) = (0, 0);
+) -> Result<Ended, ReplayError> {
+    let mut ended = Ended::default();
     let mut client = None;
     while let Some((place, recorded)) = queue.recv().await {
         let client = match &mut client {
@@ -206,10 +209,11 @@ async fn work(
             return Err(ReplayError::Answer("a part of a handshake".to_owned()));
         };
         if outcome == recorded.outcome {
-            same += 1;
+            ended.same += 1;
             continue;
         }
-        different += 1;
+        ended.different += 1;
+        ended.unauthorized += u64::from(outcome == UNAUTHORIZED);
         let reason = if message.is_empty() { String::new() } else { format!(" ({message})") };
         // The one who listens lives longer.
         let _ = tell.send(format!(
@@ -221,10 +225,10 @@ async fn work(
             outcome_text(outcome)
         ));
     }
-    Ok((same, different))
+    Ok(ended)
 }
 
-/// Replays the log. `told` gets the first differences, and what is wrong with files.
+/// Replays the log, within a set of local tasks. `told` gets the first differences, and what is wrong with files.
 pub(crate) async fn replay(
     path: &Path,
     target: &Target,
@@ -238,7 +242,7 @@ pub(crate) async fn replay(
     let (queues, workers): (Vec<_>, Vec<_>) = (0..target.connections.max(1))
         .map(|_| {
             let (queue, requests) = mpsc::channel(QUEUE_LENGTH);
-            (queue, tokio::spawn(work(target.clone(), requests, tell.clone())))
+            (queue, tokio::task::spawn_local(work(target.clone(), requests, tell.clone())))
         })
         .unzip();
     drop(tell);
@@ -296,9 +300,10 @@ pub(crate) async fn replay(
     }
     drop(queues);
     for worker in workers {
-        let (same, different) = worker.await.map_err(|_| ReplayError::Ended)??;
-        summary.same += same;
-        summary.different += different;
+        let ended = worker.await.map_err(|_| ReplayError::Ended)??;
+        summary.same += ended.same;
+        summary.different += ended.different;
+        summary.unauthorized += ended.unauthorized;
     }
     tell_some(&mut differences);
     for place in cut_off {

@@ -17,13 +17,17 @@ impl Config {
     pub fn password_rules(&self) -> Result<PasswordRules, ConfigError> {
         let policy = self.password_policy.clone();
         let Some(path) = self.dictionary() else { return Ok(PasswordRules::new(policy, String::new())) };
-        let mut words = String::new();
+        let mut bytes = Vec::new();
         let read = std::fs::File::open(path)
-            .and_then(|file| file.take(DICTIONARY_BYTES_MAX + 1).read_to_string(&mut words));
-        let bytes = read.map_err(|error| unusable(path, &error))?;
-        if bytes as u64 > DICTIONARY_BYTES_MAX {
+            .and_then(|file| file.take(DICTIONARY_BYTES_MAX + 1).read_to_end(&mut bytes));
+        read.map_err(|error| unusable(path, &error))?;
+        if bytes.len() as u64 > DICTIONARY_BYTES_MAX {
             return Err(unusable(path, &TooLarge));
         }
+        let words = String::from_utf8(bytes).map_err(|error| {
+            let text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            unusable(path, &NoUtf8 { line: text.split(|byte| *byte == b'\n').count() })
+        })?;
         Ok(PasswordRules::new(policy, words))
     }
 
@@ -53,6 +57,12 @@ impl Config {
 #[error("it is larger than {} MiB", DICTIONARY_BYTES_MAX >> 20)]
 struct TooLarge;
 
+#[derive(Debug, thiserror::Error)]
+#[error("it is not UTF-8, in line {line}")]
+struct NoUtf8 {
+    line: usize,
+}
+
 fn unusable(path: &Path, error: &dyn std::error::Error) -> ConfigError {
     ConfigError::Value { key: KEY, message: format!("cannot use the dictionary {}: {error}", path.display()) }
 }
@@ -62,6 +72,26 @@ mod tests {
     use std::path::Path;
 
     use crate::Config;
+
+    #[test]
+    fn a_dictionary_is_text() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "[password_policy]\nvalidator_class_name = \"CassandraPasswordValidator\"\ndictionary = {:?}",
+            file.path()
+        );
+        let config = Config::from_toml(&text, Path::new("x.toml")).unwrap();
+        std::fs::write(file.path(), "passwört\n").unwrap();
+        config.password_rules().unwrap();
+        // Latin 1.
+        std::fs::write(file.path(), b"password\npassw\xf6rt\n").unwrap();
+        config.validate().unwrap();
+        let expected = format!(
+            "setting 'password_policy': cannot use the dictionary {}: it is not UTF-8, in line 2",
+            file.path().display()
+        );
+        assert_eq!(config.password_rules().unwrap_err().to_string(), expected);
+    }
 
     #[test]
     fn a_policy_has_cassandras_names() {

@@ -5,6 +5,7 @@
 
 pub mod call;
 pub mod context;
+pub mod denylist_settings;
 pub mod disk_status;
 pub mod engine_options;
 pub mod file_handling;

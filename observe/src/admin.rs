@@ -99,6 +99,9 @@ pub trait Admin: Controls {
     /// Logs a client in, as clients of the native protocol are: the same roles, costs, delays and bounds.
     fn log_in(&self, claim: Claim) -> BoxFuture<'_, Result<Administrator, LoginError>>;
 
+    /// Counts a TLS handshake at the port that has failed.
+    fn note_failed_handshake(&self);
+
     /// Whether the node serves requests: what an operator should know although it does, or the reason why it does not.
     fn health(&self) -> Result<Option<String>, String>;
 

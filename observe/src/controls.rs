@@ -23,11 +23,53 @@ pub enum SettingChange {
     NativeTransport(bool),
     HintedHandoff(bool),
     HintDelivery(bool),
+    Denylist(DenylistSetting),
     /// Without a target, of all that has no level of its own.
     LogLevel {
         target: Option<String>,
         level: String,
     },
+}
+
+/// What a node makes of the partition denylist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenylistSetting {
+    Enabled(bool),
+    Writes(bool),
+    Reads(bool),
+    RangeReads(bool),
+    KeysPerTableMax(u64),
+    KeysMax(u64),
+}
+
+impl DenylistSetting {
+    /// The names that the settings of a node have for them.
+    pub const NAMES: [&'static str; 6] = [
+        "partition_denylist_enabled",
+        "denylist_writes_enabled",
+        "denylist_reads_enabled",
+        "denylist_range_reads_enabled",
+        "denylist_max_keys_per_table",
+        "denylist_max_keys_total",
+    ];
+
+    /// A setting by its name, with the text of its value; or what is wrong with them.
+    pub fn parse(name: &str, value: &str) -> Result<Self, String> {
+        let flag = || value.parse().map_err(|_| format!("'{value}' is neither true nor false"));
+        let number = || match value.parse() {
+            Ok(number) if number > 0 => Ok(number),
+            _ => Err(format!("'{value}' is no number from 1 on")),
+        };
+        Ok(match name {
+            "partition_denylist_enabled" => Self::Enabled(flag()?),
+            "denylist_writes_enabled" => Self::Writes(flag()?),
+            "denylist_reads_enabled" => Self::Reads(flag()?),
+            "denylist_range_reads_enabled" => Self::RangeReads(flag()?),
+            "denylist_max_keys_per_table" => Self::KeysPerTableMax(number()?),
+            "denylist_max_keys_total" => Self::KeysMax(number()?),
+            _ => return Err(format!("there is no setting '{name}' of the denylist")),
+        })
+    }
 }
 
 /// A change of a log of requests, until the next start.
@@ -103,6 +145,10 @@ pub trait Controls: Send + Sync {
 
     /// The guardrails: settings by name, null where one is not set.
     fn guardrails(&self) -> BoxFuture<'_, Result<BTreeMap<String, serde_json::Value>, AdminError>>;
+
+    /// Changes a guardrail until the next start. `name`: a setting, or a threshold without its kind, which has two values: for failures, and
+    /// for warnings.
+    fn change_guardrail(&self, name: String, values: Vec<String>) -> BoxFuture<'_, Result<(), AdminError>>;
 
     /// The state of a log of requests.
     fn request_log(&self, log: RequestLog) -> BoxFuture<'_, Result<RequestLogReport, AdminError>>;

@@ -239,6 +239,7 @@ impl Service {
     }
 
     fn note_failed_handshake(&self, peer: SocketAddr, error: &io::Error) {
+        self.admin.note_failed_handshake();
         let now = Instant::now();
         if self.failure_logged.get().is_none_or(|before| now.duration_since(before) >= LOG_PAUSE) {
             self.failure_logged.set(Some(now));

@@ -19,7 +19,7 @@ pub mod top_keys;
 
 pub use access::Access;
 pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
-pub use controls::{Controls, RequestLogChange, SettingChange};
+pub use controls::{Controls, DenylistSetting, RequestLogChange, SettingChange};
 pub use error::AdminError;
 pub use http::{HttpServer, Listener, serve};
 pub use login::{Administrator, Claim, LoginError};

@@ -351,6 +351,11 @@ pub struct ShardMetrics {
     pub repair_mutations: Counter,
     /// TLS handshakes of clients that have failed.
     pub failed_handshakes: Counter,
+    /// Those of clients of the administration port, and logins there that were refused; for the first shard.
+    pub failed_admin_handshakes: Counter,
+    pub failed_admin_logins: Counter,
+    /// Requests and logins that were refused because the roles of the node may be too old.
+    pub roles_unconfirmed: Counter,
     /// Warnings of guardrails, for clients and of partitions. Those of partitions are counted for the first shard, by threads in the
     /// background.
     pub guardrail_warnings: Counter,

@@ -43,6 +43,8 @@ pub struct EngineGauges {
     pub repairs: Vec<RepairedTable>,
     /// Seconds until the certificate for each use expires; negative afterwards.
     pub certificates: Vec<(&'static str, i64)>,
+    /// Milliseconds since the roles of the node were last confirmed, [`NEVER`] if they were not; `None`: they need not be.
+    pub roles_confirmed_ms: Option<u64>,
     /// How long requests to tables took.
     pub latencies: Vec<TableLatencies>,
     /// Requests that rate limits of tables have refused.
@@ -50,6 +52,9 @@ pub struct EngineGauges {
     /// What became of the records of each log of requests, by its name.
     pub request_logs: Vec<(&'static str, RequestLogReport)>,
 }
+
+/// The age of what has not happened yet.
+pub const NEVER: u64 = u64::MAX;
 
 /// Requests to a table that one of its rate limits has refused, since the start of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +112,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 26] = [
+const COUNTERS: [CounterFamily; 27] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -183,6 +188,11 @@ const COUNTERS: [CounterFamily; 26] = [
         &shard.password_hashes
     }),
     (
+        "helenus_requests_refused_for_unconfirmed_roles_total",
+        "Requests and logins that were refused because the roles of the node may be too old.",
+        |shard| &shard.roles_unconfirmed,
+    ),
+    (
         "helenus_rate_limited_requests_total",
         "Requests that were refused because their role makes too many.",
         |shard| &shard.rate_limited,
@@ -199,6 +209,18 @@ const COUNTERS: [CounterFamily; 26] = [
     ),
     ("helenus_snapshots_expired_total", "Snapshots that were removed because they had expired.", |shard| {
         &shard.snapshots_expired
+    }),
+];
+
+/// Counters of the administration port.
+const ADMIN_COUNTERS: [CounterFamily; 2] = [
+    (
+        "helenus_admin_tls_handshakes_failed_total",
+        "TLS handshakes at the administration port that have failed.",
+        |shard| &shard.failed_admin_handshakes,
+    ),
+    ("helenus_admin_logins_failed_total", "Logins at the administration port that were refused.", |shard| {
+        &shard.failed_admin_logins
     }),
 ];
 
@@ -308,7 +330,7 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     }
     text.operations(shards);
     text.logins(shards);
-    for (name, help, counter) in INTERNODE_COUNTERS {
+    for (name, help, counter) in ADMIN_COUNTERS.into_iter().chain(INTERNODE_COUNTERS) {
         text.family(name, "counter", help);
         text.sample(name, &[], shards.iter().map(|shard| counter(shard).get()).sum::<u64>());
     }
@@ -372,6 +394,12 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         for (purpose, seconds) in &engine.certificates {
             text.sample("helenus_certificate_expiry_seconds", &[("use", purpose)], *seconds);
         }
+    }
+    if let Some(age_ms) = engine.roles_confirmed_ms {
+        let help = "Time since the node last knew that its roles were the newest; +Inf: not since its start.";
+        text.family("helenus_roles_confirmation_age_seconds", "gauge", help);
+        let age = if age_ms == NEVER { "+Inf".to_owned() } else { (age_ms as f64 / 1_000.0).to_string() };
+        text.sample("helenus_roles_confirmation_age_seconds", &[], age);
     }
     text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
     text.sample("helenus_unknown_tables", &[], engine.unknown_tables);
@@ -626,6 +654,7 @@ mod tests {
             counted_backlog_files: 48,
             unknown_tables: 1,
             certificates: vec![("clients", 3_600)],
+            roles_confirmed_ms: Some(1_500),
             request_logs: Vec::new(),
             tables: vec![table],
             repairs: [(7, false), (900, true)]
@@ -662,6 +691,7 @@ mod tests {
         assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
         assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
         assert!(text.contains("helenus_certificate_expiry_seconds{use=\"clients\"} 3600\n"), "{text}");
+        assert!(text.contains("helenus_roles_confirmation_age_seconds 1.5\n"), "{text}");
         assert!(text.contains("helenus_writes_refused_for_room_total 11\n"), "{text}");
         assert!(text.contains("helenus_compactions_failed_total 3\n"), "{text}");
         assert!(text.contains("helenus_compaction_seconds_total 1.5\n"), "{text}");
@@ -684,6 +714,17 @@ mod tests {
         );
         let line = r#"helenus_table_disk_bytes{keyspace="shop",table="odd\\\"\nname"} 4096"#;
         assert!(text.lines().any(|l| l == line), "{text}");
+    }
+
+    #[test]
+    fn roles_that_were_never_confirmed_are_infinitely_old() {
+        let age = |roles_confirmed_ms| {
+            let text = render(&[], &EngineGauges { roles_confirmed_ms, ..EngineGauges::default() });
+            let line = text.lines().find(|line| line.starts_with("helenus_roles_confirmation_age_seconds"));
+            line.map(str::to_owned)
+        };
+        assert_eq!(age(Some(NEVER)).as_deref(), Some("helenus_roles_confirmation_age_seconds +Inf"));
+        assert_eq!(age(None), None);
     }
 
     #[test]

@@ -202,7 +202,6 @@ impl Route {
                 | Self::TableLatencies
                 | Self::TopPartitions
                 | Self::CidrGroups
-                | Self::Guardrails
                 | Self::RoleStatements
                 | Self::Denylist
                 | Self::DenylistCheck
@@ -225,7 +224,7 @@ impl Route {
 
     fn parameters(self) -> &'static [&'static str] {
         match self {
-            Self::Guardrails => &["name"],
+            Self::Guardrails => &["name", "values"],
             Self::CidrGroups
             | Self::RoleStatements
             | Self::Metrics
@@ -592,8 +591,18 @@ async fn carry_out(
             parameters.refuse_any()?;
             report(&admin.settings().await?)?
         }
+        Route::Guardrails if method == Method::POST => {
+            let name = parameters.needed("name")?;
+            let values = parameters.take("values").unwrap_or_default();
+            let values = values.split(',').filter(|value| !value.is_empty()).map(str::to_owned).collect();
+            logged(uri, admin.change_guardrail(name.clone(), values)).await?;
+            let guardrails = named_guardrails(admin.guardrails().await?, Some(name))?;
+            json_answer(StatusCode::OK, &json!({ "guardrails": guardrails }))
+        }
         Route::Guardrails => {
-            let guardrails = named_guardrails(admin.guardrails().await?, parameters.take("name"))?;
+            let name = parameters.take("name");
+            parameters.refuse_any()?;
+            let guardrails = named_guardrails(admin.guardrails().await?, name)?;
             json_answer(StatusCode::OK, &json!({ "guardrails": guardrails }))
         }
         Route::RequestLog(log) if method == Method::POST => {
@@ -642,7 +651,9 @@ async fn check_role(
     }
     let administrator = admin.log_in(Claim { peer, identity, credentials }).await?;
     let (role, uri) = (administrator.role, request.uri());
-    if !administrator.is_superuser && (!reads(request) || route.is_some_and(Route::tells_what_is_kept)) {
+    let is_for_superusers =
+        !reads(request) || route.is_some_and(|route| route.tells_what_is_kept() || asks_others(route, uri));
+    if !administrator.is_superuser && is_for_superusers {
         return Err(Refusal::NotSuperuser { path: uri.path().to_owned(), role });
     }
     if administrator.is_superuser {
@@ -653,6 +664,16 @@ async fn check_role(
         tracing::info!(role, %peer, path = uri.path(), "administration: asked for by a superuser");
     }
     Ok(())
+}
+
+/// Whether a report is put together by all members of the cluster: each request makes all of them read their directories.
+fn asks_others(route: Route, uri: &Uri) -> bool {
+    // What cannot be read as parameters is refused later, whoever asks.
+    let flag = |mut parameters: Parameters| parameters.flag("cluster");
+    route == Route::ListSnapshots
+        && Parameters::parse(uri.query().unwrap_or_default(), route.parameters())
+            .and_then(flag)
+            .unwrap_or(false)
 }
 
 fn reads<B>(request: &Request<B>) -> bool {
@@ -695,7 +716,7 @@ fn check_method<B>(route: Route, request: &Request<B>) -> Result<(), Refusal> {
     let reads = reads(request);
     let (is_allowed, allowed) = if route.only_reads() {
         (reads, "GET, HEAD")
-    } else if matches!(route, Route::Settings | Route::RequestLog(_)) {
+    } else if matches!(route, Route::Settings | Route::Guardrails | Route::RequestLog(_)) {
         (reads || *method == Method::POST, "GET, HEAD, POST")
     } else {
         (*method == Method::POST, "POST")

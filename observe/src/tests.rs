@@ -39,6 +39,7 @@ struct Node {
     remark: Mutex<Option<String>>,
     drain_begun: Notify,
     drain_may_end: Notify,
+    handshake_failed: Notify,
 }
 
 impl Node {
@@ -63,6 +64,10 @@ impl Node {
 impl Admin for Node {
     fn log_in(&self, claim: Claim) -> BoxFuture<'_, Result<Administrator, LoginError>> {
         ready(roles::log_in(&claim)).boxed()
+    }
+
+    fn note_failed_handshake(&self) {
+        self.handshake_failed.notify_one();
     }
 
     fn health(&self) -> Result<Option<String>, String> {

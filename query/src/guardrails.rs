@@ -64,7 +64,7 @@ macro_rules! guardrails {
     };
 }
 
-/// The guardrails of a running node, which do not change any more, with what every request asks of them.
+/// The guardrails of a running node, with what every request asks of them. They change as a whole.
 #[derive(Debug, Clone)]
 pub struct NodeGuardrails {
     guardrails: Guardrails,

@@ -6,6 +6,7 @@ mod compactions;
 mod controls;
 mod denylist;
 mod encryption;
+pub mod guardrails;
 mod indexes;
 mod logins;
 mod partition_key;
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
@@ -35,7 +37,7 @@ use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
-use helenus_observe::prometheus::{DiskGauges, EngineGauges, RefusedRequests, render};
+use helenus_observe::prometheus::{DiskGauges, EngineGauges, NEVER, RefusedRequests, render};
 use helenus_observe::{
     Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,
     SnapshotOperation,
@@ -342,6 +344,12 @@ impl Admin for NodeAdmin {
         Ok(self.remark())
     }
 
+    fn note_failed_handshake(&self) {
+        if let Some(first) = self.node.metrics.first() {
+            first.failed_admin_handshakes.increment();
+        }
+    }
+
     fn metrics_text(&self) -> BoxFuture<'_, String> {
         async move {
             // A shard that does not answer is stopping: its gauges end at 0, and the counters are shown all the same.
@@ -367,6 +375,8 @@ impl Admin for NodeAdmin {
             let reserve = &self.node.reserve;
             let logs = RequestLogs::of(&self.node);
             let certificates = self.on_first_shard(|context| Ok(seconds_until_expiry(context))).await;
+            let roles_age = self.on_first_shard(|context| Ok(confirmation::age(context))).await;
+            let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(NEVER);
             let gauges = EngineGauges {
                 request_logs: vec![
                     ("audit", logs.report(RequestLog::Audit)),
@@ -393,6 +403,7 @@ impl Admin for NodeAdmin {
                     .unwrap_or(0),
                 unknown_tables: unknown.len() as u64,
                 certificates: certificates.unwrap_or_default(),
+                roles_confirmed_ms: roles_age.unwrap_or_default().map(age_ms),
                 tables: self.reports(None).await.unwrap_or_default(),
                 repairs: self.repaired_tables().await.unwrap_or_default(),
                 latencies: self.table_latency_reports(None, None).await.unwrap_or_default(),

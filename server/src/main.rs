@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use helenus::node::Node;
 use helenus::node::error::StartError;
 use helenus::node::offline;
-use helenus::node::secure::secure;
+use helenus::node::secure::{OwnCertificates, secure};
 use helenus_admin::{AdminArguments, NodetoolArguments};
 use helenus_audit::command::{self, FqlArguments, ReplayArguments};
 use helenus_config::{CommitLogMode, Config, ConfigError, LogFormat, nearest, summary};
@@ -173,7 +173,7 @@ fn main() -> ExitCode {
         Command::Admin(arguments) => helenus_admin::main_with_args(&arguments),
         Command::Nodetool(arguments) => helenus_admin::nodetool_main(&arguments),
         Command::Fql(arguments) => command::fql_main(&arguments),
-        Command::Replay(arguments) => command::replay_main(&arguments),
+        Command::Replay(arguments) => command::replay_main(&arguments, &helenus_admin::read_password),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
 }
@@ -223,9 +223,9 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(&error),
     };
-    let told = match is_secure.then(|| secure(&mut config)).transpose() {
-        Ok(told) => told,
-        Err(error) => return fail(&error),
+    let (told, own) = match is_secure.then(|| secure(&mut config)) {
+        Some(secured) => (Some(secured.told), secured.certificates),
+        None => (None, None),
     };
     // What is not set may have been turned on.
     if let Err(error) = config.validate() {
@@ -253,7 +253,7 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return fail(&error),
     };
-    let (node, is_stopped) = match runtime.block_on(start_node(config, &mut signals)) {
+    let (node, is_stopped) = match runtime.block_on(start_node(config, own, &mut signals)) {
         Ok(Ok(started)) => started,
         Ok(Err(StartError::Interrupted)) => return ExitCode::SUCCESS,
         Ok(Err(error @ StartError::Removed { .. })) => {
@@ -309,10 +309,12 @@ fn run_node(arguments: NodeArguments) -> ExitCode {
 #[allow(clippy::disallowed_methods, reason = "a program waits for its node to start")]
 async fn start_node(
     config: Config,
+    own: Option<OwnCertificates>,
     signals: &mut Signals,
 ) -> Result<Result<(Node, bool), StartError>, tokio::task::JoinError> {
     let (interrupt, interrupted) = oneshot::channel();
-    let mut starting = tokio::task::spawn_blocking(move || Node::start_unless(config, interrupted));
+    let mut starting =
+        tokio::task::spawn_blocking(move || Node::start_unless(config, own.as_ref(), interrupted));
     tokio::select! {
         started = &mut starting => started.map(|started| started.map(|node| (node, false))),
         () = signals.next() => {

@@ -56,6 +56,7 @@ use self::assembly::{Assembled, NodeParts};
 use self::checks::machine::Machine;
 use self::identity::Identity;
 use self::listeners::{BoundPort, accept_clients, listen, local_address, shard_aware_port};
+use self::secure::OwnCertificates;
 use crate::node::error::StartError;
 use crate::session::encryption::{self, Certificates, OpenCertificates};
 use crate::session::request_logs::RequestLogs;
@@ -87,13 +88,17 @@ impl Node {
     /// that operators can watch the progress of a join.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let (_nobody, never) = oneshot::channel();
-        Self::start_unless(config, never)
+        Self::start_unless(config, None, never)
     }
 
     /// Like [`Node::start`], but returns [`StartError::Interrupted`] when `interrupted` fires first: waiting for a
     /// cluster and streaming data may take hours. The data that the node has by then is flushed, and a later start
-    /// continues from there.
-    pub fn start_unless(mut config: Config, interrupted: oneshot::Receiver<()>) -> Result<Self, StartError> {
+    /// continues from there. `own`: certificates that the node makes for itself.
+    pub fn start_unless(
+        mut config: Config,
+        own: Option<&OwnCertificates>,
+        interrupted: oneshot::Receiver<()>,
+    ) -> Result<Self, StartError> {
         config.validate()?;
         let data_dir = config.data_dir.clone();
         let file_error =
@@ -116,6 +121,9 @@ impl Node {
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
             Identity::with_tokens(Uuid::new_v4(), shards, config.num_tokens)
         }))?;
+        if let Some(own) = own {
+            own.make(&mut config, identity.host_id)?;
+        }
         let certificates = Certificates::open(&config, i64::from(RealClock::new().now_seconds()))?;
         // Bound now, so that no other process takes them. Clients are refused until the node serves.
         let client_port = BoundPort::bind(config.listen)?;

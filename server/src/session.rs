@@ -10,6 +10,7 @@ pub mod encryption;
 pub(crate) mod errors;
 pub(crate) mod guardrails;
 pub(crate) mod handshake;
+pub(crate) mod held_requests;
 pub(crate) mod latencies;
 pub(crate) mod logged;
 pub(crate) mod rate_limits;

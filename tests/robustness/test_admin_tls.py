@@ -59,6 +59,12 @@ class Administered:
         trusted = (authority or self.authority).certificate
         return command("admin", *words, "--url", f"https://{host}:{self.port}", "--authority", trusted, stdin=stdin)
 
+    def metric(self, name):
+        """A metric without labels, over the Unix socket."""
+        lines = self.node.ask("GET", "/metrics", timeout=10).splitlines()
+        (value,) = [line.split()[1] for line in lines if line.startswith(f"{name} ")]
+        return float(value)
+
     def serial(self):
         """The number of the certificate that the port shows."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as plain:
@@ -75,6 +81,7 @@ def administered(authority):
 
 
 def test_who_does_not_log_in_gets_nothing(administered):
+    failed = administered.metric("helenus_admin_logins_failed_total")
     for words in (["status"], ["flush"], ["drain"], ["describe-roles"]):
         status, output, complaint = administered.admin(*words)
         assert (status, output) == (1, "") and "a login is needed" in complaint, words
@@ -82,6 +89,10 @@ def test_who_does_not_log_in_gets_nothing(administered):
         assert (status, output) == (1, "")
         refusals = ("Provided username anna and/or password are incorrect", "Too many attempts to log in as anna")
         assert any(refusal in complaint for refusal in refusals), complaint
+    # Who shows no password has made no attempt.
+    assert administered.metric("helenus_admin_logins_failed_total") == failed + 4
+    # This node is the only member: it knows the newest roles.
+    assert administered.metric("helenus_roles_confirmation_age_seconds") < 120
 
 
 def test_a_role_reads_and_a_superuser_changes(administered):
@@ -108,8 +119,10 @@ def test_a_certificate_with_an_identity_is_a_login(administered, authority, fore
 
 
 def test_the_node_must_be_vouched_for(administered, foreign):
+    failed = administered.metric("helenus_admin_tls_handshakes_failed_total")
     status, output, complaint = administered.admin("flush", "--user", "anna", stdin="secret\n", authority=foreign)
     assert (status, output) == (1, "") and "invalid peer certificate" in complaint
+    until("the handshake is counted", lambda: administered.metric("helenus_admin_tls_handshakes_failed_total") > failed)
 
 
 def test_plain_http_is_not_served(administered):

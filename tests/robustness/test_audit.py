@@ -7,12 +7,14 @@ import subprocess
 import threading
 
 import pytest
+import wire
 from cassandra import InvalidRequest
 from cassandra.protocol import SyntaxException
 from cassandra.query import BatchStatement
 from cluster import until
 from conftest import driver_session, new_node
 from node import clean_environment
+from stopped_thread import stopped_thread
 
 
 def nodetool(node, *words):
@@ -170,6 +172,49 @@ def test_a_full_disk_holds_nobody_up_and_is_counted(small_disk, tmp_path, block)
         session.execute("SELECT k FROM k.t WHERE k = 1")
         until("it is written again", lambda: any("SELECT k FROM k.t" in line for line in lines(tmp_path)))
         assert any("ENTRIES_DROPPED" in line for line in lines(tmp_path))
+
+
+def test_a_disk_that_hangs_holds_the_requests_that_are_to_be_recorded_and_nothing_else():
+    settings = {"audit_logging_enabled": True, "audit_logging_block": True, "audit_logging_max_queue_weight": "64KiB"}
+    # So many entries of this length fill the queue, and one less does not.
+    filling, length = 8, 8400
+
+    def insert(number):
+        return wire.frame(wire.QUERY, wire.query(f"INSERT INTO k.t (k) VALUES ({number}) -- {'x' * length}"), stream=number)
+
+    def is_next(client, expected, opcode, body=b""):
+        """Whether a request behind others is the next one that is answered, and as expected."""
+        client.send(wire.frame(opcode, body, stream=30_000))
+        answer = client.answer()
+        return (answer.stream, answer.opcode) == (30_000, expected)
+
+    with new_node(settings=settings) as node, wire.Client((node.host, node.port)) as client:
+        with driver_session(node) as session:
+            session.execute("CREATE TABLE k.t (k int PRIMARY KEY)")
+        having(node, "CREATE TABLE k.t")
+        with stopped_thread(node.pid, "audit-log"):
+            for number in range(filling):
+                client.send(insert(number))
+                assert client.answer().opcode == wire.RESULT
+            for number in range(filling, 3 * filling):
+                client.send(insert(number))
+            # Signs of life, and what is not recorded, are answered on the same connection and on others.
+            with wire.Client((node.host, node.port)) as other:
+                for each in (client, other):
+                    assert is_next(each, wire.SUPPORTED, wire.OPTIONS)
+                    assert is_next(each, wire.RESULT, wire.QUERY, wire.query("SELECT key FROM system.local"))
+            assert node.admin("health") == (0, "up\n")
+            # What waits is bounded: at some time the node reads no more.
+            before = node.resident_mib()
+            with wire.Client((node.host, node.port)) as greedy:
+                greedy.socket.settimeout(5)
+                with pytest.raises(TimeoutError):
+                    greedy.socket.sendall(insert(1) * 12_000)
+            assert node.resident_mib() - before < 40
+        # The disk answers again, and so does the node.
+        assert {client.answer().stream for _ in range(2 * filling)} == set(range(filling, 3 * filling))
+        until("all are recorded", lambda: sum(" -- x" in entry["operation"] for entry in entries(node)) >= 3 * filling)
+        assert node.metric("helenus_request_log_dropped_total") == 0
 
 
 def test_requests_of_many_clients_are_all_recorded():

@@ -1,5 +1,7 @@
 """The partition denylist: which requests are refused, by which way it is changed, and what becomes of it."""
 
+import re
+
 import pytest
 from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
@@ -266,6 +268,38 @@ def test_the_list_outlives_a_restart_and_goes_with_its_table():
             session.execute("CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
             session.execute("DROP KEYSPACE k")
             assert entries(session) == []
+
+
+def test_the_settings_are_changed_while_the_node_runs():
+    with new_node() as node:
+        with driver_session(node) as session:
+            prepare(session)
+            assert node.admin("denylist", "add", "k", "t", "7")[0] == 0
+            session.execute(READS[0])
+            status, shown = node.admin("denylist", "set", "partition_denylist_enabled", "true")
+            assert status == 0 and re.search(r"^partition_denylist_enabled +true$", shown, re.M), shown
+            refused(session, READS[0], READ)
+            assert node.report("denylist")["is_obeyed"]
+            session.execute("UPDATE system_views.settings SET value = 'false' WHERE name = 'denylist_reads_enabled'")
+            session.execute(READS[0])
+            with pytest.raises(InvalidRequest):
+                session.execute(RANGES[0])
+            assert node.admin("denylist", "set", "denylist_range_reads_enabled", "false")[0] == 0
+            assert node.admin("denylist", "set", "denylist_writes_enabled", "false")[0] == 0
+            for statement in (READS[0], RANGES[0], WRITES[0]):
+                session.execute(statement)
+            assert node.admin("denylist", "set", "denylist_max_keys_total", "1")[0] == 0
+            status, complaint = node.admin("denylist", "add", "k", "t", "8")
+            assert status == 1 and "would exceed the global allowance of (1)" in complaint
+            rows = session.execute("SELECT name, value FROM system_views.settings WHERE name = 'denylist_max_keys_total'")
+            assert rows.one().value == "1"
+            status, complaint = node.admin("denylist", "set", "denylist_max_keys_total", "0")
+            assert status == 1 and "'0' is no number from 1 on" in complaint
+        # The next start has those of the configuration again.
+        node.restart()
+        status, shown = node.admin("denylist", "settings")
+        assert status == 0 and re.search(r"^partition_denylist_enabled +false$", shown, re.M)
+        assert re.search(r"^denylist_max_keys_total +10000$", shown, re.M)
 
 
 def test_without_the_setting_the_list_is_kept_and_denies_nothing():

@@ -114,4 +114,37 @@ def test_guardrails_are_shown_as_in_cassandra():
         assert re.search(r"^tables_warn_threshold +5$", expanded, re.MULTILINE), expanded
         status, error = nodetool(node, "getguardrailsconfig", "non_sense")
         assert status != 0 and "Guardrail non_sense not found." in error
-        assert nodetool(node, "setguardrailsconfig", "group_by_enabled", "true")[0] == 1
+
+
+def test_guardrails_are_changed_while_the_node_runs():
+    with new_node() as node:
+        with driver_session(node) as session:
+            session.execute("CREATE TABLE k.t (k int, c int, v text, PRIMARY KEY (k, c))")
+            grouped = "SELECT k, count(*) FROM k.t GROUP BY k"
+            session.execute(grouped)
+            assert nodetool(node, "setguardrailsconfig", "group_by_enabled", "false") == (0, "")
+            with pytest.raises(InvalidRequest, match="group_by is not allowed|GROUP BY functionality is not allowed"):
+                session.execute(grouped)
+            assert nodetool(node, "getguardrailsconfig", "group_by_enabled") == (0, "false\n")
+            assert nodetool(node, "setguardrailsconfig", "column_value_size_threshold", "1KiB", "null") == (0, "")
+            with pytest.raises(InvalidRequest, match="column_value_size violated"):
+                session.execute("INSERT INTO k.t (k, c, v) VALUES (1, 1, %s)", ("x" * 2000,))
+            assert node.admin("setguardrailsconfig", "tables_threshold", "1", "-1") == (0, "[1, -1]\n")
+            with pytest.raises(InvalidRequest, match="Cannot have more than 1 tables"):
+                session.execute("CREATE TABLE k.u (k int PRIMARY KEY)")
+            shown = session.execute("SELECT value FROM system_views.settings WHERE name = 'tables_fail_threshold'")
+            assert shown.one().value == "1"
+            for words, complaint in [
+                (("non_sense", "1"), "Guardrail non_sense not found."),
+                (("tables_threshold", "1"), "tables_threshold is expecting 2 argument values. Getting 1 instead."),
+                (("tables_threshold", "1", "2"), "The warn threshold 2 should be lower than the fail threshold 1"),
+                (("partition_size_threshold", "1GiB", "null"), "is read at the start of a node"),
+                ((), "No arguments."),
+            ]:
+                status, error = nodetool(node, "setguardrailsconfig", *words)
+                assert status != 0 and complaint in error, error
+            assert nodetool(node, "setguardrailsconfig", "group_by_enabled", "true") == (0, "")
+            session.execute(grouped)
+        # The next start has those of the configuration again.
+        node.restart()
+        assert nodetool(node, "getguardrailsconfig", "tables_threshold") == (0, "[-1, -1]\n")

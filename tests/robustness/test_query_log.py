@@ -1,13 +1,17 @@
 """The full query log: what is recorded can be shown, and asked again of another node."""
 
 import json
+import re
 import subprocess
 
 import pytest
 from cassandra import InvalidRequest
+from cassandra.auth import PlainTextAuthProvider
 from cassandra.query import BatchStatement, ConsistencyLevel, SimpleStatement
-from conftest import driver_session, new_node
+from certificates import Authority
+from conftest import driver_session, new_node, program
 from node import clean_environment
+from test_administration import command
 from test_audit import nodetool
 
 TABLE = "CREATE TABLE k.t (k int, c int, v text, PRIMARY KEY (k, c))"
@@ -99,6 +103,56 @@ def test_a_replay_asks_another_node_the_same_and_compares(recorded, tmp_path):
         assert status == 1 and f"{file.name}: the record at offset" in text and "is damaged" in text
     status, text = helenus(node, "replay", log, "--target", "127.0.0.1:1")
     assert status == 1 and "the target 127.0.0.1:1" in text
+
+
+def test_a_replay_logs_in_and_tells_what_its_role_may_not_do(recorded, tmp_path):
+    _, log = recorded
+    authority = Authority(program(), tmp_path)
+    authority.node("node", "--address", "127.0.0.1")
+    settings = {
+        "authenticator": "PasswordAuthenticator",
+        "authorizer": "CassandraAuthorizer",
+        "client_encryption": authority.settings("node", "optional"),
+    }
+    passwords = {role: tmp_path / f"{role}.password" for role in ("anna", "ben", "wrong")}
+    for role, path in passwords.items():
+        path.write_text(f"{role}\n")
+    with new_node(settings=settings) as other:
+        made = command("admin", "create-superuser", "anna", "--data-dir", other.data_dir, stdin="anna\n")
+        assert made[0] == 0, made
+        with driver_session(other, auth_provider=PlainTextAuthProvider("anna", "anna")) as session:
+            session.execute(TABLE)
+            session.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'ben'")
+            session.execute("GRANT SELECT ON k.t TO ben")
+
+            def replay(*words, **options):
+                return command("replay", log, "--target", other.listen, *words, **options)
+
+            # The superuser may do all that was recorded. Nobody, and who has the wrong password, may do nothing.
+            status, text, _ = replay("--user", "anna", "--password-file", passwords["anna"])
+            assert status == 0 and " as recorded, 0 different\n" in text and "refused" not in text, text
+            assert len(list(session.execute("SELECT * FROM k.t"))) == 53
+            session.execute("TRUNCATE k.t")
+            status, _, complaint = replay()
+            assert status == 1 and "asks for a name and a password: see --user" in complaint
+            status, _, complaint = replay("--user", "anna", "--password-file", passwords["wrong"])
+            assert status == 1 and "Provided username anna and/or password are incorrect" in complaint
+            status, _, complaint = replay("--user", "anna", "--password-file", tmp_path / "nothing")
+            assert status == 1 and "cannot read the password from" in complaint
+            # A role that only reads: what it may not write is counted and told. Over TLS, with the password on standard input.
+            tls = ("--ssl", "--authorities", authority.certificate)
+            status, text, _ = replay("--user", "ben", *tls, stdin="ben\n")
+            assert status == 1 and "recorded done, replayed error 0x2100" in text, text
+            assert "User ben has no MODIFY permission on <table k.t> or any of its parents" in text
+            different = int(re.search(r" as recorded, (\d+) different\n", text)[1])
+            refused = int(re.search(r"^(\d+) of these were refused: the role has no permission for them$", text, re.M)[1])
+            # 50 rows, a batch and a transaction.
+            assert refused == 52 and different >= refused
+            assert not list(session.execute("SELECT * FROM k.t"))
+            # An authority that does not vouch for the node is no way in.
+            stranger = Authority(program(), tmp_path / "stranger")
+            status, _, complaint = replay("--user", "ben", "--ssl", "--authorities", stranger.certificate, stdin="ben\n")
+            assert status == 1 and f"the target {other.listen}" in complaint
 
 
 def test_a_reset_removes_the_files_and_passwords_are_not_in_them(tmp_path):

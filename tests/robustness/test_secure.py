@@ -1,5 +1,6 @@
 """`helenus node --secure`: nobody is in before the first superuser is made, and nobody without TLS."""
 
+import re
 import ssl
 
 import pytest
@@ -30,6 +31,10 @@ def test_a_secured_node_is_open_to_its_superuser_alone(tmp_path):
         assert "create-superuser NAME" in said and "--ssl" in said
         key = node.data_dir.parent / "certificates" / "authority.key"
         assert key.stat().st_mode & 0o777 == 0o600
+        # The certificate names the host id, so that other nodes take it from this node alone.
+        _, information, _ = command("admin", "info", "--data-dir", node.data_dir)
+        host_id = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", information)[0]
+        assert (key.parent / f"node-{node.host}-{host_id}.pem").exists()
         with pytest.raises((OSError, wire.BadAnswer)), wire.Client((node.host, node.port)) as plain:
             plain.ask(wire.OPTIONS)
         with pytest.raises(NoHostAvailable), logged_in(node, "cassandra", "cassandra"):

@@ -9,7 +9,7 @@ use crate::ask::AskError;
 use crate::request::Absence;
 
 /// Verbs with what to say of them.
-const VERBS: [(&[&str], &str); 11] = [
+const VERBS: [(&[&str], &str); 10] = [
     (&["abortbootstrap"], "`helenus admin abortjoin HOST_ID` takes the join of a member back"),
     (&["compactionhistory"], "nothing is kept of past compactions; `/metrics` counts them"),
     (
@@ -20,7 +20,6 @@ const VERBS: [(&[&str], &str); 11] = [
         &["disablegossip", "enablegossip", "statusgossip"],
         "members always watch each other; `drain` takes a node out",
     ),
-    (&["setguardrailsconfig"], "guardrails are settings, which are read at the start of a node"),
     (&["getseeds", "reloadseeds"], "the setting seeds is used at the start of a node only"),
     (
         &["join", "bootstrap"],

@@ -12,6 +12,7 @@ use super::error::NodetoolError;
 use super::format::Addresses;
 use crate::ask::Ask;
 use crate::command::{AdminCommand, TableScope, Writes, probability};
+use crate::guardrails::GuardrailChange;
 use crate::repair::RepairArguments;
 use crate::reports::{CheckedFileState, ClusterStatus, CompactionsReport, RepairReport, SnapshotReport};
 use crate::request_logs::{AuditLogArguments, QueryLogArguments};
@@ -37,6 +38,12 @@ pub(super) enum Act {
     Setcompactionthroughput {
         #[arg(value_parser = RangedU64ValueParser::<u64>::new().range(..=RATE_MAX))]
         mebibytes_per_second: u64,
+    },
+    /// Changes a guardrail until the next start of the node.
+    Setguardrailsconfig {
+        /// The name of a guardrail, and its values.
+        #[arg(allow_hyphen_values = true)]
+        words: Vec<String>,
     },
     /// Lets the strategies choose compactions again.
     Enableautocompaction(Tables),
@@ -327,6 +334,13 @@ impl Act {
     fn commands(&self) -> Result<Vec<AdminCommand>, NodetoolError> {
         let one = |command| Ok(vec![command]);
         match self {
+            Self::Setguardrailsconfig { words } => match words.split_first() {
+                None => Err(NodetoolError::usage("No arguments.")),
+                Some((name, values)) => {
+                    let (name, values) = (name.clone(), values.to_vec());
+                    one(AdminCommand::Setguardrailsconfig(GuardrailChange { name, values }))
+                }
+            },
             Self::Flush(tables) => Ok(tables.each(AdminCommand::Flush)),
             Self::Compact(tables) => Ok(tables.each(AdminCommand::Compact)),
             Self::Stop { kind } => match kind.as_deref() {

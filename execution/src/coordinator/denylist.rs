@@ -24,17 +24,20 @@ pub fn check_read(context: &ShardContext, plan: &SelectPlan, ranges: &[KeyRange]
 
 #[cold]
 fn check_denied_read(context: &ShardContext, plan: &SelectPlan, ranges: &[KeyRange]) -> Result<()> {
-    let (config, list) = (&context.node.config, context.denylist_view());
+    let (settings, list) = (&context.node.settings.denylist, context.denylist_view());
+    if !settings.enabled.is_on() {
+        return Ok(());
+    }
     let table = &plan.table;
     let Some(denied) = list.of(&table.id) else { return Ok(()) };
     let mut touched = ranges.iter().flat_map(|range| denied.within(&range.start, &range.end));
     match &plan.restrictions.partition {
-        PartitionRestriction::Keys(_) if config.denylist_reads_enabled => {
+        PartitionRestriction::Keys(_) if settings.reads.is_on() => {
             let Some(key) = touched.next() else { return Ok(()) };
             context.metrics.denylisted_reads.increment();
             Err(refused("Unable to read denylisted partition", key.bytes(), table))
         }
-        PartitionRestriction::Range(_) if config.denylist_range_reads_enabled => {
+        PartitionRestriction::Range(_) if settings.range_reads.is_on() => {
             // The range of the static row of a partition may come before that of the partition's other rows.
             let keys: BTreeSet<&DeniedKey> = touched.collect();
             if keys.is_empty() {
@@ -99,7 +102,8 @@ fn check_changes<'k>(
     what: &str,
     partitions: impl IntoIterator<Item = (&'k Table, &'k PartitionKey)>,
 ) -> Result<()> {
-    if !context.node.config.denylist_writes_enabled {
+    let settings = &context.node.settings.denylist;
+    if !settings.enabled.is_on() || !settings.writes.is_on() {
         return Ok(());
     }
     let list = context.denylist_view();

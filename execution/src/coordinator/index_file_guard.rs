@@ -51,7 +51,8 @@ pub fn check(
     indexes: &[IndexId],
     range: (&[u8], &[u8]),
 ) -> Result<(), Refusal> {
-    let guardrail = &context.node.guardrails.sai_sstable_indexes_per_query;
+    let guardrails = context.guardrails();
+    let guardrail = &guardrails.sai_sstable_indexes_per_query;
     if !guardrail.is_set() {
         return Ok(());
     }

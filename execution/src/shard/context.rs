@@ -85,8 +85,8 @@ pub enum Departure {
 /// The state that all threads of a node share.
 pub struct NodeShared {
     pub config: Config,
-    /// The limits for clients from the settings.
-    pub guardrails: NodeGuardrails,
+    /// The limits for clients with which the node has started.
+    pub first_guardrails: NodeGuardrails,
     /// What the node does with the files of all tables.
     pub file_handling: FileHandling,
     /// What new passwords must be like.
@@ -195,8 +195,9 @@ pub struct ShardContext {
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
     roles: RefCell<Arc<Roles>>,
+    guardrails: RefCell<Rc<NodeGuardrails>>,
     denylist: RefCell<Arc<Denylist>>,
-    /// Whether partitions are denied, and the settings have that obeyed.
+    /// Whether partitions are denied.
     denies: Cell<bool>,
     last_timestamp: Cell<i64>,
     last_append: Cell<Option<LogPosition>>,
@@ -270,7 +271,8 @@ impl ShardContext {
         let FirstState { catalog, cluster, roles, denylist } = state;
         let metrics = node.metrics[index].clone();
         parts.transport.view_changed(&cluster);
-        let denies = Cell::new(is_obeyed(&node.config, &denylist));
+        let denies = Cell::new(!denylist.is_empty());
+        let guardrails = RefCell::new(Rc::new(node.first_guardrails.clone()));
         Self {
             index,
             node,
@@ -289,6 +291,7 @@ impl ShardContext {
             catalog: RefCell::new(catalog),
             cluster: RefCell::new(cluster),
             roles: RefCell::new(roles),
+            guardrails,
             denylist: RefCell::new(denylist),
             denies,
             last_timestamp: Cell::new(0),
@@ -345,7 +348,17 @@ impl ShardContext {
         *self.roles.borrow_mut() = roles;
     }
 
-    /// Whether there are partitions whose requests are refused.
+    /// The limits for clients.
+    pub fn guardrails(&self) -> Rc<NodeGuardrails> {
+        self.guardrails.borrow().clone()
+    }
+
+    /// Installs changed limits for clients.
+    pub fn install_guardrails(&self, guardrails: NodeGuardrails) {
+        *self.guardrails.borrow_mut() = Rc::new(guardrails);
+    }
+
+    /// Whether there are partitions whose requests are refused, unless the settings have that not obeyed.
     #[inline]
     pub fn denies(&self) -> bool {
         self.denies.get()
@@ -363,7 +376,7 @@ impl ShardContext {
 
     /// Installs a changed partition denylist.
     pub fn install_denylist(&self, denylist: Arc<Denylist>) {
-        self.denies.set(is_obeyed(&self.node.config, &denylist));
+        self.denies.set(!denylist.is_empty());
         *self.denylist.borrow_mut() = denylist;
     }
 
@@ -475,10 +488,6 @@ impl ShardContext {
             }
         });
     }
-}
-
-fn is_obeyed(config: &Config, denylist: &Denylist) -> bool {
-    config.partition_denylist_enabled && !denylist.is_empty()
 }
 
 /// Runs a job on the thread behind a shard's queue and waits for its result. Fails when the node is shutting down.

@@ -9,11 +9,14 @@ use helenus_config::Config;
 use helenus_engine::io::RateLimiter;
 use tokio::sync::watch;
 
+use crate::shard::denylist_settings::DenylistSettings;
+
 /// The settings of a node, shared by its shards.
 #[derive(Debug)]
 pub struct RuntimeSettings {
     /// What this node fetches from others when ranges move, over all shards.
     pub streams: RateLimiter,
+    pub denylist: DenylistSettings,
     hint_bytes_per_second: AtomicU64,
     /// The bits of a number from 0 to 1.
     trace_probability: AtomicU64,
@@ -29,6 +32,7 @@ impl RuntimeSettings {
         let stream_rate = config.stream_throughput_bytes_per_second;
         Self {
             streams: RateLimiter::new((stream_rate > 0).then_some(stream_rate)),
+            denylist: DenylistSettings::new(config),
             hint_bytes_per_second: AtomicU64::new(config.hinted_handoff_throttle_bytes_per_second),
             trace_probability: AtomicU64::new(0.0_f64.to_bits()),
             keeps_hints: AtomicBool::new(config.hinted_handoff_enabled),

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
 use crate::admin::{RepairRanges, RepairRequest, ReplayRequest, RestoreRequest};
-use crate::controls::{RequestLogChange, SettingChange};
+use crate::controls::{DenylistSetting, RequestLogChange, SettingChange};
 
 /// Longest name of a snapshot.
 const SNAPSHOT_NAME_BYTES_MAX: usize = 128;
@@ -27,6 +27,12 @@ pub(super) const SETTINGS: &[&str] = &[
     "native_transport",
     "hinted_handoff",
     "hint_delivery",
+    "partition_denylist_enabled",
+    "denylist_writes_enabled",
+    "denylist_reads_enabled",
+    "denylist_range_reads_enabled",
+    "denylist_max_keys_per_table",
+    "denylist_max_keys_total",
     "log_level",
     "log_target",
 ];
@@ -181,6 +187,11 @@ impl Parameters {
             "native_transport" => SettingChange::NativeTransport(self.flag(name)?),
             "hinted_handoff" => SettingChange::HintedHandoff(self.flag(name)?),
             "hint_delivery" => SettingChange::HintDelivery(self.flag(name)?),
+            _ if DenylistSetting::NAMES.contains(&name) => {
+                let setting = DenylistSetting::parse(name, &self.needed(name)?);
+                let refused = |reason| ParameterError(format!("parameter '{name}': {reason}"));
+                SettingChange::Denylist(setting.map_err(refused)?)
+            }
             _ => SettingChange::LogLevel { target, level: self.needed("log_level")? },
         })
     }

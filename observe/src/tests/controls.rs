@@ -140,6 +140,10 @@ impl Controls for Node {
         Box::pin(std::future::ready(Ok(guardrails)))
     }
 
+    fn change_guardrail(&self, name: String, values: Vec<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        ready(self.note_call(&format!("guardrail {name} {values:?} in"), None, None)).boxed()
+    }
+
     fn role_statements(&self) -> BoxFuture<'_, Result<Vec<String>, AdminError>> {
         Box::pin(std::future::ready(Ok(vec!["CREATE ROLE IF NOT EXISTS anna".to_owned()])))
     }
@@ -203,6 +207,8 @@ async fn settings_are_shown_and_changed_one_at_a_time() {
         "native_transport=false",
         "hinted_handoff=true",
         "hint_delivery=false",
+        "partition_denylist_enabled=true",
+        "denylist_max_keys_total=7",
         "log_level=debug&log_target=helenus::session",
         "log_level=reset",
     ] {
@@ -217,6 +223,8 @@ async fn settings_are_shown_and_changed_one_at_a_time() {
             "NativeTransport(false)",
             "HintedHandoff(true)",
             "HintDelivery(false)",
+            "Denylist(Enabled(true))",
+            "Denylist(KeysMax(7))",
             "LogLevel { target: Some(\"helenus::session\"), level: \"debug\" }",
             "LogLevel { target: None, level: \"reset\" }",
         ]
@@ -229,6 +237,8 @@ async fn settings_that_make_no_sense_are_refused() {
     for (query, error) in [
         ("", "one parameter of these is expected"),
         ("native_transport=true&hinted_handoff=true", "one parameter of these is expected"),
+        ("denylist_reads_enabled=no", "parameter 'denylist_reads_enabled': 'no' is neither true nor false"),
+        ("denylist_max_keys_total=0", "parameter 'denylist_max_keys_total': '0' is no number from 1 on"),
         ("trace_probability=1.5", "parameter 'trace_probability' must be from 0 to 1"),
         ("trace_probability=NaN", "parameter 'trace_probability' must be from 0 to 1"),
         ("stream_throughput_bytes_per_second=-1", "'-1' is no number that fits"),
@@ -279,8 +289,8 @@ async fn instruments_are_read_and_hints_given_up() {
 }
 
 #[tokio::test]
-async fn guardrails_are_shown_by_name() {
-    let (_, server) = start();
+async fn guardrails_are_shown_and_changed_by_name() {
+    let (node, server) = start();
     let of = async |query: &str| ask(&server, "GET", &format!("/admin/guardrails{query}")).await;
     let all = json!({ "ddl_enabled": true, "tables_fail_threshold": -1, "tables_warn_threshold": 5 });
     assert_eq!(of("").await.json(), json!({ "guardrails": all }));
@@ -292,7 +302,14 @@ async fn guardrails_are_shown_by_name() {
         let refused = of(&format!("?name={name}")).await;
         assert_eq!(refused.json(), json!({ "error": format!("Guardrail {name} not found.") }));
     }
-    assert_eq!(ask(&server, "POST", "/admin/guardrails").await.status, 405);
+    assert_eq!(ask(&server, "PUT", "/admin/guardrails").await.status, 405);
+    assert_eq!(of("?name=tables_threshold&values=1").await.status, 400);
+    let change = async |query: &str| ask(&server, "POST", &format!("/admin/guardrails{query}")).await;
+    assert_eq!(change("?name=tables_threshold&values=20,10").await.json(), json!({ "guardrails": both }));
+    assert_eq!(change("?name=ddl_enabled").await.status, 200);
+    let expected = ["guardrail tables_threshold [\"20\", \"10\"] in *.*", "guardrail ddl_enabled [] in *.*"];
+    assert_eq!(*node.calls.lock().unwrap(), expected);
+    assert_eq!(change("?values=1").await.status, 400);
 }
 
 #[tokio::test]

@@ -115,7 +115,18 @@ async fn who_is_no_superuser_reads_and_changes_nothing() {
             (403, format!("{path} is for superusers, which ben is not"))
         );
     }
+    // The other members are asked for superusers only.
+    for query in ["cluster=true", "cluster=%74rue"] {
+        let reply = ask_as(&server, "ben:secret", "GET", &format!("/admin/listsnapshots?{query}")).await;
+        assert_eq!(
+            (reply.status, reply.error().as_str()),
+            (403, "/admin/listsnapshots is for superusers, which ben is not")
+        );
+    }
     assert!(node.calls.lock().unwrap().is_empty());
+    assert_eq!(ask_as(&server, "ben:secret", "GET", "/admin/listsnapshots?cluster=false").await.status, 200);
+    assert_eq!(ask_as(&server, "anna:secret", "GET", "/admin/listsnapshots?cluster=true").await.status, 200);
+    node.calls.lock().unwrap().clear();
     assert_eq!(ask_as(&server, "anna:secret", "POST", "/admin/flush").await.status, 200);
     assert_eq!(ask_as(&server, "anna:secret", "GET", "/admin/unknown").await.status, 404);
     let page = request("anna:secret", "POST", "/admin/flush").replace("Host:", "Origin: http://x\r\nHost:");
@@ -204,6 +215,7 @@ async fn a_port_with_tls_serves_those_who_log_in() {
     // Neither is one that another authority vouches for, on either side.
     let other = Certificates::new();
     assert!(other.ask(&server, None, &flush("anna:secret")).await.is_none());
+    node.handshake_failed.notified().await;
     let mut plain = TcpStream::connect(server.address()).await.unwrap();
     plain.write_all(flush("anna:secret").as_bytes()).await.unwrap();
     let mut answer = Vec::new();

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use futures::future::{BoxFuture, FutureExt, LocalBoxFuture, ready};
+use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointReport,
     EndpointsReport, LatencyReport, RequestLog, RequestLogReport, RuntimeSettings, StageReport,
     TableLatencies,
 };
 use helenus_admin::top_partitions::TopPartition;
-use helenus_config::guardrail_settings;
 use helenus_engine::TableId;
 use helenus_execution::coordinator::replica::hints;
 use helenus_execution::shard::context::{ShardContext, run_on};
@@ -21,6 +20,7 @@ use helenus_ring::HostId;
 use helenus_ring::topology::Topology;
 
 use super::denylist::NamedPartition;
+use super::guardrails::PresentGuardrails;
 use super::{NodeAdmin, denylist, failed, partition_key, request_logs, roles};
 use crate::cluster::membership::{self, Consent};
 use crate::cluster::recovery::{self, RecoveryError};
@@ -177,6 +177,7 @@ impl NodeAdmin {
             hinted_handoff: settings.keeps_hints(),
             hint_delivery: settings.delivers_hints(),
             log_filter: logs::filter().unwrap_or_default(),
+            ..denylist::settings(&self.node)
         }
     }
 
@@ -195,6 +196,7 @@ impl NodeAdmin {
                 .await?;
             }
             SettingChange::HintDelivery(delivers) => settings.set_delivers_hints(delivers),
+            SettingChange::Denylist(change) => denylist::change_setting(&self.node, change),
             SettingChange::LogLevel { target, level } => logs::set_level(target.as_deref(), &level)
                 .map_err(|error| AdminError::Unknown(error.to_string()))?,
         }
@@ -382,13 +384,11 @@ impl Controls for NodeAdmin {
     }
 
     fn guardrails(&self) -> BoxFuture<'_, Result<BTreeMap<String, serde_json::Value>, AdminError>> {
-        let settings = serde_json::to_value(&self.node.config);
-        let settings = settings.map_err(|error| AdminError::Failed(error.to_string()));
-        let of_setting = |name: &str, settings: &serde_json::Value| {
-            (name.to_owned(), settings.get(name).cloned().unwrap_or_default())
-        };
-        ready(settings.map(|settings| guardrail_settings().map(|name| of_setting(name, &settings)).collect()))
-            .boxed()
+        PresentGuardrails::values(self).boxed()
+    }
+
+    fn change_guardrail(&self, name: String, values: Vec<String>) -> BoxFuture<'_, Result<(), AdminError>> {
+        async move { PresentGuardrails::change(self, &name, &values).await }.boxed()
     }
 
     fn cidr_groups(&self) -> BoxFuture<'_, Result<BTreeMap<String, Vec<String>>, AdminError>> {

@@ -2,10 +2,10 @@
 
 use cql_lite::types::literal::format_hex;
 use futures::future::LocalBoxFuture;
-use helenus_admin::reports::{DeniedPartitionReport, DenylistReport};
+use helenus_admin::reports::{DeniedPartitionReport, DenylistReport, RuntimeSettings};
 use helenus_execution::coordinator::virtual_state::DenylistRequest;
-use helenus_execution::shard::context::{ShardContext, run_on};
-use helenus_observe::AdminError;
+use helenus_execution::shard::context::{NodeShared, ShardContext, run_on};
+use helenus_observe::{AdminError, DenylistSetting};
 use helenus_query::error::{RequestError, Result as RequestResult};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
@@ -45,7 +45,7 @@ pub(super) async fn denied(
             let (catalog, list) = (context.catalog(), context.denylist());
             let known = catalog.table(&keyspace, &table).and_then(|table| list.of(&table.id));
             let is_denied = known.is_some_and(|denied| denied.denies(&key));
-            let is_obeyed = context.node.config.partition_denylist_enabled;
+            let is_obeyed = context.node.settings.denylist.enabled.is_on();
             Ok(DeniedPartitionReport { keyspace, table, key: format_hex(&key.bytes), is_denied, is_obeyed })
         })
         .await
@@ -82,7 +82,7 @@ pub(super) async fn list(
     let tables = admin.targets(keyspace.as_deref(), table.as_deref()).await?;
     admin
         .on_first_shard(move |context| {
-            let (list, is_obeyed) = (context.denylist(), context.node.config.partition_denylist_enabled);
+            let (list, is_obeyed) = (context.denylist(), context.node.settings.denylist.enabled.is_on());
             let of_table = |table: &Table| {
                 let keys = list.of(&table.id).into_iter().flat_map(DeniedPartitions::keys);
                 let report = |key: &DeniedKey| DeniedPartitionReport {
@@ -98,4 +98,31 @@ pub(super) async fn list(
             Ok(DenylistReport { partitions, is_obeyed })
         })
         .await
+}
+
+/// What this node makes of the list, as [`RuntimeSettings`] have it.
+pub(super) fn settings(node: &NodeShared) -> RuntimeSettings {
+    let settings = &node.settings.denylist;
+    RuntimeSettings {
+        partition_denylist_enabled: settings.enabled.is_on(),
+        denylist_writes_enabled: settings.writes.is_on(),
+        denylist_reads_enabled: settings.reads.is_on(),
+        denylist_range_reads_enabled: settings.range_reads.is_on(),
+        denylist_max_keys_per_table: settings.keys_per_table_max.get(),
+        denylist_max_keys_total: settings.keys_max.get(),
+        ..RuntimeSettings::default()
+    }
+}
+
+/// Changes a setting of the list, until the next start.
+pub(super) fn change_setting(node: &NodeShared, change: DenylistSetting) {
+    let settings = &node.settings.denylist;
+    match change {
+        DenylistSetting::Enabled(is_on) => settings.enabled.set(is_on),
+        DenylistSetting::Writes(is_on) => settings.writes.set(is_on),
+        DenylistSetting::Reads(is_on) => settings.reads.set(is_on),
+        DenylistSetting::RangeReads(is_on) => settings.range_reads.set(is_on),
+        DenylistSetting::KeysPerTableMax(number) => settings.keys_per_table_max.set(number),
+        DenylistSetting::KeysMax(number) => settings.keys_max.set(number),
+    }
 }

@@ -1,6 +1,8 @@
 //! Logins of those who administer over HTTP: the path of clients of the native protocol, with each request.
 
-use cql_lite::frame::sasl_plain::PlainError;
+use std::net::SocketAddr;
+
+use cql_lite::frame::sasl_plain::{Credentials, PlainError};
 use futures::future::LocalBoxFuture;
 use helenus_access::check_data_center;
 use helenus_config::NetworkAuthorizer;
@@ -36,6 +38,19 @@ async fn log_in_on(context: &ShardContext, claim: Claim) -> Result<Administrator
         return Err(LoginError::Missing);
     }
     let credentials = credentials.ok_or(PlainError::NoPassword);
+    let outcome = admit(context, peer, identity, credentials).await;
+    if outcome.is_err() {
+        context.metrics.failed_admin_logins.increment();
+    }
+    outcome
+}
+
+async fn admit(
+    context: &ShardContext,
+    peer: SocketAddr,
+    identity: Option<&str>,
+    credentials: Result<Credentials, PlainError>,
+) -> Result<Administrator, LoginError> {
     let outcome = logins::log_in(context, peer, identity, credentials).await;
     let role = outcome.map_err(|refusal| login_error(&refusal))?;
     Admission::default().check(context, Some(&role), peer.ip()).map_err(|error| request_error(&error))?;

@@ -48,6 +48,14 @@ impl RolesConfirmation {
         self.valid_until_ms.store((asked_at + limit).as_millis() as u64, Ordering::Relaxed);
     }
 
+    /// The time since the last question that ended well was asked; `None`: none has.
+    fn age(&self, now: Duration, limit: Duration) -> Option<Duration> {
+        match self.valid_until_ms.load(Ordering::Relaxed) {
+            0 => None,
+            until => Some((now + limit).saturating_sub(Duration::from_millis(until))),
+        }
+    }
+
     fn is_valid(&self, now: Duration) -> bool {
         u128::from(self.valid_until_ms.load(Ordering::Relaxed)) > now.as_millis()
     }
@@ -62,12 +70,30 @@ fn limit(config: &Config) -> Option<Duration> {
 /// Refuses the request of a client that has a role, if the roles of this node may be too old.
 #[inline]
 pub fn check(context: &ShardContext) -> Result<()> {
+    let checked = look(context);
+    if checked.is_err() {
+        context.metrics.roles_unconfirmed.increment();
+    }
+    checked
+}
+
+/// What [`check`] finds, without a client that is refused.
+#[inline]
+fn look(context: &ShardContext) -> Result<()> {
     let Some(limit) = limit(&context.node.config) else { return Ok(()) };
     let is_valid = RolesConfirmation::of(context).is_valid(context.clock.monotonic());
     if is_valid || context.has_bug(PlantedBug::RolesForever) {
         return Ok(());
     }
     Err(RequestError::RolesUnconfirmed { limit })
+}
+
+/// The time since the roles of this node were last confirmed, for its metrics: the longest there is if they were not. `None`: they need
+/// not be.
+pub fn age(context: &ShardContext) -> Option<Duration> {
+    let limit = limit(&context.node.config)?;
+    let age = RolesConfirmation::of(context).age(context.clock.monotonic(), limit);
+    Some(age.unwrap_or(Duration::MAX))
 }
 
 /// Whether this node refuses clients that log in because its roles may be too old: for the health of the node.
@@ -109,7 +135,7 @@ async fn keep_confirmed(context: Rc<ShardContext>, limit: Duration) {
 }
 
 fn note_refusing(context: &ShardContext) -> bool {
-    let refuses = check(context).is_err();
+    let refuses = look(context).is_err();
     RolesConfirmation::of(context).is_refusing.store(refuses, Ordering::Relaxed);
     refuses
 }
@@ -138,8 +164,11 @@ mod tests {
         let confirmation = RolesConfirmation::default();
         let seconds = Duration::from_secs;
         assert!(!confirmation.is_valid(Duration::ZERO), "nothing was confirmed");
+        assert_eq!(confirmation.age(seconds(9), seconds(10)), None);
         confirmation.confirm(seconds(100), seconds(10));
         assert!(confirmation.is_valid(Duration::from_millis(109_999)));
         assert!(!confirmation.is_valid(seconds(110)));
+        assert_eq!(confirmation.age(seconds(100), seconds(10)), Some(Duration::ZERO));
+        assert_eq!(confirmation.age(seconds(125), seconds(10)), Some(seconds(25)));
     }
 }

@@ -53,10 +53,9 @@ fn planned(context: &ShardContext, request: DenylistRequest) -> Result<Option<De
     if keys.is_empty() {
         return Ok(None);
     }
-    let config = &context.node.config;
+    let settings = &context.node.settings.denylist;
     let action = if denies {
-        let (keys_per_table_max, keys_max) =
-            (config.denylist_max_keys_per_table, config.denylist_max_keys_total);
+        let (keys_per_table_max, keys_max) = (settings.keys_per_table_max.get(), settings.keys_max.get());
         DenylistAction::Deny { keys_per_table_max, keys_max }
     } else {
         DenylistAction::Allow

@@ -98,7 +98,7 @@ async fn change_here(
     statement: Arc<Prepared<Statement>>,
     user: Option<String>,
 ) -> Result<Outcome> {
-    let guardrails = &context.node.guardrails;
+    let guardrails = context.guardrails();
     let mut warnings = Vec::new();
     // As in Cassandra, guardrails do not hold for superusers.
     let is_guarded = !context.is_superuser(user.as_deref());

@@ -157,7 +157,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
             .and_then(|first| PartitionGuard::new(&guardrails, Arc::clone(first))),
     };
     let shared = Arc::new(NodeShared {
-        guardrails: guardrails.into(),
+        first_guardrails: guardrails.into(),
         file_handling,
         password_rules: config.password_rules()?,
         host_id: identity.host_id,

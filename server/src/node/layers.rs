@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::admin::guardrails::PresentGuardrails;
 use crate::admin::views;
 use crate::cluster::confirmation::RolesConfirmation;
 use crate::cluster::liveness::LivenessMonitor;
@@ -47,6 +48,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(Logins::default())
         .with(OpenCertificates::default())
         .with(OpenAtRest::default())
+        .with(PresentGuardrails::default())
 }
 
 /// The states of each shard.

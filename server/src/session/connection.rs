@@ -4,6 +4,8 @@
 //! * Many answers leave in one write: when the frames of one read are executed, or `REQUESTS_PER_WRITE` requests
 //!   are, or enough bytes have accumulated.
 //! * No request begins while too many are in flight or the client does not read its answers: memory stays bounded.
+//! * A log of requests that is to miss nothing and has no room holds the requests that it would record ([`super::held_requests`]), and no
+//!   others: signs of life are answered.
 //! * After a millisecond of requests, or less while roles share the thread, others get it.
 //! * Until the client is in, frames are small, nothing is read while a login is under way, and only the connection itself changes
 //!   ([`super::authentication::stage`]).
@@ -42,10 +44,12 @@ use super::authentication::login::{self, Attempt};
 use super::authentication::stage::Stage;
 use super::errors::to_response;
 use super::handshake::{self, Startup};
+use super::held_requests::HeldRequests;
 use super::request;
 use crate::cluster::confirmation;
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
+use crate::session::logged;
 use crate::session::request_logs::RequestLogs;
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::shares::{self, RoleShare};
@@ -77,6 +81,7 @@ struct Wire {
     decoder: Decoder,
     /// Set once the connection has switched to segments.
     segments: Option<SegmentEncoder>,
+    held: HeldRequests,
     /// The login that is under way.
     login: Option<LocalBoxFuture<'static, ()>>,
 }
@@ -88,6 +93,8 @@ enum Effect {
     Startup(Startup),
     /// The client sent the token of a login.
     Login(Attempt),
+    /// The request has not begun: a log that is to miss nothing has no room.
+    Held,
 }
 
 /// The client connections of a shard.
@@ -186,6 +193,7 @@ pub async fn serve(
         is_output_large: false,
         decoder: Decoder::new(Role::Server, BYTES_BEFORE_LOGIN),
         segments: None,
+        held: HeldRequests::default(),
         login: None,
     };
     wire.decoder.set_limit(BYTES_BEFORE_LOGIN, true);
@@ -235,10 +243,10 @@ impl Wire {
                 return Ok(());
             }
             let takes = self.takes_requests(connection);
-            // A log of requests that is to miss nothing has no room.
-            let is_held = takes && connection.logs.hold_requests();
-            let reads = takes && !is_held;
-            if reads && has_more {
+            let holds = takes && !self.held.is_empty();
+            let is_held = holds && connection.logs.hold_requests();
+            let reads = takes && self.takes_input(connection);
+            if (reads && has_more) || (holds && !is_held) {
                 // The client has read its answers, or its turn was over: continue with its requests, after those of others.
                 tokio::task::yield_now().await;
                 connection.turn_began.set(None);
@@ -295,12 +303,43 @@ impl Wire {
             && self.output.len() - self.written + connection.out.borrow().len() < UNSENT_BYTES_MAX
     }
 
+    /// Whether there is a place for the next request, even if it has to wait.
+    fn takes_input(&self, connection: &Connection) -> bool {
+        !self.held.is_full(connection.under_way(), connection.context.node.config.max_requests_per_connection)
+    }
+
+    /// Executes a request that has waited for room in a log, if there is some. Returns whether there was one.
+    fn handle_held(&mut self, connection: &Rc<Connection>) -> bool {
+        if self.held.is_empty() || connection.logs.hold_requests() {
+            return false;
+        }
+        let Some(request) = self.held.pop() else { return false };
+        match connection.carry_out(&request.envelope()) {
+            // Others have taken the room.
+            Effect::Held => {
+                self.held.put_back(request);
+                false
+            }
+            // It is none of those that change the connection.
+            _ => true,
+        }
+    }
+
     /// Executes the frames that have arrived. Returns whether it stopped before their end.
     fn handle_input(&mut self, connection: &Rc<Connection>) -> io::Result<bool> {
         let is_large = self.input.len() > RETAINED_BYTES;
         connection.answered_at.set(None);
         let mut requests = 0;
-        while self.takes_requests(connection) && !connection.logs.hold_requests() {
+        while self.takes_requests(connection) {
+            if self.handle_held(connection) {
+                if connection.is_turn_over() {
+                    return Ok(true);
+                }
+                continue;
+            }
+            if !self.takes_input(connection) {
+                return Ok(true);
+            }
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
                     if is_large && self.input.len() < READ_BYTES {
@@ -318,6 +357,7 @@ impl Wire {
                         Effect::Login(attempt) => {
                             self.login = Some(Box::pin(login::carry_out(connection.clone(), attempt)));
                         }
+                        Effect::Held => self.held.push(&envelope),
                     }
                     if connection.is_turn_over() {
                         return Ok(true);
@@ -407,17 +447,25 @@ impl Wire {
 }
 
 impl Connection {
-    /// Executes one request.
+    /// Takes one request.
     fn handle(self: &Rc<Self>, envelope: &Envelope<'_>) -> Effect {
         let header = &envelope.header;
-        let answered_at = self.answered_at.take();
         self.version.set(header.version);
-        self.request_count.set(self.request_count.get() + 1);
         self.context.metrics.requests.increment();
         if let Some(message) = self.stage.get().refusal(header.opcode) {
             self.error(header.stream, &ErrorResponse::new(ErrorKind::Protocol, message));
             return Effect::None;
         }
+        self.carry_out(envelope)
+    }
+
+    /// Executes one request, unless it has to wait.
+    #[inline]
+    fn carry_out(self: &Rc<Self>, envelope: &Envelope<'_>) -> Effect {
+        let header = &envelope.header;
+        let answered_at = self.answered_at.take();
+        let count = self.request_count.get();
+        self.request_count.set(count + 1);
         let metadata_ids = header.version >= ProtocolVersion::V5;
         let decoded = match decode_request(header, envelope.body, metadata_ids) {
             Ok(decoded) => decoded,
@@ -473,6 +521,10 @@ impl Connection {
                 if let Err(error) = self.check_admission() {
                     self.error(stream, &to_response(&error));
                     return Effect::None;
+                }
+                if self.logs.hold_requests() && logged::is_awaited(self, other) {
+                    self.request_count.set(count);
+                    return Effect::Held;
                 }
                 let started = answered_at.unwrap_or_else(|| self.context.clock.monotonic());
                 if self.turn_began.get().is_none() {

@@ -25,7 +25,7 @@ pub fn check(
     user: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    let guardrails = &context.node.guardrails;
+    let guardrails = context.guardrails();
     let bindings = Bindings { values, call };
     match statement {
         Statement::Select(_) if !guardrails.guards_selects() => Ok(()),
@@ -65,7 +65,8 @@ pub fn check_batch(
     user: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    if !context.node.guardrails.guards_modifications() || context.is_superuser(user) {
+    let guardrails = context.guardrails();
+    if !guardrails.guards_modifications() || context.is_superuser(user) {
         return Ok(());
     }
     context.guard(warnings, |warnings| {
@@ -73,7 +74,7 @@ pub fn check_batch(
         check_levels(context, is_conditional, &request.options, warnings)?;
         request.statements.iter().try_for_each(|statement| {
             let values = statement.borrow();
-            context.node.guardrails.check_modification(statement.plan(), &values.bindings(), warnings)
+            guardrails.check_modification(statement.plan(), &values.bindings(), warnings)
         })
     })
 }
@@ -86,5 +87,5 @@ fn check_levels(
 ) -> Result<()> {
     let serial = options.serial_consistency.filter(|_| is_conditional);
     let levels: Vec<&str> = serial.into_iter().chain([options.consistency]).map(Consistency::name).collect();
-    context.node.guardrails.check_write_levels(&levels, warnings)
+    context.guardrails().check_write_levels(&levels, warnings)
 }

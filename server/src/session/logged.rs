@@ -144,12 +144,23 @@ impl Logged {
         })
     }
 
+    /// Whether a log that is to miss nothing, and has no room, may get something of the request, however it ends.
+    fn is_awaited(&self, connection: &Connection) -> bool {
+        let (audit, queries) = (&self.logs.audit, &self.logs.queries);
+        if self.body.is_some() && queries.holds_requests() {
+            return true;
+        }
+        let is_recorded = |entry: Entry| {
+            let ends = [entry.entry_type, EntryType::RequestFailure, EntryType::UnauthorizedAttempt];
+            ends.into_iter().any(|entry_type| audit.admits(&Entry { entry_type, ..entry.clone() }))
+        };
+        audit.holds_requests() && self.entries(connection, None, None).into_iter().any(is_recorded)
+    }
+
     /// Records the request with its outcome. `statement`: what it was planned as, if it is known.
     #[cold]
     pub fn end(self, connection: &Connection, statement: Option<&Description>, outcome: &Result<Outcome>) {
-        if self.logs.audit.is_on() {
-            self.audit(connection, statement, outcome.as_ref().err());
-        }
+        self.audit(connection, statement, outcome.as_ref().err());
         let rows = match outcome {
             Ok(Outcome::Rows(page) | Outcome::OwnRows { page, .. }) => {
                 record::Outcome::Rows(page.row_count as u64)
@@ -163,9 +174,7 @@ impl Logged {
     /// Records a PREPARE.
     #[cold]
     pub fn end_prepare(self, connection: &Connection, statement: &Description) {
-        if self.logs.audit.is_on() {
-            self.audit(connection, Some(statement), None);
-        }
+        self.audit(connection, Some(statement), None);
     }
 
     fn record(self, connection: &Connection, outcome: record::Outcome) {
@@ -184,6 +193,20 @@ impl Logged {
     }
 
     fn audit(&self, connection: &Connection, known: Option<&Description>, error: Option<&RequestError>) {
+        if self.logs.audit.is_on() {
+            for entry in self.entries(connection, known, error) {
+                self.logs.audit.record(&entry);
+            }
+        }
+    }
+
+    /// The entries of the audit log. `known`: see [`Self::end`].
+    fn entries(
+        &self,
+        connection: &Connection,
+        known: Option<&Description>,
+        error: Option<&RequestError>,
+    ) -> Vec<Entry> {
         let entry = |entry_type, operation| Entry {
             user: self.user.as_deref().map(str::to_owned),
             source: self.source,
@@ -219,20 +242,18 @@ impl Logged {
             };
             entry
         };
-        let audit = &self.logs.audit;
         let Kind::Batch(consistency) = self.kind else {
-            if let Some(statement) = self.statements.first() {
-                let error = message(statement.text());
-                audit.record(&Entry { error, ..of_statement(statement, known) });
-            }
-            return;
+            let whole = |statement: &Statement| Entry {
+                error: message(statement.text()),
+                ..of_statement(statement, known)
+            };
+            return self.statements.first().map(whole).into_iter().collect();
         };
         if let Some(failed_type) = failed_type {
             let count = self.statements.len();
             let operation = format!("BATCH of {count} statements at consistency {}", consistency.name());
             let text = self.statements.first().map_or("", Statement::text);
-            audit.record(&Entry { error: message(text), ..entry(failed_type, operation) });
-            return;
+            return vec![Entry { error: message(text), ..entry(failed_type, operation) }];
         }
         let mut id = [0; 16];
         for half in id.chunks_exact_mut(8) {
@@ -240,11 +261,19 @@ impl Logged {
         }
         let batch = uuid::Builder::from_random_bytes(id).into_uuid();
         let operation = format!("BatchId:[{batch}] - BATCH of [{}] statements", self.statements.len());
-        audit.record(&Entry { batch: Some(batch), ..entry(EntryType::Batch, operation) });
-        for statement in &self.statements {
-            audit.record(&Entry { batch: Some::<Uuid>(batch), ..of_statement(statement, None) });
-        }
+        let whole = Entry { batch: Some(batch), ..entry(EntryType::Batch, operation) };
+        let parts = self.statements.iter();
+        let parts =
+            parts.map(|statement| Entry { batch: Some::<Uuid>(batch), ..of_statement(statement, None) });
+        std::iter::once(whole).chain(parts).collect()
     }
+}
+
+/// Whether a request has to wait, because a log that is to miss nothing has no room and may get something of it.
+#[cold]
+pub fn is_awaited(connection: &Connection, request: &Request<'_>) -> bool {
+    let logged = Logged::collect(connection.logs.clone(), connection, request, Duration::MAX);
+    logged.is_some_and(|logged| logged.is_awaited(connection))
 }
 
 /// A statement with parameters of a request, in a keyspace.

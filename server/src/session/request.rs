@@ -287,7 +287,7 @@ pub fn execute(
         && update.plan.sets_table_extensions()
     {
         let update = table_extensions(&update.plan, &Bindings { values, call: &call })?;
-        let check = |warnings: &mut Vec<String>| context.node.guardrails.check_extensions(warnings);
+        let check = |warnings: &mut Vec<String>| context.guardrails().check_extensions(warnings);
         if !context.is_superuser(user.as_deref()) && !context.guard(warnings, check)? {
             return Ok(Execution::Ready(Ok(Outcome::Void)));
         }

@@ -1,11 +1,13 @@
 //! The settings of the node as a view, and their change while it runs.
 
-use helenus_observe::{Admin, AdminError, Controls, SettingChange};
+use helenus_config::guardrail_settings;
+use helenus_observe::{Admin, AdminError, Controls, DenylistSetting, SettingChange};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::virtual_tables::RowWriter;
 
 use super::source::{Views, refused};
 use crate::admin::NodeAdmin;
+use crate::admin::guardrails::PresentGuardrails;
 
 const COMPACTION_RATE: &str = "compaction_bytes_per_second";
 const STREAM_RATE: &str = "stream_throughput_bytes_per_second";
@@ -31,8 +33,23 @@ pub async fn settings(views: &Views, writer: &mut RowWriter<'_>) -> Result<(), A
     set(KEEPS_HINTS, present.hinted_handoff.to_string());
     set(DELIVERS_HINTS, present.hint_delivery.to_string());
     set(TRACE_PROBABILITY, present.trace_probability.to_string());
+    set("partition_denylist_enabled", present.partition_denylist_enabled.to_string());
+    set("denylist_writes_enabled", present.denylist_writes_enabled.to_string());
+    set("denylist_reads_enabled", present.denylist_reads_enabled.to_string());
+    set("denylist_range_reads_enabled", present.denylist_range_reads_enabled.to_string());
+    set("denylist_max_keys_per_table", present.denylist_max_keys_per_table.to_string());
+    set("denylist_max_keys_total", present.denylist_max_keys_total.to_string());
     if !present.log_filter.is_empty() {
         set(LOG_FILTER, present.log_filter);
+    }
+    for (name, value) in PresentGuardrails::values(&views.admin).await? {
+        rows.retain(|(known, _)| *known != name);
+        // One that is not set has no row, as other settings.
+        match value {
+            serde_json::Value::Null => {}
+            serde_json::Value::String(text) => rows.push((name, text)),
+            value => rows.push((name, value.to_string())),
+        }
     }
     for (name, value) in rows {
         writer.row().set("name", name).set("value", value);
@@ -77,6 +94,13 @@ pub async fn change(admin: &NodeAdmin, name: &str, value: Option<String>) -> Res
             _ => return Err(invalid(name, &format!("'{value}' is no number from 0 to 1"))),
         },
         LOG_FILTER => return Err(invalid(name, "Levels are changed one by one, by 'setlogginglevel'")),
+        _ if DenylistSetting::NAMES.contains(&name) => {
+            let setting = DenylistSetting::parse(name, &value.to_ascii_lowercase());
+            SettingChange::Denylist(setting.map_err(|reason| invalid(name, &reason))?)
+        }
+        _ if guardrail_settings().any(|known| known == name) => {
+            return Err(invalid(name, "Guardrails are changed by 'setguardrailsconfig'"));
+        }
         _ if admin.node.information.settings.iter().any(|(known, _)| known == name) => {
             return Err(invalid(name, "It can be changed only by a restart of the node"));
         }

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_config::Authenticator;
+use helenus_query::error::RequestError;
 use helenus_ring::HostId;
 use helenus_testing::virtual_time::wait_until;
 
 use super::KEYSPACE;
 use super::harness::{World, simulate};
 use super::membership::LOSING;
+use crate::cluster::confirmation;
 use crate::cluster::membership;
 use crate::cluster::raft::MetadataLog;
 use crate::cluster::recovery::{RecoveryError, recover};
@@ -184,5 +187,42 @@ fn a_voter_that_has_applied_what_was_lost_does_not_follow_silently() {
         let (there, left) = (world.catalog(2), world.catalog(by));
         assert!(there.table("ks", "lost").is_some() && there.table("ks", "kept").is_none());
         assert!(left.table("ks", "lost").is_none() && left.table("ks", "more").is_some());
+    });
+}
+
+/// What it has applied is not what the cluster has agreed on: it may know roles that nobody else does, or lack what was revoked.
+#[test]
+fn a_voter_that_has_applied_what_was_lost_serves_no_client_that_logs_in() {
+    simulate(98, |world| async move {
+        for index in 0..5 {
+            world.configure(index, |config| {
+                config.authenticator = Authenticator::PasswordAuthenticator;
+                config.unconfirmed_roles_limit_ms = 10_000;
+            });
+        }
+        world.grow_to(5).await;
+        world.node(0).ddl(KEYSPACE).await.unwrap();
+        world.settle().await;
+        world.crash(0);
+        world.crash(1);
+        create(&world, 2, "lost").await;
+        world.settle().await;
+        for dead in [2, 3, 4] {
+            world.crash(dead);
+        }
+        world.boot(0, &[]).await;
+        world.boot(1, &[]).await;
+        let by = recovered_by_one(&world, &[0, 1]).await;
+        create(&world, by, "kept").await;
+        world.boot(2, &[]).await;
+        for index in [by, 2] {
+            world.on(index, async |context| confirmation::begin(&context).await).await.unwrap();
+        }
+        for _ in 0..6 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let refused = confirmation::check(&world.node(2));
+            assert!(matches!(refused, Err(RequestError::RolesUnconfirmed { .. })), "{refused:?}");
+            confirmation::check(&world.node(by)).unwrap();
+        }
     });
 }

@@ -125,6 +125,9 @@ async fn cut_off(world: &World, member: usize) {
     assert!(!is_refused(world, member), "the limit is ten seconds");
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(is_refused(world, member));
+    let node = world.node(member);
+    assert!(node.metrics.roles_unconfirmed.get() > 0);
+    assert!(confirmation::age(&node).unwrap() > Duration::from_secs(10));
     for other in &others {
         world.links.set_silent(*other, false);
     }

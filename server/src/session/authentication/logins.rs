@@ -128,6 +128,11 @@ pub async fn log_in(
     credentials: Result<Credentials, PlainError>,
 ) -> Result<Rc<str>, Refusal> {
     let name = credentials.as_ref().ok().map(|credentials| credentials.role.clone());
+    let audit = &RequestLogs::of(&context.node).audit;
+    if audit.holds_requests() {
+        let named = is_by_certificate(context, identity).then(|| with_certificate(context, identity).ok());
+        audit.admits_login(named.flatten().as_deref().or(name.as_deref()), peer).await;
+    }
     let outcome = match credentials {
         _ if is_by_certificate(context, identity) => with_certificate(context, identity),
         Ok(credentials) => with_password(context, peer, credentials).await,
@@ -136,7 +141,7 @@ pub async fn log_in(
     let name = outcome.as_deref().ok().or(name.as_deref());
     let refusal = outcome.as_ref().err().map(ToString::to_string);
     let millis = context.clock.now_micros() / 1_000;
-    RequestLogs::of(&context.node).audit.login(name, peer, millis, refusal.as_deref().map_or(Ok(()), Err));
+    audit.login(name, peer, millis, refusal.as_deref().map_or(Ok(()), Err));
     let result = outcome.as_ref().map_or_else(Refusal::result, |_| LoginResult::Success);
     context.metrics.logins[result as usize].increment();
     if let Some(refusal) = refusal {
