@@ -30,7 +30,7 @@ pub fn check(
     match statement {
         Statement::Select(_) if !guardrails.guards_selects() => Ok(()),
         Statement::Modify(_) if !guardrails.guards_modifications() => Ok(()),
-        Statement::Select(_) | Statement::Modify(_) | Statement::Truncate(_)
+        Statement::Select(_) | Statement::Modify(_) | Statement::Transaction(_) | Statement::Truncate(_)
             if context.is_superuser(user) =>
         {
             Ok(())
@@ -44,6 +44,13 @@ pub fn check(
         Statement::Modify(statement) => context.guard(warnings, |warnings| {
             check_levels(context, statement.plan.conditions.is_some(), options, warnings)?;
             guardrails.check_modification(&statement.plan, &bindings, warnings)
+        }),
+        // The values of its modifications are checked when the rows are read that they are computed of.
+        Statement::Transaction(statement) => context.guard(warnings, |warnings| {
+            for select in statement.plan.reads() {
+                guardrails.check_select(select, &bindings, None, false, warnings)?;
+            }
+            check_levels(context, true, options, warnings)
         }),
         Statement::Truncate(_) => context.guard(warnings, |warnings| guardrails.check_truncate(warnings)),
         _ => Ok(()),
