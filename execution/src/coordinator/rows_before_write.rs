@@ -101,6 +101,9 @@ impl ExistingRows for RowsBeforeWrite {
         rows_max: usize,
         is_there: &dyn Fn(RowRef<'_>) -> bool,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if slice.start >= slice.end {
+            return Ok(Vec::new());
+        }
         let name = |position: &[u8]| (table.id, key.bytes.clone(), position.to_vec());
         let regular = self.rows.range(name(&slice.start)..name(&slice.end));
         let there = regular.filter(|(_, row)| is_there(RowRef::new(row, 0)));

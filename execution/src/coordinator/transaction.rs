@@ -126,7 +126,7 @@ async fn decide_by_agreement(
     let mut operation = Operation {
         table: table.clone(),
         key,
-        serial: options.serial_consistency.unwrap_or(Consistency::Serial),
+        serial: serial_level(transaction),
         is_write: !transaction.is_read(),
         is_unanimous: false,
         read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, max_bytes, ..ReadOrder::UNLIMITED },
@@ -136,13 +136,7 @@ async fn decide_by_agreement(
         biased;
         turn = context.paxos().queues.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
         () = context.clock.sleep(deadline.saturating_sub(context.clock.monotonic())) => {
-            return Err(RequestError::WriteTimeout {
-                consistency: operation.serial,
-                received: 0,
-                required: 1,
-                write_type: WriteType::Cas,
-                contentions: 0,
-            });
+            return Err(timed_out_in_line(&operation));
         }
     };
     // A transaction that waited long in the queue still gets enough time, now that no other transaction of this node
@@ -202,6 +196,24 @@ async fn decide_by_agreement(
         lease.give_back(context);
     }
     outcome
+}
+
+/// The level of the agreement. One that only reads may have it as its level, as other reads do.
+fn serial_level(transaction: &Transaction) -> Consistency {
+    let options = &transaction.options;
+    if transaction.is_read() && options.consistency.is_serial() {
+        return options.consistency;
+    }
+    options.serial_consistency.unwrap_or(Consistency::Serial)
+}
+
+/// The error of a transaction whose turn has not come in time.
+fn timed_out_in_line(operation: &Operation) -> RequestError {
+    let (consistency, received, required) = (operation.serial, 0, 1);
+    if !operation.is_write {
+        return RequestError::ReadTimeout { consistency, received, required, data_present: false };
+    }
+    RequestError::WriteTimeout { consistency, received, required, write_type: WriteType::Cas, contentions: 0 }
 }
 
 /// The error of a statement about the state of a transaction that only a defect can break.
@@ -350,6 +362,9 @@ impl ExistingRows for AgreedRows {
         rows_max: usize,
         is_there: &dyn Fn(RowRef<'_>) -> bool,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if slice.start >= slice.end {
+            return Ok(Vec::new());
+        }
         let of_slice = self.rows.range(slice.start.clone()..slice.end.clone());
         let there = of_slice.filter(|(_, row)| is_there(RowRef::new(row, 0)));
         Ok(there.take(rows_max).map(|(position, row)| (position.clone(), row.clone())).collect())

@@ -32,6 +32,8 @@ pub struct TransactionPlan {
     /// All must hold for the modifications to be made.
     pub conditions: Vec<TransactionCondition>,
     pub modifications: Vec<ModifyPlan>,
+    /// Which of the modifications have values that are computed of references.
+    pub are_referring: Vec<bool>,
     /// The references to values of rows, whose values are bound behind those of the client's markers.
     pub references: Vec<Reference>,
     /// The number of the client's markers.
@@ -175,8 +177,11 @@ pub(super) fn plan_transaction(
         .map(|condition| plan_condition(condition, transaction.marker_count, &scope, &mut markers))
         .collect::<Result<_>>()?;
     let mut modifications = Vec::with_capacity(transaction.modifications.len());
+    let mut are_referring = Vec::with_capacity(transaction.modifications.len());
     for (modification, place) in &transaction.modifications {
+        let references_before = markers.reference_count();
         modifications.push(plan_change(modification, *place, catalog, keyspace, &mut markers)?);
+        are_referring.push(markers.reference_count() > references_before);
     }
     let references = markers.take_references().map(References::into_used).unwrap_or_default();
     let tables = rows.iter().map(|row: &RowPlan| &row.select.table);
@@ -186,8 +191,16 @@ pub(super) fn plan_transaction(
     }));
     let table = only_table(tables.chain(modifications.iter().map(|modification| &modification.table)))?;
     let marker_count = transaction.marker_count;
-    let plan =
-        TransactionPlan { table, rows, returning, conditions, modifications, references, marker_count };
+    let plan = TransactionPlan {
+        table,
+        rows,
+        returning,
+        conditions,
+        modifications,
+        are_referring,
+        references,
+        marker_count,
+    };
     Ok((plan, markers))
 }
 

@@ -12,6 +12,7 @@ use helenus_query::statement::Statement;
 
 use helenus_execution::coordinator::RequestOptions;
 use helenus_execution::coordinator::batch_request::BatchRequest;
+use helenus_execution::coordinator::transaction::Transaction;
 use helenus_execution::shard::context::ShardContext;
 
 /// Checks a statement with its values. CREATE, ALTER and DROP are checked where they are planned, and batches by
@@ -45,7 +46,7 @@ pub fn check(
             check_levels(context, statement.plan.conditions.is_some(), options, warnings)?;
             guardrails.check_modification(&statement.plan, &bindings, warnings)
         }),
-        // The values of its modifications are checked when the rows are read that they are computed of.
+        // Its modifications are checked by [`check_transaction`].
         Statement::Transaction(statement) => context.guard(warnings, |warnings| {
             for select in statement.plan.reads() {
                 guardrails.check_select(select, &bindings, None, false, warnings)?;
@@ -79,6 +80,25 @@ pub fn check_batch(
         let is_conditional = request.plans().any(|plan| plan.conditions.is_some());
         check_levels(context, is_conditional, &request.options, warnings)?;
         request.statements.iter().try_for_each(|statement| {
+            let values = statement.borrow();
+            context.node.guardrails.check_modification(statement.plan(), &values.bindings(), warnings)
+        })
+    })
+}
+
+/// Checks the modifications of a transaction whose values are known. The others are checked when the rows are read that they are computed
+/// of. `user`: the role of the client.
+pub fn check_transaction(
+    context: &ShardContext,
+    transaction: &Transaction,
+    user: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    if !context.node.guardrails.guards_modifications() || context.is_superuser(user) {
+        return Ok(());
+    }
+    context.guard(warnings, |warnings| {
+        transaction.known_statements().try_for_each(|statement| {
             let values = statement.borrow();
             context.node.guardrails.check_modification(statement.plan(), &values.bindings(), warnings)
         })

@@ -345,6 +345,7 @@ pub fn execute(
             let is_guarded = !context.is_superuser(user.as_deref());
             let transaction =
                 Transaction::of_block(context, statement, values, call, options.clone(), is_guarded)?;
+            guardrails::check_transaction(context, &transaction, user.as_deref(), warnings)?;
             if context.node.disks.is_any_short() {
                 let partitions = transaction.statements.iter().flat_map(BoundStatement::partitions);
                 disk_room::check(context, partitions, options.consistency, warnings)?;

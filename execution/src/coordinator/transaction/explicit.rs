@@ -12,7 +12,6 @@ use helenus_engine::key::STATIC_POSITION;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
-use helenus_query::guardrails::NodeGuardrails;
 use helenus_query::plan::restrictions::{PartitionRestriction, Values};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::{BindValue, Bindings};
@@ -31,7 +30,7 @@ use super::request::{Transaction, TransactionKind};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::own_rows::slice_range;
 use crate::coordinator::{Outcome, RequestOptions};
-use crate::shard::context::ShardContext;
+use crate::shard::context::{NodeShared, ShardContext};
 
 /// A transaction with its values, and what it has besides its modifications.
 pub struct Explicit {
@@ -40,8 +39,8 @@ pub struct Explicit {
     values: OwnedBindings,
     call: CallContext,
     pub(super) key: PartitionKey,
-    /// Guardrails that the values of the modifications must keep, which are known when the rows are read. `None`: there are none.
-    guardrails: Option<NodeGuardrails>,
+    /// The node whose guardrails the values must keep that are computed of the rows. `None`: they need not.
+    guarded_by: Option<Arc<NodeShared>>,
 }
 
 impl Explicit {
@@ -82,10 +81,20 @@ impl Transaction {
             (0..plan.modifications.len()).map(bound).collect::<Result<_>>()?;
         let key = only_key(plan, &statements, &bindings)?;
         let guards = is_guarded && context.node.guardrails.guards_modifications();
-        let guardrails = guards.then(|| context.node.guardrails.clone());
+        let guarded_by = guards.then(|| context.node.clone());
         let values = OwnedBindings::new(values);
-        let explicit = Explicit { statement: statement.clone(), values, call, key, guardrails };
+        let explicit = Explicit { statement: statement.clone(), values, call, key, guarded_by };
         Ok(Self { statements, options, kind: TransactionKind::Explicit(Arc::new(explicit)) })
+    }
+}
+
+impl Transaction {
+    /// The modifications whose values are all known before rows are read.
+    pub fn known_statements(&self) -> impl Iterator<Item = &BoundStatement> {
+        let are_referring: &[bool] =
+            self.explicit().map_or(&[], |explicit| &explicit.statement.plan.are_referring);
+        let is_known = |index: usize| !are_referring.get(index).copied().unwrap_or(false);
+        self.statements.iter().enumerate().filter(move |(index, _)| is_known(*index)).map(|(_, it)| it)
     }
 }
 
@@ -198,11 +207,11 @@ pub(super) fn evaluate(
     }
     let all = all_values(&given, &referenced);
     let mut set = MutationSet::default();
-    for statement in &transaction.statements {
-        if let Some(guardrails) = &explicit.guardrails {
+    for (statement, is_referring) in transaction.statements.iter().zip(&plan.are_referring) {
+        if let Some(node) = explicit.guarded_by.as_ref().filter(|_| *is_referring) {
             let bindings = Bindings { values: &all, call };
-            // Warnings are for values that clients send; here only what is refused counts.
-            guardrails.check_modification(statement.plan(), &bindings, &mut Vec::new())?;
+            // Warnings are of what clients send; here only what is refused counts.
+            node.guardrails.check_modification(statement.plan(), &bindings, &mut Vec::new())?;
         }
         statement.add_with(&mut set, &all, write, rows)?;
     }

@@ -162,6 +162,11 @@ impl Markers {
         self.references.is_some()
     }
 
+    /// The number of references so far.
+    pub fn reference_count(&self) -> usize {
+        self.references.as_ref().map_or(0, |references| references.used.len())
+    }
+
     pub fn references_mut(&mut self) -> Option<&mut References> {
         self.references.as_mut()
     }
