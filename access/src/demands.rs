@@ -28,6 +28,16 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
             }
             of_functions(batch, &mut demands);
         }
+        Statement::Transaction(transaction) => {
+            let plan = &transaction.plan;
+            for select in plan.reads() {
+                of_transaction_read(select, &mut demands);
+            }
+            for modification in &plan.modifications {
+                of_modification(modification, &mut demands);
+            }
+            of_functions(transaction, &mut demands);
+        }
         Statement::Truncate(truncate) => demands.push(Demand::on(Permission::Modify, &truncate.plan)),
         Statement::Schema(schema) => {
             demands.extend(schema_demands(&schema.plan, schema.keyspace.as_deref(), catalog));
@@ -52,6 +62,17 @@ fn of_select(plan: &SelectPlan, statement: &Description, demands: &mut Vec<Deman
             table: table.name.clone(),
             columns,
         });
+    }
+}
+
+/// A read whose values decide what is written, and are written: so those of masked columns are for who may see them.
+fn of_transaction_read(plan: &SelectPlan, demands: &mut Vec<Demand>) {
+    let table = &plan.table;
+    let columns = plan.read_columns.clone();
+    let reads_masked = columns.iter().any(|&index| table.masks.contains_key(&table.columns[index].id));
+    demands.push(Demand::Columns { permission: Permission::Select, table: table.clone(), columns });
+    if reads_masked {
+        demands.push(Demand::on(Permission::Unmask, table));
     }
 }
 

@@ -205,6 +205,25 @@ fn a_modification_needs_every_column_that_it_writes_and_its_key() {
 }
 
 #[test]
+fn a_transaction_needs_what_each_of_its_parts_needs() {
+    let row = "LET r = (SELECT v FROM t WHERE k = 1 AND c = 2);";
+    for (body, select, modify) in [
+        (format!("{row} SELECT r.v;"), &["k", "c", "v"][..], NONE),
+        ("SELECT s FROM t WHERE k = 1 AND c = 2;".to_owned(), &["k", "c", "s"], NONE),
+        ("UPDATE t SET v += 1 WHERE k = 1 AND c = 2;".to_owned(), NONE, &["k", "c", "v"][..]),
+        (
+            format!("{row} IF r.v = 1 THEN UPDATE t SET s = 1 WHERE k = 1; END IF"),
+            &["k", "c", "v"],
+            &["k", "s"],
+        ),
+        (format!("{row} INSERT INTO t (k, c, l) VALUES (1, 2, [r.v]);"), &["k", "c", "v"], &["k", "c", "l"]),
+        ("LET r = (SELECT * FROM t WHERE k = 1 AND c = 2); SELECT r.v;".to_owned(), ALL, NONE),
+    ] {
+        needs(&format!("BEGIN TRANSACTION {body} COMMIT TRANSACTION"), select, modify);
+    }
+}
+
+#[test]
 fn whole_rows_are_deleted_with_the_permission_on_the_table_only() {
     let schema = schema();
     for statement in [

@@ -70,6 +70,7 @@ entry_types! {
     Update "UPDATE" Dml;
     Delete "DELETE" Dml;
     Batch "BATCH" Dml;
+    Transaction "TRANSACTION" Dml;
     Truncate "TRUNCATE" Ddl;
     CreateKeyspace "CREATE_KEYSPACE" Ddl;
     AlterKeyspace "ALTER_KEYSPACE" Ddl;

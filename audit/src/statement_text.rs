@@ -213,6 +213,7 @@ pub fn describe(text: &str, default_keyspace: Option<&str>) -> Described {
             words.find("from");
             on_table(EntryType::Delete, &mut words)
         }
+        "BEGIN" if words.take(&["transaction"]) => only(EntryType::Transaction),
         "BEGIN" => only(EntryType::Batch),
         "TRUNCATE" => {
             words.take(&["table", "columnfamily"]);
@@ -309,7 +310,13 @@ pub fn without_passwords(text: &str, is_refused: bool) -> Cow<'_, str> {
     let Some(at) = find_ignoring_case(text, PASSWORD) else { return Cow::Borrowed(text) };
     let cut = || Cow::Owned(format!("{} {HIDDEN}", &text[..at + PASSWORD.len()]));
     if !is_about_roles {
-        let of_rows = [EntryType::Select, EntryType::Update, EntryType::Delete, EntryType::Batch];
+        let of_rows = [
+            EntryType::Select,
+            EntryType::Update,
+            EntryType::Delete,
+            EntryType::Batch,
+            EntryType::Transaction,
+        ];
         let is_of_rows = describe(text, None).entry_type.is_some_and(|own| of_rows.contains(&own));
         return if is_of_rows { Cow::Borrowed(text) } else { cut() };
     }
@@ -375,6 +382,7 @@ mod tests {
             ("UPDATE ks.t USING TTL 3 SET v = 1 WHERE k = 1", "UPDATE ks t"),
             ("DELETE a[(SELECT)] FROM t WHERE k = 1", "DELETE here t"),
             ("BEGIN UNLOGGED BATCH UPDATE t SET v = 1 WHERE k = 1; APPLY BATCH", "BATCH - -"),
+            ("BEGIN TRANSACTION UPDATE t SET v = 1 WHERE k = 1; COMMIT TRANSACTION", "TRANSACTION - -"),
             ("TRUNCATE TABLE ks.t", "TRUNCATE ks t"),
             ("TRUNCATE t", "TRUNCATE here t"),
             ("USE \"Ks\";", "USE_KEYSPACE Ks -"),

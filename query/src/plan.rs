@@ -13,6 +13,7 @@ pub mod row_layout;
 pub mod select;
 pub mod selection;
 pub mod term;
+pub mod transaction;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use self::restrictions::{PartitionRestriction, Values};
 use self::select::{SelectPlan, plan_select};
 use self::selection::MaskedColumns;
 use self::term::{MarkerSpec, Markers, Receiver, Term, resolve};
+use self::transaction::{TransactionPlan, plan_transaction};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Table, TableKind};
 use crate::schema::system_keyspaces::{SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA};
@@ -38,6 +40,7 @@ pub enum Plan {
     Select(SelectPlan),
     Modify(ModifyPlan),
     Batch(BatchPlan),
+    Transaction(TransactionPlan),
     Use(String),
     Truncate(Arc<Table>),
     /// CREATE, ALTER, DROP: executed on the newest catalog.
@@ -54,6 +57,7 @@ impl Plan {
             Self::Select(select) => Some(&select.table),
             Self::Modify(modify) => Some(&modify.table),
             Self::Batch(batch) => batch.statements.first().map(|first| &first.table),
+            Self::Transaction(transaction) => Some(&transaction.table),
             Self::Truncate(table) => Some(table),
             Self::Use(_) | Self::Schema(_) | Self::Roles(_) | Self::Describe(_) => None,
         }
@@ -121,6 +125,11 @@ pub fn plan_for(
             &mut markers,
         )?),
         Statement::Batch(batch) => Plan::Batch(plan_batch(&batch, catalog, keyspace, &mut markers)?),
+        Statement::Transaction(transaction) => {
+            let (plan, of_transaction) = plan_transaction(&transaction, catalog, keyspace)?;
+            markers = of_transaction;
+            Plan::Transaction(plan)
+        }
         Statement::Use(name) => {
             if catalog.keyspace(name.as_str()).is_none() {
                 return Err(RequestError::invalid(format!("Keyspace '{}' does not exist", name.as_str())));
@@ -338,6 +347,10 @@ fn partition_key_markers(plan: &Plan) -> Vec<u16> {
         Plan::Batch(batch) => match &batch.statements[..] {
             [first, ..] => &first.partition,
             [] => return Vec::new(),
+        },
+        Plan::Transaction(transaction) => match transaction.partition() {
+            Some(keys) => keys,
+            None => return Vec::new(),
         },
         _ => return Vec::new(),
     };

@@ -9,3 +9,4 @@ pub mod row_filters;
 pub mod select;
 pub mod table_extensions;
 pub mod timeout;
+pub mod transaction;

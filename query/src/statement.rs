@@ -21,6 +21,7 @@ use crate::plan::names::CalledFunctions;
 use crate::plan::select::SelectPlan;
 use crate::plan::selection::{MaskedColumns, ResultColumn};
 use crate::plan::term::MarkerSpec;
+use crate::plan::transaction::TransactionPlan;
 use crate::plan::{BatchPlan, Plan, plan, plan_for};
 use crate::schema::catalog::{CatalogView, Table};
 use crate::schema::ddl::bounds;
@@ -37,6 +38,7 @@ pub enum Statement {
     Select(Arc<Prepared<SelectPlan>>),
     Modify(Arc<Prepared<ModifyPlan>>),
     Batch(Arc<Prepared<BatchPlan>>),
+    Transaction(Arc<Prepared<TransactionPlan>>),
     Truncate(Arc<Prepared<Arc<Table>>>),
     Use(Arc<Prepared<String>>),
     /// CREATE, ALTER, DROP: executed on the newest catalog.
@@ -96,6 +98,7 @@ impl Statement {
         let planned = plan(parsed, &catalog.catalog, keyspace)?;
         let result_columns = match &planned.plan {
             Plan::Select(select) => select.result_columns(),
+            Plan::Transaction(transaction) => transaction.result_columns(),
             _ => Vec::new(),
         };
         check_described(&planned.markers, &result_columns)?;
@@ -120,6 +123,7 @@ impl Statement {
             Plan::Select(plan) => Self::Select(Arc::new(Prepared { description, plan })),
             Plan::Modify(plan) => Self::Modify(Arc::new(Prepared { description, plan })),
             Plan::Batch(plan) => Self::Batch(Arc::new(Prepared { description, plan })),
+            Plan::Transaction(plan) => Self::Transaction(Arc::new(Prepared { description, plan })),
             Plan::Truncate(plan) => Self::Truncate(Arc::new(Prepared { description, plan })),
             Plan::Use(plan) => Self::Use(Arc::new(Prepared { description, plan })),
             Plan::Schema(plan) => Self::Schema(Arc::new(Prepared { description, plan })),
@@ -174,6 +178,7 @@ impl Deref for Statement {
             Self::Select(statement) => statement,
             Self::Modify(statement) => statement,
             Self::Batch(statement) => statement,
+            Self::Transaction(statement) => statement,
             Self::Truncate(statement) => statement,
             Self::Use(statement) => statement,
             Self::Schema(statement) | Self::Roles(statement) => statement,

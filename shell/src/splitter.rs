@@ -1,7 +1,7 @@
 //! Input text into statements.
 //!
 //! A statement ends with a `;` outside of quotes, `$$` bodies and comments; a batch ends with the `;` after
-//! `APPLY BATCH`. The shell's own commands also end with their line, except COPY, which may be long.
+//! `APPLY BATCH`, a transaction with that after `COMMIT TRANSACTION`. The shell's own commands also end with their line, except COPY, which may be long.
 
 /// A statement with the line it starts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Split {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rest {
     pub piece: Piece,
-    /// A quote, a comment or a batch is open: it cannot be run as it is.
+    /// A quote, a comment, a batch or a transaction is open: it cannot be run as it is.
     pub is_open: bool,
 }
 
@@ -187,14 +187,16 @@ impl Splitter {
         self.last_words[1] = word;
     }
 
-    /// Whether the statement is a batch that is not ended yet.
+    /// Whether the statement is a batch or a transaction that is not ended yet.
     fn in_batch(&self) -> bool {
         let first: Vec<&str> = self.first_words.iter().map(String::as_str).collect();
         let is_batch = matches!(
             first[..],
             ["begin", "batch", ..] | ["begin", "unlogged" | "logged" | "counter", "batch"]
         );
+        let is_transaction = matches!(first[..], ["begin", "transaction", ..]);
         is_batch && self.last_words != ["apply", "batch"]
+            || is_transaction && self.last_words != ["commit", "transaction"]
     }
 
     fn is_line_command(&self) -> bool {
@@ -267,6 +269,14 @@ mod tests {
         let batch = "BEGIN UNLOGGED BATCH INSERT INTO t (a) VALUES (1); UPDATE t SET a = 2; APPLY BATCH";
         assert_eq!(texts(&format!("{batch}; SELECT 1;")), [batch, "SELECT 1"]);
         assert!(split("BEGIN BATCH DELETE FROM t;").rest.unwrap().is_open);
+    }
+
+    #[test]
+    fn a_transaction_ends_after_commit_transaction() {
+        let transaction = "BEGIN TRANSACTION LET r = (SELECT * FROM t WHERE k = 1); SELECT r.v; IF r.v > 0 THEN \
+                           UPDATE t SET v += 1 WHERE k = 1; END IF COMMIT TRANSACTION";
+        assert_eq!(texts(&format!("{transaction}; SELECT 1;")), [transaction, "SELECT 1"]);
+        assert!(split("BEGIN TRANSACTION SELECT * FROM t WHERE k = 1;").rest.unwrap().is_open);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use helenus_query::run::modify::{MutationSet, PartitionMutation};
 use super::batch_limits::BatchVolume;
 use super::replica::forward::Led;
 use super::rows_before_write::RowsBeforeWrite;
-use super::transaction::{Transaction, transact};
+use super::transaction::{Transaction, TransactionKind, transact};
 use super::write::{apply, lead_all, no_any};
 use super::{Execution, Outcome, RequestOptions, denylist, disk_room, table_rate_limits};
 use crate::coordinator::batch_request::BatchRequest;
@@ -53,7 +53,7 @@ fn try_batch(
     }
     if request.plans().any(|plan| plan.conditions.is_some()) {
         let BatchRequest { statements, options, .. } = request;
-        let transaction = Transaction { statements, options, is_batch: true };
+        let transaction = Transaction { statements, options, kind: TransactionKind::Batch };
         return Ok(Execution::Pending(Box::pin(transact(context.clone(), transaction))));
     }
     denylist::check_write(context, request.statements.iter().flat_map(BoundStatement::partitions))?;

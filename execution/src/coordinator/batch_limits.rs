@@ -45,7 +45,9 @@ impl BatchVolume {
             }
             // All statements of a BATCH text share its values.
             match statement.modification {
-                Modification::InBatch { .. } => volume.bytes = statement.values.byte_count(),
+                Modification::InBatch { .. } | Modification::InTransaction { .. } => {
+                    volume.bytes = statement.values.byte_count();
+                }
                 Modification::Single(_) => volume.bytes += statement.values.byte_count(),
             }
         }

@@ -11,7 +11,8 @@ use helenus_query::functions::CallContext;
 use helenus_query::plan::BatchPlan;
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::restrictions::Values;
-use helenus_query::plan::term::{Bindings, Term};
+use helenus_query::plan::term::{BindValue, Bindings, Term};
+use helenus_query::plan::transaction::TransactionPlan;
 use helenus_query::run::keys::{PartitionKeys, partition_keys};
 use helenus_query::run::modify::{ExistingRows, MutationSet, WriteContext, expand};
 use helenus_query::schema::catalog::Table;
@@ -25,6 +26,11 @@ pub enum Modification {
     /// One statement of a BATCH text.
     InBatch {
         batch: Arc<Prepared<BatchPlan>>,
+        index: usize,
+    },
+    /// One modification of a transaction.
+    InTransaction {
+        transaction: Arc<Prepared<TransactionPlan>>,
         index: usize,
     },
 }
@@ -43,6 +49,7 @@ impl Modification {
     pub fn plan(&self) -> &ModifyPlan {
         match self {
             Self::Single(statement) => &statement.plan,
+            Self::InTransaction { transaction, index } => &transaction.plan.modifications[*index],
             Self::InBatch { batch, index } => &batch.plan.statements[*index],
         }
     }
@@ -51,6 +58,7 @@ impl Modification {
     pub fn source(&self) -> (&Description, Option<usize>) {
         match self {
             Self::Single(statement) => (statement, None),
+            Self::InTransaction { transaction, index } => (transaction, Some(*index)),
             Self::InBatch { batch, index } => (batch, Some(*index)),
         }
     }
@@ -119,6 +127,18 @@ impl BoundStatement {
         existing: Option<&dyn ExistingRows>,
     ) -> Result<()> {
         set.add(self.plan(), self.keys.clone(), &self.borrow().bindings(), write, existing)
+    }
+
+    /// As [`Self::add_to`], with these values: those that were given, and those of references.
+    pub fn add_with(
+        &self,
+        set: &mut MutationSet,
+        values: &[BindValue<'_>],
+        write: &WriteContext,
+        existing: &dyn ExistingRows,
+    ) -> Result<()> {
+        let bindings = Bindings { values, call: &self.call };
+        set.add(self.plan(), self.keys.clone(), &bindings, write, Some(existing))
     }
 }
 

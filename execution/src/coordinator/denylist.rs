@@ -56,6 +56,19 @@ fn check_denied_read(context: &ShardContext, plan: &SelectPlan, ranges: &[KeyRan
     }
 }
 
+/// Refuses a transaction that reads a denied partition.
+pub fn check_transaction_read(context: &ShardContext, table: &Table, key: &PartitionKey) -> Result<()> {
+    if !context.denies() || !context.node.config.denylist_reads_enabled {
+        return Ok(());
+    }
+    let list = context.denylist_view();
+    if list.of(&table.id).is_some_and(|denied| denied.denies(key)) {
+        context.metrics.denylisted_reads.increment();
+        return Err(refused("Unable to read denylisted partition", &key.bytes, table));
+    }
+    Ok(())
+}
+
 /// The tokens of a range read, in Cassandra's form.
 fn tokens_of(ranges: &[KeyRange]) -> String {
     let starts = ranges.iter().map(|range| range.start.as_slice());

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_engine::RowRef;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_engine::key::STATIC_POSITION;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::run::keys::positions;
+use helenus_query::run::keys::{Slice, positions};
 use helenus_query::run::modify::ExistingRows;
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
@@ -93,16 +93,21 @@ impl ExistingRows for RowsBeforeWrite {
 
     /// Searches the rows that were read. Only conditions need other rows, and batches of several partitions have no
     /// conditions.
-    fn first_row(
+    fn rows_of(
         &self,
         table: &Table,
         key: &PartitionKey,
+        slice: &Slice,
+        rows_max: usize,
         is_there: &dyn Fn(RowRef<'_>) -> bool,
-    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if slice.start >= slice.end {
+            return Ok(Vec::new());
+        }
         let name = |position: &[u8]| (table.id, key.bytes.clone(), position.to_vec());
-        let mut regular = self.rows.range(name(REGULAR_START)..name(REGULAR_END));
-        let first = regular.find(|(_, row)| is_there(RowRef::new(row, 0)));
-        Ok(first.map(|((_, _, position), row)| (position.clone(), row.clone())))
+        let regular = self.rows.range(name(&slice.start)..name(&slice.end));
+        let there = regular.filter(|(_, row)| is_there(RowRef::new(row, 0)));
+        Ok(there.take(rows_max).map(|((_, _, position), row)| (position.clone(), row.clone())).collect())
     }
 }
 

@@ -6,6 +6,7 @@
 //! the same `evaluate` computes conditions and changes, on the rows read by a quorum.
 
 mod current_rows;
+mod explicit;
 mod refusal;
 mod request;
 
@@ -17,18 +18,19 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_engine::RowRef;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_engine::key::STATIC_POSITION;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::condition::hold;
-use helenus_query::run::keys::positions;
+use helenus_query::run::keys::{Slice, positions};
 use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteContext};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use self::current_rows::{PartitionRows, current_row, is_about_its_row, names_its_row};
+use self::explicit::{Explicit, rows_read};
 use self::refusal::{accepted, check_mix, refused};
-pub use self::request::Transaction;
 use self::request::only_partition;
+pub use self::request::{Transaction, TransactionKind};
 use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
@@ -36,7 +38,7 @@ use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::check_alive;
 use super::{Outcome, RequestOptions, denylist, paxos, table_rate_limits};
 use crate::coordinator::local_write::{apply_here, write_context};
-use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
+use crate::coordinator::own_rows::{SLICE_BYTES_MAX, ShardRows, regular_rows, row_range, too_many_rows};
 use crate::coordinator::paxos::operation::Operation;
 use crate::shard::context::ShardContext;
 
@@ -50,7 +52,12 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
         ));
     }
     let Some((table, key)) = only_partition(&transaction)? else { return Ok(Outcome::Void) };
-    denylist::check_transaction(&context, table, key)?;
+    if !transaction.is_read() {
+        denylist::check_transaction(&context, table, key)?;
+    }
+    if transaction.explicit().is_some_and(Explicit::has_reads) {
+        denylist::check_transaction_read(&context, table, key)?;
+    }
     table_rate_limits::admit_transaction(&context, table)?;
     let owner = context.node.shard_of(key.token);
     // Also where this node has no replica: all transactions that it coordinates on one partition run on one shard.
@@ -90,7 +97,10 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
 /// The table of the transaction, if it has replicas that must agree.
 fn replicated_table(context: &ShardContext, transaction: &Transaction) -> Option<Arc<Table>> {
     let view = context.cluster_view();
-    let table = &transaction.statements.first()?.plan().table;
+    let table = match transaction.explicit() {
+        Some(explicit) => explicit.table(),
+        None => &transaction.statements.first()?.plan().table,
+    };
     // A node that is alone again, after others have left, may hold what they had accepted and not decided: that comes first.
     let is_alone = view.is_alone() && !paxos::store::has_state(&context.shard);
     (!is_alone && view.placement(&table.keyspace).is_some()).then(|| table.clone())
@@ -103,36 +113,31 @@ async fn decide_by_agreement(
     table: Arc<Table>,
 ) -> Result<Outcome> {
     let options = &transaction.options;
-    if options.consistency.is_serial() {
+    if options.consistency.is_serial() && !transaction.is_read() {
         return Err(RequestError::invalid(format!(
             "{} is not supported as conditional update commit consistency. Use ANY if you mean \"make sure it is accepted but I don't care how many replicas commit it for non-SERIAL reads\"",
             options.consistency.name()
         )));
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
-    let (key, ranges, max_rows) = reads_of(transaction)?;
+    let PlannedReads { key, ranges, max_rows, max_bytes } = reads_of(transaction)?;
+    let range_count = ranges.len();
     let timeout_ms = context.node.config.cas_contention_timeout_ms;
     let deadline = options.deadline_or(context, timeout_ms);
     let mut operation = Operation {
         table: table.clone(),
         key,
-        serial: options.serial_consistency.unwrap_or(Consistency::Serial),
-        is_write: true,
+        serial: serial_level(transaction),
+        is_write: !transaction.is_read(),
         is_unanimous: false,
-        read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, ..ReadOrder::UNLIMITED },
+        read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, max_bytes, ..ReadOrder::UNLIMITED },
         deadline,
     };
     let mut guard = tokio::select! {
         biased;
         turn = context.paxos().queues.take(*table.id.as_bytes(), operation.key.bytes.clone()) => turn,
         () = context.clock.sleep(deadline.saturating_sub(context.clock.monotonic())) => {
-            return Err(RequestError::WriteTimeout {
-                consistency: operation.serial,
-                received: 0,
-                required: 1,
-                write_type: WriteType::Cas,
-                contentions: 0,
-            });
+            return Err(timed_out_in_line(&operation));
         }
     };
     // A transaction that waited long in the queue still gets enough time, now that no other transaction of this node
@@ -145,6 +150,9 @@ async fn decide_by_agreement(
     let mut applied_outcome = None;
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
         let rows = AgreedRows::merge(reads, now_seconds)?;
+        if transaction.explicit().is_some() && rows.complete_ranges < range_count {
+            return Err(too_many_rows());
+        }
         let write = WriteContext {
             timestamp: ballot.micros,
             now_seconds,
@@ -191,6 +199,24 @@ async fn decide_by_agreement(
     outcome
 }
 
+/// The level of the agreement. One that only reads may have it as its level, as other reads do.
+fn serial_level(transaction: &Transaction) -> Consistency {
+    let options = &transaction.options;
+    if transaction.is_read() && options.consistency.is_serial() {
+        return options.consistency;
+    }
+    options.serial_consistency.unwrap_or(Consistency::Serial)
+}
+
+/// The error of a transaction whose turn has not come in time.
+fn timed_out_in_line(operation: &Operation) -> RequestError {
+    let (consistency, received, required) = (operation.serial, 0, 1);
+    if !operation.is_write {
+        return RequestError::ReadTimeout { consistency, received, required, data_present: false };
+    }
+    RequestError::WriteTimeout { consistency, received, required, write_type: WriteType::Cas, contentions: 0 }
+}
+
 /// The error of a statement about the state of a transaction that only a defect can break.
 #[cold]
 fn broken(statement: &str) -> RequestError {
@@ -201,11 +227,20 @@ fn broken(statement: &str) -> RequestError {
 /// A half-open range of positions within a partition.
 type PositionRange = (Vec<u8>, Vec<u8>);
 
-/// The partition, the rows of it that the transaction reads, and the largest number of live rows among them.
+/// What the replicas read for a transaction.
+struct PlannedReads {
+    key: PartitionKey,
+    ranges: Vec<PositionRange>,
+    /// The largest number of live rows among them.
+    max_rows: u64,
+    max_bytes: u64,
+}
+
+/// The rows of the partition that the transaction reads.
 ///
 /// Conditions on static columns alone also read the first row of the partition, which the answer shows if they do not
 /// hold.
-fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRange>, u64)> {
+fn reads_of(transaction: &Transaction) -> Result<PlannedReads> {
     let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut names_row = false;
     for statement in &transaction.statements {
@@ -224,16 +259,26 @@ fn reads_of(transaction: &Transaction) -> Result<(PartitionKey, Vec<PositionRang
     }
     let (_, partition) =
         only_partition(transaction)?.ok_or_else(|| RequestError::invalid("A condition needs a partition"))?;
+    let mut slices = Vec::new();
+    if let Some(explicit) = transaction.explicit() {
+        let read = rows_read(explicit)?;
+        wanted.extend(read.positions);
+        slices = read.ranges;
+    }
+    let reads_slices = !slices.is_empty();
     // Each of the rows above is at most one live row.
     let rows_max = wanted.len() as u64 + 1;
     let mut ranges = Vec::with_capacity(wanted.len() + 1);
     for position in wanted {
         ranges.push(row_range(partition, &position)?);
     }
-    if !names_row {
+    ranges.extend(slices);
+    if !names_row && transaction.explicit().is_none() {
         ranges.push(regular_rows(partition)?);
     }
-    Ok((partition.clone(), ranges, rows_max))
+    // What one replica takes for the first row of a slice another one may know to be deleted. So slices are read whole.
+    let (max_rows, max_bytes) = if reads_slices { (u64::MAX, SLICE_BYTES_MAX) } else { (rows_max, u64::MAX) };
+    Ok(PlannedReads { key: partition.clone(), ranges, max_rows, max_bytes })
 }
 
 /// Evaluates a transaction on the rows of this shard.
@@ -251,7 +296,10 @@ struct Evaluation {
 
 /// Checks the conditions on the rows. If they hold, computes the changes.
 fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn ExistingRows) -> Result<Evaluation> {
-    if transaction.is_batch {
+    if let Some(explicit) = transaction.explicit() {
+        return explicit::evaluate(transaction, explicit, write, rows);
+    }
+    if transaction.is_batch() {
         check_mix(transaction)?;
     }
     let partition = only_partition(transaction)?.ok_or_else(|| broken("a transaction has statements"))?;
@@ -281,21 +329,24 @@ fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn Existing
 /// The rows that a quorum has read, merged.
 struct AgreedRows {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The first ranges of the order, as many as every answer has whole.
+    complete_ranges: usize,
 }
 
 impl AgreedRows {
     fn merge(reads: &[ReadAnswer], now_seconds: u32) -> Result<Self> {
-        let mut rows = BTreeMap::new();
+        let (mut rows, mut complete_ranges) = (BTreeMap::new(), 0);
         let Some(count) = reads.iter().map(Vec::len).min() else {
             return Err(broken("a transaction decides on what at least one replica has read"));
         };
         for range in 0..count {
             let merged = merge_range(reads, range, false, now_seconds)?;
+            complete_ranges += usize::from(merged.resume.is_none());
             for row in merged.rows.iter() {
                 rows.insert(row.position.to_vec(), row.row.bytes.to_vec());
             }
         }
-        Ok(Self { rows })
+        Ok(Self { rows, complete_ranges })
     }
 }
 
@@ -304,14 +355,19 @@ impl ExistingRows for AgreedRows {
         Ok(self.rows.get(position).cloned())
     }
 
-    fn first_row(
+    fn rows_of(
         &self,
         _table: &Table,
         _key: &PartitionKey,
+        slice: &Slice,
+        rows_max: usize,
         is_there: &dyn Fn(RowRef<'_>) -> bool,
-    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let mut regular = self.rows.range(REGULAR_START.to_vec()..REGULAR_END.to_vec());
-        let first = regular.find(|(_, row)| is_there(RowRef::new(row, 0)));
-        Ok(first.map(|(position, row)| (position.clone(), row.clone())))
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if slice.start >= slice.end {
+            return Ok(Vec::new());
+        }
+        let of_slice = self.rows.range(slice.start.clone()..slice.end.clone());
+        let there = of_slice.filter(|(_, row)| is_there(RowRef::new(row, 0)));
+        Ok(there.take(rows_max).map(|(position, row)| (position.clone(), row.clone())).collect())
     }
 }

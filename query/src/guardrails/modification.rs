@@ -139,6 +139,7 @@ impl Guardrails {
             | Operation::Delete
             | Operation::DeleteElement(_)
             | Operation::DeleteField(_)
+            | Operation::Calculate { .. }
             | Operation::CounterAdd(_)
             | Operation::CounterSubtract(_) => Ok(()),
         }

@@ -7,6 +7,7 @@
 
 mod calls;
 mod literals;
+mod references;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use cql_lite::syntax::ast;
 use cql_lite::types::{CqlType, canonical, codec};
 
 pub use self::literals::is_assignable;
+pub use self::references::{NamedColumns, Reference, ReferencePart, References, resolve_reference};
 pub use self::resolve::{Resolver, Row, Typed, resolve};
 use crate::error::{RequestError, Result};
 use crate::functions::{CallContext, ResolvedFunction};
@@ -61,6 +63,8 @@ pub struct Markers {
     specs: Vec<Option<MarkerSpec>>,
     called: Vec<CalledFunctions>,
     executed: Vec<FunctionSignature>,
+    /// Of a transaction alone.
+    references: Option<References>,
 }
 
 impl Markers {

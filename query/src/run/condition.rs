@@ -148,7 +148,7 @@ fn wanted<'a>(term: &'a Term, bindings: &Bindings<'a>) -> Result<Option<Cow<'a, 
 }
 
 /// Compares values that may be null: null equals null and differs from everything else.
-fn compare_nullable(
+pub(super) fn compare_nullable(
     operator: Comparison,
     value_type: &CqlType,
     actual: Option<&[u8]>,

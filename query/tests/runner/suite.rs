@@ -320,8 +320,9 @@ fn split(input: &str) -> Vec<&str> {
     for line in input.split_inclusive('\n') {
         end += line.len();
         let text = input[start..end].trim();
-        let is_open_batch =
-            text.to_uppercase().starts_with("BEGIN") && !text.to_uppercase().contains("APPLY BATCH");
+        let upper = text.to_uppercase();
+        let is_ended = ["APPLY BATCH", "COMMIT TRANSACTION"].iter().any(|end| upper.contains(end));
+        let is_open_batch = upper.starts_with("BEGIN") && !is_ended;
         if let Some(statement) = text.strip_suffix(';')
             && !is_open_batch
         {

@@ -12,6 +12,7 @@ use helenus_query::statement::Statement;
 
 use helenus_execution::coordinator::RequestOptions;
 use helenus_execution::coordinator::batch_request::BatchRequest;
+use helenus_execution::coordinator::transaction::Transaction;
 use helenus_execution::shard::context::ShardContext;
 
 /// Checks a statement with its values. CREATE, ALTER and DROP are checked where they are planned, and batches by
@@ -30,7 +31,7 @@ pub fn check(
     match statement {
         Statement::Select(_) if !guardrails.guards_selects() => Ok(()),
         Statement::Modify(_) if !guardrails.guards_modifications() => Ok(()),
-        Statement::Select(_) | Statement::Modify(_) | Statement::Truncate(_)
+        Statement::Select(_) | Statement::Modify(_) | Statement::Transaction(_) | Statement::Truncate(_)
             if context.is_superuser(user) =>
         {
             Ok(())
@@ -44,6 +45,13 @@ pub fn check(
         Statement::Modify(statement) => context.guard(warnings, |warnings| {
             check_levels(context, statement.plan.conditions.is_some(), options, warnings)?;
             guardrails.check_modification(&statement.plan, &bindings, warnings)
+        }),
+        // Its modifications are checked by [`check_transaction`].
+        Statement::Transaction(statement) => context.guard(warnings, |warnings| {
+            for select in statement.plan.reads() {
+                guardrails.check_select(select, &bindings, None, false, warnings)?;
+            }
+            check_levels(context, true, options, warnings)
         }),
         Statement::Truncate(_) => context.guard(warnings, |warnings| guardrails.check_truncate(warnings)),
         _ => Ok(()),
@@ -75,6 +83,25 @@ pub fn check_batch(
         request.statements.iter().try_for_each(|statement| {
             let values = statement.borrow();
             guardrails.check_modification(statement.plan(), &values.bindings(), warnings)
+        })
+    })
+}
+
+/// Checks the modifications of a transaction whose values are known. The others are checked when the rows are read that they are computed
+/// of. `user`: the role of the client.
+pub fn check_transaction(
+    context: &ShardContext,
+    transaction: &Transaction,
+    user: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    if !context.node.guardrails.guards_modifications() || context.is_superuser(user) {
+        return Ok(());
+    }
+    context.guard(warnings, |warnings| {
+        transaction.known_statements().try_for_each(|statement| {
+            let values = statement.borrow();
+            context.node.guardrails.check_modification(statement.plan(), &values.bindings(), warnings)
         })
     })
 }

@@ -37,6 +37,7 @@ impl Measured {
                     batch.plan.statements.iter().any(|plan| plan.conditions.is_some()),
                 ));
             }
+            Statement::Transaction(transaction) => (Operation::Conditional, &transaction.plan.table),
             Statement::Truncate(_)
             | Statement::Use(_)
             | Statement::Schema(_)

@@ -320,8 +320,7 @@ pub fn execute(
             if context.node.disks.is_any_short() {
                 disk_room::check(context, bound.partitions(), options.consistency, warnings)?;
             }
-            let transaction =
-                Transaction { statements: vec![bound], options: options.clone(), is_batch: false };
+            let transaction = Transaction::of_statement(bound, options.clone());
             Execution::Pending(Box::pin(transact(context.clone(), transaction)))
         }
         Statement::Modify(statement) if statement.plan.table.kind == TableKind::Virtual => {
@@ -341,6 +340,17 @@ pub fn execute(
             let request = BatchRequest { kind, statements, options: options.clone(), now_micros };
             guardrails::check_batch(context, &request, user.as_deref(), warnings)?;
             batch(context, request, warnings)
+        }
+        Statement::Transaction(statement) => {
+            let is_guarded = !context.is_superuser(user.as_deref());
+            let transaction =
+                Transaction::of_block(context, statement, values, call, options.clone(), is_guarded)?;
+            guardrails::check_transaction(context, &transaction, user.as_deref(), warnings)?;
+            if context.node.disks.is_any_short() {
+                let partitions = transaction.statements.iter().flat_map(BoundStatement::partitions);
+                disk_room::check(context, partitions, options.consistency, warnings)?;
+            }
+            Execution::Pending(Box::pin(transact(context.clone(), transaction)))
         }
         Statement::Use(statement) => Execution::Ready(Ok(Outcome::SetKeyspace(statement.plan.clone()))),
         Statement::Truncate(statement) if statement.plan.kind == TableKind::Virtual => {
@@ -369,7 +379,8 @@ fn timeout(statement: &Statement, bindings: &Bindings<'_>) -> Result<Option<Dura
         Statement::Select(statement) => &statement.plan.timeout,
         Statement::Modify(statement) => &statement.plan.timeout,
         Statement::Batch(statement) => &statement.plan.timeout,
-        Statement::Truncate(_)
+        Statement::Transaction(_)
+        | Statement::Truncate(_)
         | Statement::Use(_)
         | Statement::Schema(_)
         | Statement::Roles(_)
@@ -402,6 +413,15 @@ fn check_consistency(context: &ShardContext, statement: &Statement, level: Consi
         }
         Statement::Modify(statement) => check_modifications(context, [&statement.plan], level),
         Statement::Batch(statement) => check_modifications(context, &statement.plan.statements, level),
+        Statement::Transaction(statement) => {
+            let plan = &statement.plan;
+            // One that only reads is a read at SERIAL, whichever level it is sent with.
+            if plan.modifications.is_empty() {
+                return Ok(());
+            }
+            let (view, cluster) = (context.catalog_view(), context.cluster_view());
+            consistency::check(&view.catalog, &cluster, &plan.table, level, Access::Conditional)
+        }
         Statement::Truncate(_)
         | Statement::Use(_)
         | Statement::Schema(_)

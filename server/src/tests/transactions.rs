@@ -189,3 +189,47 @@ fn serial_reads_are_of_one_partition_and_transactions_do_not_commit_serially() {
         assert!(matches!(serial, Err(RequestError::Invalid(message)) if message.contains("Use ANY")));
     });
 }
+
+#[test]
+fn increments_by_transactions_of_all_nodes_add_up() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        let start = "INSERT INTO three.rows (k, c, v) VALUES (1, 1, 0)";
+        cluster.query(0, start, Consistency::All).await.unwrap();
+        let increment = "BEGIN TRANSACTION LET r = (SELECT v FROM three.rows WHERE k = 1 AND c = 1); SELECT r.v;
+            IF r IS NOT NULL THEN UPDATE three.rows SET v += 1 WHERE k = 1 AND c = 1; END IF COMMIT TRANSACTION";
+        let begun: Vec<_> =
+            (0..9).map(|number| cluster.begin(number % 3, increment, Consistency::Quorum)).collect();
+        cluster.pass(std::time::Duration::from_secs(5)).await;
+        let mut seen = Vec::new();
+        for answer in begun {
+            seen.push(answer.await.unwrap().unwrap().integers()[0][0].unwrap());
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..9).collect::<Vec<i64>>());
+        let read = "SELECT v FROM three.rows WHERE k = 1 AND c = 1";
+        let answer = cluster.query(1, read, Consistency::Serial).await.unwrap();
+        assert_eq!(answer.integers(), [[Some(9)]]);
+    });
+}
+
+#[test]
+fn the_first_row_for_a_transaction_is_none_that_another_replica_knows_to_be_deleted() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        for text in [
+            "INSERT INTO three.rows (k, c, v) VALUES (1, 1, 10)",
+            "INSERT INTO three.rows (k, c, v) VALUES (1, 2, 20)",
+        ] {
+            cluster.query(0, text, Consistency::All).await.unwrap();
+        }
+        cluster.query(0, "DELETE FROM three.rows WHERE k = 1 AND c = 1", Consistency::One).await.unwrap();
+        let text = "BEGIN TRANSACTION LET r = (SELECT c, v FROM three.rows WHERE k = 1 LIMIT 1); SELECT r.c, r.v;
+            IF r.c = 2 THEN INSERT INTO three.rows (k, c, v) VALUES (1, 3, r.v + 1); END IF COMMIT TRANSACTION";
+        for node in 0..3 {
+            let answer = cluster.query(node, text, Consistency::Quorum).await.unwrap();
+            assert_eq!(answer.integers(), [[Some(2), Some(20)]]);
+        }
+        let read = "BEGIN TRANSACTION SELECT c, v FROM three.rows WHERE k = 1; COMMIT TRANSACTION";
+        let answer = cluster.query(2, read, Consistency::One).await.unwrap();
+        assert_eq!(answer.integers(), [[Some(2), Some(20)], [Some(3), Some(21)]]);
+    });
+}

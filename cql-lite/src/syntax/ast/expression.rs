@@ -5,6 +5,7 @@
 
 use super::{
     identifier::{FunctionName, Identifier},
+    transaction::RowReference,
     types::{CqlTypeName, NativeType},
 };
 use crate::types::literal::LiteralKind;
@@ -198,6 +199,8 @@ pub enum Expression {
     Set(Vec<Expression>),
     /// `{a: b}`: a map, or a value of a user type, whose field names are [`Expression::Column`]. Never empty.
     MapOrUserType(Vec<(Expression, Expression)>),
+    /// `row.column`: a value of a row with a name. Only in a transaction.
+    Reference(RowReference),
     /// `(a, b)`: a tuple, or an expression in parentheses if it has one element.
     Tuple(Vec<Expression>),
 }

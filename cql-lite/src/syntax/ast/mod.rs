@@ -14,6 +14,7 @@ mod modify;
 mod roles;
 mod schema;
 mod select;
+mod transaction;
 mod types;
 
 pub use self::{
@@ -40,6 +41,9 @@ pub use self::{
     select::{
         Comparison, Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
     },
+    transaction::{
+        NamedRow, Place, ReferencePart, Returning, RowReference, Transaction, TransactionCondition,
+    },
     types::{CqlTypeName, NativeType},
 };
 
@@ -58,6 +62,8 @@ pub enum Statement {
     Delete(Delete),
     /// `BEGIN BATCH … APPLY BATCH`
     Batch(Batch),
+    /// `BEGIN TRANSACTION … COMMIT TRANSACTION`
+    Transaction(Transaction),
     /// `CREATE KEYSPACE …`
     CreateKeyspace(CreateKeyspace),
     /// `ALTER KEYSPACE …`

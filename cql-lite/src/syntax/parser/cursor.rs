@@ -21,18 +21,21 @@ pub(super) type Result<T, E = SyntaxError> = std::result::Result<T, E>;
 pub(super) struct Parser<'a> {
     text: &'a str,
     /// Ends with [`TokenKind::End`], which is never consumed.
-    tokens: Vec<Token>,
+    pub(super) tokens: Vec<Token>,
     pub(super) at: usize,
     depth: usize,
     depth_limit: usize,
     operators: usize,
     pub(super) markers: Vec<Option<Identifier>>,
+    /// Values may be references to rows with names.
+    pub(super) takes_references: bool,
 }
 
 impl<'a> Parser<'a> {
     /// A parser at the first token of `text`.
     pub(super) fn new(text: &'a str, tokens: Vec<Token>, depth_limit: usize) -> Self {
-        Self { text, tokens, at: 0, depth: 0, depth_limit, operators: 0, markers: Vec::new() }
+        let markers = Vec::new();
+        Self { text, tokens, at: 0, depth: 0, depth_limit, operators: 0, markers, takes_references: false }
     }
 
     pub(super) fn token(&self) -> Token {
@@ -205,6 +208,14 @@ impl<'a> Parser<'a> {
             return Err(SyntaxError::TooManyOperators { position: self.position(), limit: OPERATORS_MAX });
         }
         Ok(())
+    }
+
+    /// Parses a part of a transaction whose values may be references.
+    pub(super) fn with_references<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let before = std::mem::replace(&mut self.takes_references, true);
+        let result = parse(self);
+        self.takes_references = before;
+        result
     }
 
     /// Tries to parse; if that fails, returns to the current token.

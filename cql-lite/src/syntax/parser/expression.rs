@@ -155,9 +155,15 @@ impl Parser<'_> {
                 self.keyword_function(keyword)
             }
             _ if self.is_function_call() => self.function(clause),
+            _ if self.is_reference(clause) => self.row_reference().map(Expression::Reference),
             _ if clause == Clause::Selection => self.name().map(Expression::Column),
             _ => Err(self.no_viable_alternative()),
         }
+    }
+
+    /// Whether a reference to a value of a row with a name starts here.
+    fn is_reference(&self, clause: Clause) -> bool {
+        self.takes_references && clause == Clause::Value && self.is_name() && self.is_at(1, Symbol::Dot)
     }
 
     /// Whether the operand of a type hint can start here.
@@ -177,6 +183,7 @@ impl Parser<'_> {
             _ => {
                 self.is_literal()
                     || self.is_function_call()
+                    || self.is_reference(clause)
                     || (clause == Clause::Selection && self.is_name())
             }
         }

@@ -12,6 +12,7 @@ mod roles;
 mod schema;
 mod select;
 mod table;
+mod transaction;
 mod types;
 
 use self::cursor::{Parser, Result};
@@ -100,6 +101,7 @@ impl Parser<'_> {
             Keyword::Insert => self.insert().map(Statement::Insert),
             Keyword::Update => self.update().map(Statement::Update),
             Keyword::Delete => self.delete().map(Statement::Delete),
+            Keyword::Begin if self.begins_transaction() => self.transaction().map(Statement::Transaction),
             Keyword::Begin => self.batch().map(Statement::Batch),
             Keyword::Use => {
                 self.advance();

@@ -14,22 +14,35 @@ use crate::syntax::{
 
 impl Parser<'_> {
     pub(super) fn insert(&mut self) -> Result<Insert> {
+        self.insert_with(Self::comma_separated_values)
+    }
+
+    /// An INSERT whose values may be references.
+    pub(super) fn insert_of_transaction(&mut self) -> Result<Insert> {
+        self.insert_with(|parser| parser.with_references(Self::comma_separated_values))
+    }
+
+    fn comma_separated_values(&mut self) -> Result<Vec<Expression>> {
+        self.comma_separated(Self::value)
+    }
+
+    fn insert_with(&mut self, values: fn(&mut Self) -> Result<Vec<Expression>>) -> Result<Insert> {
         self.advance();
         self.expect_keyword(Keyword::Into)?;
         let table = self.table_name()?;
         let source =
-            if self.eat_keyword(Keyword::Json) { self.insert_json()? } else { self.insert_values()? };
+            if self.eat_keyword(Keyword::Json) { self.insert_json()? } else { self.insert_values(values)? };
         let if_not_exists = self.if_not_exists()?;
         Ok(Insert { table, source, if_not_exists, using: self.using(true)? })
     }
 
-    fn insert_values(&mut self) -> Result<InsertSource> {
+    fn insert_values(&mut self, values: fn(&mut Self) -> Result<Vec<Expression>>) -> Result<InsertSource> {
         self.expect(Symbol::LeftParenthesis)?;
         let columns = self.comma_separated(Self::column_name)?;
         self.expect(Symbol::RightParenthesis)?;
         self.expect_keyword(Keyword::Values)?;
         self.expect(Symbol::LeftParenthesis)?;
-        let values = self.comma_separated(Self::value)?;
+        let values = values(self)?;
         self.expect(Symbol::RightParenthesis)?;
         Ok(InsertSource::Values { columns, values })
     }
@@ -83,11 +96,24 @@ impl Parser<'_> {
     }
 
     pub(super) fn update(&mut self) -> Result<Update> {
+        self.update_with(Self::assignments)
+    }
+
+    /// An UPDATE whose values may be references.
+    pub(super) fn update_of_transaction(&mut self) -> Result<Update> {
+        self.update_with(|parser| parser.with_references(Self::assignments))
+    }
+
+    fn assignments(&mut self) -> Result<Vec<Assignment>> {
+        self.comma_separated(Self::assignment)
+    }
+
+    fn update_with(&mut self, assignments: fn(&mut Self) -> Result<Vec<Assignment>>) -> Result<Update> {
         self.advance();
         let table = self.table_name()?;
         let using = self.using(true)?;
         self.expect_keyword(Keyword::Set)?;
-        let assignments = self.comma_separated(Self::assignment)?;
+        let assignments = assignments(self)?;
         check_compatible(&assignments)?;
         let relations = self.where_clause()?;
         Ok(Update { table, using, assignments, relations, condition: self.if_clause()? })

@@ -71,6 +71,7 @@ impl Display for Expression {
                 write_separated(f, ", ", entries, |f, (key, value)| write!(f, "{key}: {value}"))?;
                 f.write_char('}')
             }
+            Expression::Reference(reference) => reference.fmt(f),
             Expression::Tuple(elements) => write!(f, "({})", List(elements)),
         }
     }

@@ -10,6 +10,7 @@ mod result_name;
 mod roles;
 mod schema;
 mod select;
+mod transaction;
 mod types;
 mod write;
 
@@ -26,6 +27,7 @@ impl Display for Statement {
             Statement::Update(statement) => statement.fmt(f),
             Statement::Delete(statement) => statement.fmt(f),
             Statement::Batch(statement) => statement.fmt(f),
+            Statement::Transaction(statement) => statement.fmt(f),
             Statement::CreateKeyspace(statement) => statement.fmt(f),
             Statement::AlterKeyspace(statement) => statement.fmt(f),
             Statement::DropKeyspace(statement) => statement.fmt(f),

@@ -51,6 +51,7 @@ impl Expression {
                     entries.iter().map(|(key, value)| format!("{}: {}", name(key), name(value))).collect();
                 format!("{{{}}}", entries.join(", "))
             }
+            Expression::Reference(reference) => reference.result_name(),
             Expression::Tuple(elements) => format!("({})", names(elements)),
         }
     }

@@ -8,7 +8,7 @@ use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::plan::row_layout::{OwnedValues, RowLayout, RowScratch, SlotBuffer};
 use helenus_query::plan::selection::Fetched;
 use helenus_query::run::condition::CurrentRow;
-use helenus_query::run::keys::positions;
+use helenus_query::run::keys::{Slice, positions};
 use helenus_query::run::modify::ExistingRows;
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
@@ -62,8 +62,20 @@ impl<'r> PartitionRows<'r> {
 
     /// The first regular row: its position and content.
     pub(super) fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.first_of(&[Slice::all_rows()])
+    }
+
+    /// The first regular row of slices: its position and content.
+    pub(super) fn first_of(&self, slices: &[Slice]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let is_there = |row: RowRef<'_>| self.layout.is_there(row, self.now_seconds);
-        self.rows.first_row(self.table, self.key, &is_there)
+        for slice in slices {
+            let mut first = self.rows.rows_of(self.table, self.key, slice, 1, &is_there)?;
+            if first.is_empty() {
+                continue;
+            }
+            return Ok(first.pop());
+        }
+        Ok(None)
     }
 
     /// The values of the static columns and of the partition key. `None`: there is no static content.

@@ -159,7 +159,7 @@ fn shown_columns(transaction: &Transaction, table: &Table) -> Vec<usize> {
     let (statics, regulars): (Vec<usize>, Vec<usize>) =
         compared_columns(transaction).partition(|&column| table.columns[column].is_static());
     let key_columns =
-        if transaction.is_batch { table.partition_key_count + table.clustering_key_count } else { 0 };
+        if transaction.is_batch() { table.partition_key_count + table.clustering_key_count } else { 0 };
     let mut given = BTreeSet::new();
     (0..key_columns).chain(regulars).chain(statics).filter(|column| given.insert(*column)).collect()
 }

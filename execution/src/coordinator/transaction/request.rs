@@ -6,6 +6,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
+use super::explicit::Explicit;
 use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
 
@@ -14,11 +15,49 @@ use crate::coordinator::bound_statement::BoundStatement;
 pub struct Transaction {
     pub statements: Vec<BoundStatement>,
     pub options: RequestOptions,
-    pub is_batch: bool,
+    pub kind: TransactionKind,
+}
+
+/// What a transaction was written as.
+#[derive(Clone)]
+pub enum TransactionKind {
+    /// One statement with conditions.
+    Statement,
+    /// A batch with conditions.
+    Batch,
+    /// `BEGIN TRANSACTION`: the conditions are its own, and the statements have none.
+    Explicit(Arc<Explicit>),
+}
+
+impl Transaction {
+    /// One statement with conditions.
+    pub fn of_statement(statement: BoundStatement, options: RequestOptions) -> Self {
+        Self { statements: vec![statement], options, kind: TransactionKind::Statement }
+    }
+
+    /// What `BEGIN TRANSACTION` adds to the statements.
+    pub(super) fn explicit(&self) -> Option<&Explicit> {
+        match &self.kind {
+            TransactionKind::Explicit(explicit) => Some(explicit),
+            TransactionKind::Statement | TransactionKind::Batch => None,
+        }
+    }
+
+    pub(super) fn is_batch(&self) -> bool {
+        matches!(self.kind, TransactionKind::Batch)
+    }
+
+    /// Whether it only reads.
+    pub(super) fn is_read(&self) -> bool {
+        self.statements.is_empty()
+    }
 }
 
 /// The partition of all statements, and its table. `None`: there is no statement.
 pub(super) fn only_partition(transaction: &Transaction) -> Result<Option<(&Arc<Table>, &PartitionKey)>> {
+    if let Some(explicit) = transaction.explicit() {
+        return Ok(Some((explicit.table(), &explicit.key)));
+    }
     let mut partition: Option<(&Arc<Table>, &PartitionKey)> = None;
     for statement in &transaction.statements {
         let several = || RequestError::invalid("Batch with conditions cannot span multiple partitions");

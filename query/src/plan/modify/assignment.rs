@@ -7,6 +7,7 @@ use cql_lite::types::CqlType;
 
 use super::Operation;
 use crate::error::{RequestError, Result};
+use crate::functions;
 use crate::plan::names::NameScope;
 use crate::plan::term::{Markers, Receiver, resolve};
 use crate::schema::catalog::Column;
@@ -39,6 +40,16 @@ pub(super) fn resolve_assignment(
             } else {
                 Operation::CounterSubtract(amount)
             })
+        }
+        ast::AssignmentOperation::Add(term) | ast::AssignmentOperation::Subtract(term)
+            if markers.are_of_transaction() && is_number(&column.column_type) =>
+        {
+            let is_add = matches!(assignment.operation, ast::AssignmentOperation::Add(_));
+            let operands = [Some(column.column_type.clone()), Some(column.column_type.clone())];
+            let name = functions::operator_name(if is_add { "+" } else { "-" });
+            let function = functions::resolve_with_literals(name, &operands, &[], None)?;
+            let number = resolve(term, &receiver, scope, markers)?;
+            Ok(Operation::Calculate { function: Box::new(function), number })
         }
         ast::AssignmentOperation::Add(term) => match &column.column_type {
             CqlType::Map { frozen: false, .. } if matches!(term, ast::Expression::Set(elements) if !elements.is_empty()) => {
@@ -109,6 +120,21 @@ pub(super) fn resolve_assignment(
             _ => Err(wrong("non-UDT")),
         },
     }
+}
+
+/// Whether values of a type are numbers that a transaction calculates with.
+fn is_number(column_type: &CqlType) -> bool {
+    matches!(
+        column_type,
+        CqlType::Tinyint
+            | CqlType::Smallint
+            | CqlType::Int
+            | CqlType::Bigint
+            | CqlType::Varint
+            | CqlType::Float
+            | CqlType::Double
+            | CqlType::Decimal
+    )
 }
 
 pub(super) fn resolve_deletion(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cql_lite::types::CqlType;
 
+use crate::functions::ResolvedFunction;
 use crate::plan::condition::Conditions;
 use crate::plan::restrictions::{ClusteringRestriction, Values};
 use crate::plan::term::Term;
@@ -58,6 +59,12 @@ pub enum Operation {
     Set(Term),
     /// Appends elements to a list, or adds them to a set or map.
     Add(Term),
+    /// Adds a number to that of the column (or subtracts it), if there is one. Only in a transaction.
+    Calculate {
+        /// Of the column's value and the number.
+        function: Box<ResolvedFunction>,
+        number: Term,
+    },
     /// Prepends elements to a list.
     Prepend(Term),
     /// Removes elements from a list (by value), set or map (by key).
@@ -85,9 +92,12 @@ impl ModifyPlan {
         self.table.kind == TableKind::Virtual && self.table.keyspace == SYSTEM_SCHEMA
     }
 
-    /// Whether rows must be read before they can be changed (lists by index or value).
+    /// Whether rows must be read before they can be changed (lists by index or value, numbers by a difference).
     pub fn needs_read(&self) -> bool {
         self.operations.iter().any(|change| {
+            if matches!(change.operation, Operation::Calculate { .. }) {
+                return true;
+            }
             let is_list = matches!(self.table.columns[change.column].column_type, CqlType::List { .. });
             is_list
                 && matches!(

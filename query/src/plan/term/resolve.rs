@@ -15,7 +15,7 @@ use super::literals::{
     call_description, is_assignable, is_literal_arithmetic, is_open, is_wrong_literal, literal_type,
     resolve_literal, wrong_component, wrong_literal,
 };
-use super::{Expression, Markers, NoRead, Receiver, Term};
+use super::{Expression, Markers, NoRead, Receiver, Term, resolve_reference};
 use crate::error::{RequestError, Result};
 use crate::functions;
 use crate::functions::user::ResolvedAggregate;
@@ -150,6 +150,7 @@ impl<R: Row> Resolver<'_, R> {
                 self.markers.add(marker, receiver);
                 Ok(Expression::Marker { index: marker.index })
             }
+            ast::Expression::Reference(reference) => self.reference(reference, receiver),
             ast::Expression::List(items) => self.list(items, receiver),
             ast::Expression::Set(items) => self.set(items, receiver),
             ast::Expression::MapOrUserType(entries) => match expected {
@@ -189,6 +190,23 @@ impl<R: Row> Resolver<'_, R> {
         }
     }
 
+    /// Resolves a reference to a value of a row with a name.
+    #[inline(never)]
+    fn reference(
+        &mut self,
+        reference: &ast::RowReference,
+        receiver: &Receiver,
+    ) -> Result<Expression<R::Read>> {
+        let (index, actual) = resolve_reference(reference, &self.scope, self.markers)?;
+        if !is_assignable(&receiver.value_type, &actual) {
+            return Err(RequestError::invalid(format!(
+                "Invalid reference type {actual} ({reference}) for \"{}\" of type {}",
+                receiver.name, receiver.value_type
+            )));
+        }
+        Ok(Expression::Marker { index })
+    }
+
     #[inline(never)]
     fn hinted(
         &mut self,
@@ -212,6 +230,10 @@ impl<R: Row> Resolver<'_, R> {
                 let natural = self.natural_type(expression).ok_or_else(|| R::cannot_infer(expression))?;
                 let resolved = self.resolve(expression, &Self::receiver("arg", natural.clone()))?;
                 Ok((resolved, natural))
+            }
+            ast::Expression::Reference(reference) => {
+                let (index, actual) = resolve_reference(reference, &self.scope, self.markers)?;
+                Ok((Expression::Marker { index }, actual))
             }
             ast::Expression::List(_)
             | ast::Expression::Set(_)

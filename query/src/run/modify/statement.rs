@@ -269,6 +269,29 @@ impl<'a> StatementWriter<'a> {
                 Bound::Bytes(value) => cells.write_elements(work, &value, next_list_clock(self.write)),
                 Bound::Unset | Bound::Null => Ok(()),
             },
+            Operation::Calculate { function, number } => {
+                let number = match number.evaluate(self.bindings)? {
+                    Bound::Unset => return Ok(()),
+                    Bound::Null => {
+                        return Err(RequestError::invalid(format!(
+                            "Invalid null value for number increment of column {}",
+                            column.name
+                        )));
+                    }
+                    Bound::Bytes(number) => number,
+                };
+                let Some(current) = self.current_value(key, position, column)? else { return Ok(()) };
+                let operands = [Some(current.as_slice()), Some(&*number)];
+                let Some(result) = function.call(&operands, self.bindings.call)? else { return Ok(()) };
+                let result = Bound::Bytes(result.into());
+                if self.checks_values {
+                    self.check(column, &result)?;
+                }
+                if let Some(cell) = cells.simple_cell(&result) {
+                    work.row.cell(cell);
+                }
+                Ok(())
+            }
             Operation::Prepend(term) => match term.evaluate(self.bindings)? {
                 Bound::Bytes(value) => cells.write_elements(work, &value, -next_list_clock(self.write)),
                 Bound::Unset | Bound::Null => Ok(()),
@@ -394,6 +417,20 @@ impl<'a> StatementWriter<'a> {
             other => debug_assert!(false, "{other} is no collection"),
         }
         Ok(())
+    }
+
+    /// The value of a simple column before the statement.
+    fn current_value(&self, key: &PartitionKey, position: &[u8], column: &Column) -> Result<Option<Vec<u8>>> {
+        let existing = self
+            .existing
+            .ok_or_else(|| RequestError::Server("numbers are changed by their owner only".to_owned()))?;
+        let bytes = existing.row(&self.plan.table, key, position)?.unwrap_or_default();
+        let hidden_until = self.plan.table.hidden_until(column.id);
+        let cell = RowRef::new(&bytes, 0)
+            .cells()
+            .find(|cell| cell.column == column.id && cell.is_live(self.write.now_seconds))
+            .filter(|cell| hidden_until.is_none_or(|dropped_at| cell.timestamp > dropped_at));
+        Ok(cell.map(|cell| cell.value.to_vec()))
     }
 
     /// The state of a list after the operations so far.

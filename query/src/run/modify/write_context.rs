@@ -3,6 +3,7 @@
 use helenus_engine::RowRef;
 
 use crate::error::Result;
+use crate::run::keys::Slice;
 use crate::schema::catalog::Table;
 use crate::stored_key::PartitionKey;
 
@@ -27,11 +28,13 @@ pub trait ExistingRows {
     /// The live content of a row, encoded with base 0.
     fn row(&self, table: &Table, key: &PartitionKey, position: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// The first regular row of a partition that `is_there` accepts: its position and content.
-    fn first_row(
+    /// The first regular rows of a slice of a partition that `is_there` accepts, at most `rows_max`: their positions and contents.
+    fn rows_of(
         &self,
         table: &Table,
         key: &PartitionKey,
+        slice: &Slice,
+        rows_max: usize,
         is_there: &dyn Fn(RowRef<'_>) -> bool,
-    ) -> Result<Option<(Vec<u8>, Vec<u8>)>>;
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 }
