@@ -195,7 +195,7 @@ pub struct ShardContext {
     catalog: RefCell<CatalogView>,
     cluster: RefCell<Arc<ClusterView>>,
     roles: RefCell<Arc<Roles>>,
-    guardrails: RefCell<Rc<NodeGuardrails>>,
+    guardrails: RefCell<Arc<NodeGuardrails>>,
     denylist: RefCell<Arc<Denylist>>,
     /// Whether partitions are denied.
     denies: Cell<bool>,
@@ -272,7 +272,7 @@ impl ShardContext {
         let metrics = node.metrics[index].clone();
         parts.transport.view_changed(&cluster);
         let denies = Cell::new(!denylist.is_empty());
-        let guardrails = RefCell::new(Rc::new(node.first_guardrails.clone()));
+        let guardrails = RefCell::new(Arc::new(node.first_guardrails.clone()));
         Self {
             index,
             node,
@@ -349,13 +349,13 @@ impl ShardContext {
     }
 
     /// The limits for clients.
-    pub fn guardrails(&self) -> Rc<NodeGuardrails> {
+    pub fn guardrails(&self) -> Arc<NodeGuardrails> {
         self.guardrails.borrow().clone()
     }
 
     /// Installs changed limits for clients.
     pub fn install_guardrails(&self, guardrails: NodeGuardrails) {
-        *self.guardrails.borrow_mut() = Rc::new(guardrails);
+        *self.guardrails.borrow_mut() = Arc::new(guardrails);
     }
 
     /// Whether there are partitions whose requests are refused, unless the settings have that not obeyed.

@@ -95,13 +95,13 @@ pub fn check_transaction(
     user: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    if !context.node.guardrails.guards_modifications() || context.is_superuser(user) {
+    if !context.guardrails().guards_modifications() || context.is_superuser(user) {
         return Ok(());
     }
     context.guard(warnings, |warnings| {
         transaction.known_statements().try_for_each(|statement| {
             let values = statement.borrow();
-            context.node.guardrails.check_modification(statement.plan(), &values.bindings(), warnings)
+            context.guardrails().check_modification(statement.plan(), &values.bindings(), warnings)
         })
     })
 }

@@ -12,6 +12,7 @@ use helenus_engine::key::STATIC_POSITION;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
+use helenus_query::guardrails::NodeGuardrails;
 use helenus_query::plan::restrictions::{PartitionRestriction, Values};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::{BindValue, Bindings};
@@ -30,7 +31,7 @@ use super::request::{Transaction, TransactionKind};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::own_rows::slice_range;
 use crate::coordinator::{Outcome, RequestOptions};
-use crate::shard::context::{NodeShared, ShardContext};
+use crate::shard::context::ShardContext;
 
 /// A transaction with its values, and what it has besides its modifications.
 pub struct Explicit {
@@ -39,8 +40,8 @@ pub struct Explicit {
     values: OwnedBindings,
     call: CallContext,
     pub(super) key: PartitionKey,
-    /// The node whose guardrails the values must keep that are computed of the rows. `None`: they need not.
-    guarded_by: Option<Arc<NodeShared>>,
+    /// The guardrails that the values must keep that are computed of the rows. `None`: they need not.
+    guarded_by: Option<Arc<NodeGuardrails>>,
 }
 
 impl Explicit {
@@ -80,8 +81,8 @@ impl Transaction {
         let statements: Vec<BoundStatement> =
             (0..plan.modifications.len()).map(bound).collect::<Result<_>>()?;
         let key = only_key(plan, &statements, &bindings)?;
-        let guards = is_guarded && context.node.guardrails.guards_modifications();
-        let guarded_by = guards.then(|| context.node.clone());
+        let guardrails = is_guarded.then(|| context.guardrails());
+        let guarded_by = guardrails.filter(|guardrails| guardrails.guards_modifications());
         let values = OwnedBindings::new(values);
         let explicit = Explicit { statement: statement.clone(), values, call, key, guarded_by };
         Ok(Self { statements, options, kind: TransactionKind::Explicit(Arc::new(explicit)) })
@@ -208,10 +209,10 @@ pub(super) fn evaluate(
     let all = all_values(&given, &referenced);
     let mut set = MutationSet::default();
     for (statement, is_referring) in transaction.statements.iter().zip(&plan.are_referring) {
-        if let Some(node) = explicit.guarded_by.as_ref().filter(|_| *is_referring) {
+        if let Some(guardrails) = explicit.guarded_by.as_ref().filter(|_| *is_referring) {
             let bindings = Bindings { values: &all, call };
             // Warnings are of what clients send; here only what is refused counts.
-            node.guardrails.check_modification(statement.plan(), &bindings, &mut Vec::new())?;
+            guardrails.check_modification(statement.plan(), &bindings, &mut Vec::new())?;
         }
         statement.add_with(&mut set, &all, write, rows)?;
     }
