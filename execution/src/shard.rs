@@ -13,6 +13,7 @@ pub mod layers;
 pub mod partition_guard;
 pub mod periodic_flush;
 pub mod private_table;
+pub mod receipt;
 pub mod runtime_settings;
 pub mod shares;
 pub mod snapshots;

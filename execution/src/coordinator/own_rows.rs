@@ -9,6 +9,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use crate::shard::context::ShardContext;
+use crate::shard::receipt::{self, RowMeter};
 
 /// Rows of the shard of this thread.
 pub struct ShardRows<'a> {
@@ -32,7 +33,10 @@ impl ShardRows<'_> {
             now_seconds: self.now_seconds,
             budget: Budget::UNLIMITED,
         })?;
+        receipt::count_range(1);
+        let mut meter = RowMeter::begin();
         while let Step::Row(view) = scan.next()? {
+            meter.add(view.partition_key, view.position, view.row, None);
             if is_there(view.row) {
                 let position = view.position.to_vec();
                 let mut row = Vec::new();

@@ -18,6 +18,7 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_engine::RowRef;
 use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_observe::receipt::Count;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::condition::hold;
 use helenus_query::run::keys::positions;
@@ -39,6 +40,7 @@ use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
 use crate::coordinator::paxos::operation::Operation;
 use crate::shard::context::ShardContext;
+use crate::shard::receipt;
 
 /// Executes a transaction at the shard that owns its partition.
 pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
@@ -64,7 +66,9 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
     if replicated_table(&context, &transaction).is_none() {
         context.shard.admit().await?;
     }
+    let mark = receipt::mark();
     let evaluate_in_turn = || {
+        receipt::set_back(&mark);
         // Checked in the turn that decides: a member may have joined the single node while the request was on its way.
         match replicated_table(&context, &transaction) {
             Some(table) => Ok(Err(table)),
@@ -75,8 +79,10 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
         Ok(evaluation) => evaluation,
         Err(table) => return decide_by_agreement(&context, &transaction, table).await,
     };
+    receipt::count(|receipt| receipt.add(Count::Transactions, 1));
     // Nothing was awaited since the evaluation.
     for PartitionMutation { mutation, .. } in evaluation.changes {
+        receipt::count_write(&mutation, || 1);
         apply_here(&context, &mutation)?;
     }
     let outcome = evaluation.outcome;
@@ -140,9 +146,12 @@ async fn decide_by_agreement(
         let least = Duration::from_millis(timeout_ms) / 2;
         operation.deadline = deadline.max(context.clock.monotonic() + least);
     }
+    receipt::count(|receipt| receipt.add(Count::Transactions, 1));
+    let mark = receipt::mark();
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
+        receipt::set_back(&mark);
         let rows = AgreedRows::merge(reads, now_seconds)?;
         let write = WriteContext {
             timestamp: ballot.micros,

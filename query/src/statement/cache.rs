@@ -84,6 +84,7 @@ fn tables(statement: &Statement) -> Vec<Arc<Table>> {
         Statement::Select(select) => vec![select.plan.table.clone()],
         Statement::Modify(modify) => vec![modify.plan.table.clone()],
         Statement::Batch(batch) => batch.plan.statements.iter().map(|plan| plan.table.clone()).collect(),
+        Statement::Explain(explain) => tables(&explain.plan.statement),
         Statement::Truncate(_)
         | Statement::Use(_)
         | Statement::Schema(_)

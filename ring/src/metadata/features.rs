@@ -21,7 +21,7 @@
 /// * 12: a request says that it belongs to a traced request.
 /// * 13: tables have secondary indexes.
 /// * 14: tables and keyspaces have what Cassandra 5 gives them beside columns and indexes.
-/// * 15: roles and permissions are a part of the metadata log, and so is the partition denylist ([`crate::denylist`]).
+/// * 15: roles and permissions are a part of the metadata log, and so is the partition denylist ([`crate::denylist`]). Replicas send receipts.
 pub const FEATURE_VERSION: u16 = SECURITY;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
@@ -56,3 +56,5 @@ pub const CASSANDRA_5_SCHEMAS: u16 = 14;
 pub const SECURITY: u16 = 15;
 /// The feature level from which the partition denylist is a part of the metadata log.
 pub const DENYLIST: u16 = 15;
+/// The feature level from which replicas send a receipt of their part in a request.
+pub const RECEIPTS: u16 = 15;

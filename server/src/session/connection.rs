@@ -42,7 +42,7 @@ use super::authentication::login::{self, Attempt};
 use super::authentication::stage::Stage;
 use super::errors::to_response;
 use super::handshake::{self, Startup};
-use super::request;
+use super::{receipts, request};
 use crate::cluster::confirmation;
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
@@ -478,7 +478,11 @@ impl Connection {
                 if self.turn_began.get().is_none() {
                     self.turn_began.set(Some(started));
                 }
-                request::carry_out(self, version, stream, started, decoded.tracing, other);
+                let notes = request::Notes {
+                    is_traced: decoded.tracing,
+                    gets_receipt: receipts::is_wanted(&decoded.custom_payload),
+                };
+                request::carry_out(self, version, stream, started, notes, other);
             }
         }
         Effect::None

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use cql_lite::frame::compression::compress_envelope;
 use cql_lite::frame::{Compression, ProtocolVersion};
+use helenus_observe::receipt::Receipt;
 use helenus_query::error::Result;
 use helenus_query::statement::Description;
 use tokio::sync::Notify;
@@ -129,12 +130,13 @@ impl Connection {
     }
 
     /// Adds the duration of a request that began at `started` (monotonic time) to the metrics, and to the log if it was long. `statement`:
-    /// `None` for a batch of the protocol.
+    /// `None` for a batch of the protocol. `receipt`: what the request cost, if that is known.
     pub fn record_duration(
         &self,
         started: Duration,
         measured: Option<Measured>,
         statement: Option<&Description>,
+        receipt: Option<&Receipt>,
     ) {
         let context = &self.context;
         let now = context.clock.monotonic();
@@ -145,7 +147,7 @@ impl Connection {
         if let Some(measured) = measured {
             Latencies::record(context, measured, duration_us, now);
         }
-        slow_requests::note(context, self.peer, statement, duration);
+        slow_requests::note(context, self.peer, statement, duration, receipt);
     }
 
     /// Refuses the requests of a client whose role may not send them any more.
