@@ -13,6 +13,7 @@ pub(crate) mod guardrails;
 pub(crate) mod handshake;
 pub(crate) mod latencies;
 pub(crate) mod logged;
+pub(crate) mod notes;
 pub(crate) mod rate_limits;
 pub mod receipts;
 pub mod request;

@@ -5,10 +5,13 @@ import json
 import pytest
 import wire
 from cassandra import InvalidRequest
+from cassandra.auth import PlainTextAuthProvider
 from cassandra.query import BatchStatement, SimpleStatement
+from cluster import until
 from conftest import driver_session, new_node
+from test_administration import command
 from test_query_log import helenus
-from wire import QUERY, RESULT, Client
+from wire import AUTH_RESPONSE, AUTH_SUCCESS, AUTHENTICATE, ERROR, QUERY, RESULT, STARTUP, Client
 
 KEY = "helenus-receipt"
 NAMES = {
@@ -182,6 +185,60 @@ def test_a_trace_and_the_shell_show_the_receipt(node, filled):
     shown = [line for line in text.splitlines() if line.startswith("Receipt: {")]
     assert len(shown) == 1 and json.loads(shown[0].removeprefix("Receipt: "))["charge"] == 12
     assert "Receipt is currently disabled" in text
+
+
+def refused(session, statement, limit, values=None):
+    """The receipt of a request that is above its limit."""
+    future = session.execute_async(statement, values, custom_payload={"helenus-max-charge": str(limit).encode()})
+    with pytest.raises(InvalidRequest, match=f"The request is charged .*, more than its limit of {limit}"):
+        future.result()
+    receipt = json.loads(future.custom_payload[KEY])
+    assert receipt["charge"] == charged(receipt)
+    return receipt
+
+
+def test_a_request_above_its_budget_ends_with_its_receipt(filled):
+    within = filled.execute_async("SELECT * FROM receipts WHERE k = 4", custom_payload={"helenus-max-charge": b"33"})
+    assert len(list(within.result())) == 20 and not within.custom_payload
+    receipt = refused(filled, "SELECT * FROM receipts WHERE k = 4", 32)
+    assert receipt["charge"] == 33 and receipt["rows_read"] == 20
+    receipt = refused(filled, "SELECT * FROM receipts WHERE k IN (1, 2, 3, 4, 5)", 40)
+    assert 40 < receipt["charge"] and receipt["ranges_read"] < 5
+    insert = "INSERT INTO receipts (k, c, v) VALUES (60, 1, 'z')"
+    refused(filled, insert, 25)
+    refused(filled, f"{insert} IF NOT EXISTS", 40)
+    batch = BatchStatement()
+    for k in (61, 62, 63):
+        batch.add(SimpleStatement(f"INSERT INTO receipts (k, c, v) VALUES ({k}, 1, 'z')"))
+    refused(filled, batch, 69)
+    assert not list(filled.execute("SELECT * FROM receipts WHERE k IN (60, 61, 62, 63)"))
+    filled.execute_async(insert, custom_payload={"helenus-max-charge": b"26"}).result()
+    assert len(list(filled.execute("SELECT * FROM receipts WHERE k = 60"))) == 1
+    with pytest.raises(Exception, match="helenus-max-charge is not a whole number"):
+        filled.execute_async(insert, custom_payload={"helenus-max-charge": b"many"}).result()
+
+
+def test_the_budget_of_a_role_holds_for_each_of_its_requests():
+    with new_node(settings={"authenticator": "PasswordAuthenticator"}) as node:
+        made = command("admin", "create-superuser", "root", "--data-dir", node.data_dir, stdin="root\n")
+        assert made[0] == 0, made
+        with driver_session(node, auth_provider=PlainTextAuthProvider("root", "root")) as root:
+            root.execute("CREATE TABLE t (k int, c int, PRIMARY KEY (k, c))")
+            for c in range(50):
+                root.execute(f"INSERT INTO t (k, c) VALUES (1, {c})")
+            with pytest.raises(InvalidRequest, match="of a role takes a whole number from 1"):
+                root.execute("CREATE ROLE clerk WITH OPTIONS = {'max_charge': '0'}")
+            root.execute("CREATE ROLE clerk WITH PASSWORD = 'clerk' AND LOGIN = true AND OPTIONS = {'max_charge': 40}")
+            assert dict(root.execute("LIST ROLES OF clerk").one().options) == {"max_charge": "40"}
+            with Client((node.host, node.port), started=False) as clerk:
+                assert clerk.ask(STARTUP, wire.startup()).opcode == AUTHENTICATE
+                assert clerk.ask(AUTH_RESPONSE, wire.value(b"\0clerk\0clerk")).opcode == AUTH_SUCCESS
+                few = wire.query("SELECT * FROM k.t WHERE k = 1 LIMIT 5")
+                many = wire.query("SELECT * FROM k.t WHERE k = 1")
+                assert clerk.ask(QUERY, few).opcode == RESULT
+                assert clerk.ask(QUERY, many).opcode == ERROR
+                root.execute("ALTER ROLE clerk WITH OPTIONS = {}")
+                until("the role may ask again", lambda: clerk.ask(QUERY, many).opcode == RESULT)
 
 
 def test_a_slow_request_with_a_receipt_is_logged_with_it():

@@ -165,6 +165,7 @@ fn select_in_turn(
             RangeEnd::Finished(more) => return run.page(more).map(Some),
             RangeEnd::BudgetSpent(_) => return Ok(None),
         }
+        receipt::check()?;
     }
     run.finish().map(Some)
 }
@@ -361,6 +362,7 @@ async fn select_from(
                 None if searches => spread.of_shard(&mut run, range, context.index).await?,
                 _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
             };
+            receipt::check()?;
             match end {
                 RangeEnd::Complete => {}
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),

@@ -34,7 +34,7 @@ use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
-use super::replica::write::check_alive;
+use super::replica::write::{check_alive, check_charge};
 use super::{Outcome, RequestOptions, denylist, paxos};
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{ShardRows, regular_rows, row_range};
@@ -80,6 +80,7 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
         Err(table) => return decide_by_agreement(&context, &transaction, table).await,
     };
     receipt::count(|receipt| receipt.add(Count::Transactions, 1));
+    check_charge(&context, &evaluation.changes)?;
     // Nothing was awaited since the evaluation.
     for PartitionMutation { mutation, .. } in evaluation.changes {
         receipt::count_write(&mutation, || 1);
@@ -168,6 +169,7 @@ async fn decide_by_agreement(
             // proposal. After a proposal the client must get its outcome.
             if applied_outcome.is_none() {
                 check_alive(context, &change, options.consistency)?;
+                check_charge(context, std::slice::from_ref(&change))?;
             }
             applied_outcome = Some(evaluation.outcome);
             Verdict::Write(change.mutation)

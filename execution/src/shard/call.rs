@@ -107,11 +107,11 @@ impl ShardContext {
         if shard == self.index {
             return Ok(job(self.clone()).await);
         }
-        let (passed, share, is_wanted) = (trace::passed(), self.shares.passed(), receipt::is_wanted());
+        let (passed, share, charged) = (trace::passed(), self.shares.passed(), receipt::passed());
         trace::note(self, || format!("Shard {shard} is asked"));
         let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, OfOtherShard<T>> {
             let (shares, share) = context.shares_of(share);
-            let job = receipt::on_other_shard(is_wanted, context.clone(), job(context));
+            let job = receipt::on_other_shard(charged, context.clone(), job(context));
             Box::pin(shares::within(shares, share, trace::on_other_shard(passed, job)))
         };
         let ((value, receipt), events) = run_on(&self.node.links[shard], job).await?;
@@ -174,13 +174,12 @@ impl ShardContext {
         let (sender, receiver) = oneshot::channel();
         let is_here = shard == self.index;
         let passed = trace::passed().filter(|_| !is_here);
-        let is_wanted = receipt::is_wanted() && !is_here;
+        let charged = receipt::passed().filter(|_| !is_here);
         let share = self.shares.passed();
         let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
             let (shares, share) = context.shares_of(share);
             Box::pin(shares::within(shares, share, async move {
-                let served =
-                    receipt::on_other_shard(is_wanted, context.clone(), request.serve(context, from));
+                let served = receipt::on_other_shard(charged, context.clone(), request.serve(context, from));
                 // The caller may have stopped waiting.
                 let _ = sender.send(trace::on_other_shard(passed, served).await);
             }))

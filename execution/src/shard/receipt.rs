@@ -20,6 +20,7 @@ use helenus_engine::read::reconcile_answers::SeenRows;
 use helenus_engine::shard::ReadWork;
 use helenus_engine::{Mutation, Operation, RowRef};
 use helenus_observe::receipt::{Count, Receipt};
+use helenus_query::error::{RequestError, Result};
 use pin_project_lite::pin_project;
 
 use super::context::ShardContext;
@@ -46,11 +47,26 @@ pub struct ReceiptLog {
     turn: Cell<Option<Turn>>,
     /// The time of the turns of this shard.
     worked: Cell<Duration>,
+    /// The most that the request may be charged; `None`: any charge.
+    max_charge: Option<u64>,
 }
 
 impl ReceiptLog {
-    pub fn begin() -> Rc<Self> {
-        Rc::default()
+    /// `max_charge`: the most that the request may be charged; `None`: any charge.
+    pub fn begin(max_charge: Option<u64>) -> Rc<Self> {
+        Rc::new(Self { max_charge, ..Self::default() })
+    }
+
+    /// Refuses what is above the limit of the request, with these counts besides those so far.
+    pub fn check(&self, besides: &Receipt) -> Result<()> {
+        let Some(max) = self.max_charge else { return Ok(()) };
+        let mut counts = self.receipt();
+        counts.add_all(besides);
+        let charge = counts.charge();
+        if charge <= max {
+            return Ok(());
+        }
+        Err(RequestError::invalid(format!("The request is charged {charge}, more than its limit of {max}")))
     }
 
     /// The counts so far.
@@ -189,6 +205,39 @@ pub fn count_write(mutation: &Mutation, replicas: impl FnOnce() -> u64) {
 #[inline]
 pub fn count_logged(bytes: usize) {
     count(|receipt| receipt.add(Count::BytesLogged, bytes as u64));
+}
+
+/// Refuses to go on if the charge of the request is above its limit.
+#[inline]
+pub fn check() -> Result<()> {
+    RECEIPT.try_with(|log| log.check(&Receipt::default())).unwrap_or(Ok(()))
+}
+
+/// Refuses writes that would bring the charge of the request above its limit. To be called before the first of them is applied. `replicas`: of
+/// a mutation.
+pub fn check_writes<'a>(
+    mutations: impl IntoIterator<Item = &'a Mutation>,
+    replicas: impl Fn() -> u64,
+) -> Result<()> {
+    let Some(log) = current().filter(|log| log.max_charge.is_some()) else { return Ok(()) };
+    let mut counts = Receipt::default();
+    for mutation in mutations {
+        counts.add(Count::PartitionsWritten, 1);
+        counts.add(Count::ReplicasWritten, replicas());
+        add_mutation(&mut counts, mutation);
+    }
+    log.check(&counts)
+}
+
+/// Refuses writes whose rows are not known yet, if one row in each of so many partitions is charged too much already.
+pub fn check_partitions(partitions: u64, replicas: impl FnOnce() -> u64) -> Result<()> {
+    let Some(log) = current().filter(|log| log.max_charge.is_some()) else { return Ok(()) };
+    let mut counts = Receipt::default();
+    for count in [Count::PartitionsWritten, Count::RowsWritten, Count::BytesWritten] {
+        counts.add(count, partitions);
+    }
+    counts.add(Count::ReplicasWritten, replicas());
+    log.check(&counts)
 }
 
 fn add_mutation(receipt: &mut Receipt, mutation: &Mutation) {
@@ -340,17 +389,27 @@ pub fn set_back(mark: &Mark) {
     }
 }
 
-/// Runs a future on another shard as a part of a request that gets a receipt, if it `is_wanted`. Returns its counts besides, for
-/// [`take_back`].
+/// A receipt with which another shard of this node goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Passed {
+    /// What the request may still be charged there.
+    max_charge: Option<u64>,
+}
+
+/// The present receipt, for another shard.
+pub fn passed() -> Option<Passed> {
+    let left = |log: &Rc<ReceiptLog>| Some(log.max_charge?.saturating_sub(log.receipt().charge()));
+    RECEIPT.try_with(|log| Passed { max_charge: left(log) }).ok()
+}
+
+/// Runs a future on another shard as a part of a request that gets a receipt. Returns its counts besides, for [`take_back`].
 pub async fn on_other_shard<T>(
-    is_wanted: bool,
+    passed: Option<Passed>,
     context: Rc<ShardContext>,
     future: impl Future<Output = T>,
 ) -> (T, Option<Box<Receipt>>) {
-    if !is_wanted {
-        return (future.await, None);
-    }
-    let log = ReceiptLog::begin();
+    let Some(Passed { max_charge }) = passed else { return (future.await, None) };
+    let log = ReceiptLog::begin(max_charge);
     let value = log.scope(context, future).await;
     (value, Some(Box::new(log.receipt())))
 }

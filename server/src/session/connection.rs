@@ -42,7 +42,9 @@ use super::authentication::login::{self, Attempt};
 use super::authentication::stage::Stage;
 use super::errors::to_response;
 use super::handshake::{self, Startup};
-use super::{receipts, request};
+use super::notes::Notes;
+use super::receipts::CostWishes;
+use super::request;
 use crate::cluster::confirmation;
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
@@ -157,6 +159,7 @@ pub async fn serve(
         peer,
         stage: Cell::new(Stage::Established),
         allowance: RefCell::new(None),
+        max_charge: Cell::new(None),
         logs,
         identity: stream.peer_names().and_then(Names::identity).map(Rc::from),
         keyspace: RefCell::new(None),
@@ -478,10 +481,14 @@ impl Connection {
                 if self.turn_began.get().is_none() {
                     self.turn_began.set(Some(started));
                 }
-                let notes = request::Notes {
-                    is_traced: decoded.tracing,
-                    gets_receipt: receipts::is_wanted(&decoded.custom_payload),
+                let costs = match CostWishes::of(&decoded.custom_payload) {
+                    Ok(costs) => costs,
+                    Err(error) => {
+                        self.error(stream, &to_response(&error));
+                        return Effect::None;
+                    }
                 };
+                let notes = Notes { is_traced: decoded.tracing, costs };
                 request::carry_out(self, version, stream, started, notes, other);
             }
         }

@@ -21,6 +21,7 @@ use crate::session::authentication::stage::Stage;
 use crate::session::decisions::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
+use crate::session::receipts::CostWishes;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
@@ -42,6 +43,8 @@ pub struct Connection {
     pub(super) stage: Cell<Stage>,
     /// What its role may still ask now; `None`: what it wants.
     pub allowance: RefCell<Option<Arc<Allowance>>>,
+    /// The most that a request of its role may be charged; `None`: any charge.
+    pub(super) max_charge: Cell<Option<u64>>,
     /// Those that record its requests, while they are on.
     pub logs: Arc<RequestLogs>,
     /// The identity that the client's certificate names; `None`: it has shown none, or it names none.
@@ -100,9 +103,20 @@ impl Connection {
         self.logged_in.notify_one();
     }
 
+    /// What a client wants to know of the cost of a request, with the limit of its role.
+    #[inline]
+    pub fn limited(&self, wishes: CostWishes) -> CostWishes {
+        match (wishes.max_charge, self.max_charge.get()) {
+            (Some(own), Some(of_role)) => CostWishes { max_charge: Some(own.min(of_role)), ..wishes },
+            (own, of_role) => CostWishes { max_charge: own.or(of_role), ..wishes },
+        }
+    }
+
     /// Goes by the options of its role as they are now.
     fn learn_options(&self) {
         let (context, user) = (&self.context, self.user.borrow());
+        let options = |user: &str| Some(context.roles_view().role(user)?.options);
+        self.max_charge.set(user.as_deref().and_then(options).and_then(|options| options.max_charge));
         *self.allowance.borrow_mut() = allowance::of_role(context, user.as_deref());
         if let (Some(share), Some(user)) = (self.share.get(), user.as_deref()) {
             share.set_shares(context.roles_view().role(user).and_then(|role| role.options.shares));

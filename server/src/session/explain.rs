@@ -12,16 +12,13 @@ use helenus_query::bind::{BorrowedValues, OwnedBindings};
 use helenus_query::error::Result;
 use helenus_query::statement::{ExplainPlan, Prepared};
 
-use super::request::execute;
-
-/// Explains a statement. With ANALYZE it is executed first, for its receipt: of a SELECT one page.
+/// Explains a statement. With ANALYZE `execute` executes it first, for its receipt: of a SELECT one page.
 pub fn explain(
     context: &Rc<ShardContext>,
     statement: &Arc<Prepared<ExplainPlan>>,
     values: &BorrowedValues<'_>,
     options: &RequestOptions,
-    user: Option<Rc<str>>,
-    warnings: &mut Vec<String>,
+    execute: impl FnOnce() -> Result<Execution>,
 ) -> Result<Execution> {
     let (owned, options) = (OwnedBindings::new(values), options.clone());
     let call = context.call_context();
@@ -30,10 +27,8 @@ pub fn explain(
         // The receipt of the request, if it has one, is that of the statement: nothing else is done for it.
         let log = receipt::current();
         let own = log.is_none();
-        let log = log.unwrap_or_else(ReceiptLog::begin);
-        let inner = &statement.plan.statement;
-        let mut run = || execute(&context, inner, values, &options, user.clone(), warnings);
-        let execution = if own { log.in_turn(&context, run) } else { run() }?;
+        let log = log.unwrap_or_else(|| ReceiptLog::begin(None));
+        let execution = if own { log.in_turn(&context, execute) } else { execute() }?;
         Some((log, own, execution))
     } else {
         None

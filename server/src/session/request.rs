@@ -8,8 +8,6 @@ use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, Que
 use cql_lite::frame::response::{Prepared, WriteType, encode_prepared};
 use cql_lite::frame::{Consistency, Prefix, ProtocolVersion};
 use cql_lite::syntax::ast;
-use futures::future::Either;
-use helenus_observe::receipt::Receipt;
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
@@ -26,7 +24,8 @@ use crate::cluster::{roles, schema};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
 use crate::session::logged::Logged;
-use crate::session::receipts::OpenReceipt;
+use crate::session::notes::{Noted, Notes, judged};
+use crate::session::receipts::{CostWishes, OpenReceipt};
 use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
@@ -40,58 +39,6 @@ use helenus_execution::coordinator::{
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::shares;
 
-/// What a client wants to have noted of a request.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Notes {
-    pub is_traced: bool,
-    pub gets_receipt: bool,
-}
-
-/// What is noted of a request while it is carried out.
-struct Noted {
-    trace: Option<Trace>,
-    receipt: OpenReceipt,
-}
-
-impl Noted {
-    /// Runs a future as a part of the request.
-    fn scope<F: Future>(
-        &self,
-        context: Rc<ShardContext>,
-        future: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
-        let future = self.receipt.log.scope(context, future);
-        match &self.trace {
-            Some(trace) => Either::Left(trace.log.scope(future)),
-            None => Either::Right(future),
-        }
-    }
-
-    /// Runs a function as a part of the request.
-    fn in_turn(self, context: &ShardContext, run: impl FnOnce(Self)) {
-        let (receipt, trace) = (self.receipt.log.clone(), self.trace.as_ref().map(|trace| trace.log.clone()));
-        let run = || receipt.in_turn(context, || run(self));
-        match trace {
-            Some(trace) => trace.in_turn(run),
-            None => run(),
-        }
-    }
-
-    /// Ends the receipt with the outcome.
-    fn end(
-        &mut self,
-        context: &ShardContext,
-        outcome: &Result<Outcome>,
-        responder: &mut Responder,
-    ) -> Receipt {
-        let receipt = self.receipt.end(context, outcome, responder);
-        if let Some(trace) = &mut self.trace {
-            trace.note_receipt(context, &receipt);
-        }
-        receipt
-    }
-}
-
 /// Executes a request that began at `started` (monotonic time) and answers it, now or later.
 pub fn carry_out(
     connection: &Rc<Connection>,
@@ -103,12 +50,13 @@ pub fn carry_out(
 ) {
     let mut responder = Responder::new(version, stream);
     let is_traced = notes.is_traced || trace::is_chosen(&connection.context);
-    if !(is_traced || notes.gets_receipt) {
+    let costs = connection.limited(notes.costs);
+    if !is_traced && costs == CostWishes::default() {
         return begin(connection, responder, started, request, None);
     }
     let trace = is_traced.then(|| Trace::begin(connection, request, notes.is_traced));
     responder.tracing_id = trace.as_ref().filter(|_| notes.is_traced).map(Trace::id);
-    let noted = Noted { trace, receipt: OpenReceipt::begin(notes.gets_receipt, started) };
+    let noted = Noted { trace, receipt: OpenReceipt::begin(costs, started) };
     noted.in_turn(&connection.context, |noted| begin(connection, responder, started, request, Some(noted)));
 }
 
@@ -179,6 +127,7 @@ fn begin(
     let waits_for_trace = noted.as_ref().is_some_and(|noted| noted.trace.is_some());
     match execution {
         Execution::Ready(outcome) if !waits_for_trace => {
+            let outcome = judged(noted.as_ref(), outcome);
             let receipt = noted.map(|mut noted| noted.end(&connection.context, &outcome, &mut responder));
             answer(connection, &responder, statement.as_deref(), &outcome);
             connection.record_duration(started, measured, statement.as_deref(), receipt.as_ref());
@@ -200,6 +149,7 @@ fn begin(
                         None => future.await,
                     },
                 };
+                let outcome = judged(noted.as_ref(), outcome);
                 let receipt =
                     noted.as_mut().map(|noted| noted.end(&connection.context, &outcome, &mut responder));
                 // Before the trace is stored, which is no part of the request.
@@ -344,7 +294,8 @@ pub fn execute(
     warnings: &mut Vec<String>,
 ) -> Result<Execution> {
     if let Statement::Explain(statement) = statement {
-        return explain::explain(context, statement, values, options, user, warnings);
+        let executed = || execute(context, &statement.plan.statement, values, options, user, warnings);
+        return explain::explain(context, statement, values, options, executed);
     }
     let call = context.call_context();
     if let Statement::Modify(update) = statement

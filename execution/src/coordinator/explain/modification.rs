@@ -13,7 +13,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::statement::Prepared;
 
 use super::statistics::Expected;
-use super::{Explained, FAN_OUT_MAX, Steps, add_replicas, counted, level, replica_count};
+use super::steps::{Explained, FAN_OUT_MAX, Steps, add_replicas, counted, level, replica_count};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::replica::read::level_demand;
 use crate::shard::context::ShardContext;

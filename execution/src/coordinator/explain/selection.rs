@@ -15,7 +15,7 @@ use helenus_query::schema::index_terms;
 use helenus_query::statement::Prepared;
 
 use super::statistics::Expected;
-use super::{Explained, FAN_OUT_MAX, Steps, add_replicas, counted, level, replica_count};
+use super::steps::{Explained, FAN_OUT_MAX, Steps, add_replicas, counted, level, replica_count};
 use crate::coordinator::prepared_read::PreparedRead;
 use crate::coordinator::replica::read::level_demand;
 use crate::coordinator::{Request, RequestOptions};

@@ -6,7 +6,7 @@ use helenus_engine::TableStatistics;
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Table, TableKind};
 
-use super::Steps;
+use super::steps::Steps;
 use crate::shard::context::{ShardContext, from_every_shard};
 
 /// Bytes of the largest partition above which it is warned of, as Cassandra does.

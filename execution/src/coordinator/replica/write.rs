@@ -198,6 +198,15 @@ pub fn begin(
     Ok(changes.into_iter().map(|change| start(context, change, options, room.clone())).collect())
 }
 
+/// Refuses mutations that would bring the charge of the request above its limit. To be called before the first of them is applied.
+pub fn check_charge(context: &ShardContext, changes: &[PartitionMutation]) -> Result<()> {
+    let replicas = || {
+        let first = changes.first().and_then(|change| replicas_of(context, change));
+        first.map_or(1, |(_, replicas)| replicas.all().count() as u64)
+    };
+    receipt::check_writes(changes.iter().map(|change| &change.mutation), replicas)
+}
+
 /// Counts a mutation with its replicas for the receipt of the request.
 pub fn count(context: &ShardContext, change: &PartitionMutation) {
     let replicas = || replicas_of(context, change).map_or(1, |(_, replicas)| replicas.all().count() as u64);
