@@ -16,6 +16,7 @@ use crate::schema_demands::schema_demands;
 pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
     let mut demands = Vec::new();
     match statement {
+        Statement::Explain(explain) => return self::demands(&explain.plan.statement, catalog),
         Statement::Select(select) => of_select(&select.plan, select, &mut demands),
         Statement::Modify(modify) => {
             of_modification(&modify.plan, &mut demands);

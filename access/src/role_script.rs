@@ -102,7 +102,11 @@ mod tests {
             salted_hash: Some(SaltedHash::new(HASH)),
             datacenters: only("north's"),
             cidr_groups: only("office"),
-            options: Some(RoleOptions { shares: Some(300), requests_per_second_max: Some(0) }),
+            options: Some(RoleOptions {
+                shares: Some(300),
+                requests_per_second_max: Some(0),
+                max_charge: Some(9),
+            }),
         };
         let function = FunctionSignature {
             keyspace: "Shop".to_owned(),

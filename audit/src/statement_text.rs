@@ -191,7 +191,16 @@ impl<'a> Words<'a> {
 /// Describes a statement. `default_keyspace`: that of names without one.
 pub fn describe(text: &str, default_keyspace: Option<&str>) -> Described {
     let mut words = Words { tokens: Tokens::new(text).peekable() };
-    let Some(first) = words.next() else { return Described::default() };
+    let mut first = words.next();
+    if first.is_some_and(|first| first.is("explain")) {
+        // It counts as the statement in it.
+        words.take(&["analyze"]);
+        if words.take(&["format"]) {
+            words.take(&["json"]);
+        }
+        first = words.next();
+    }
+    let Some(first) = first else { return Described::default() };
     let Token::Word(verb) = first else { return Described::default() };
     let mut on_table = |entry_type, words: &mut Words<'_>| {
         let (keyspace, scope) = words.name();
@@ -381,6 +390,9 @@ mod tests {
             ("INSERT INTO t JSON '{}'", "UPDATE here t"),
             ("UPDATE ks.t USING TTL 3 SET v = 1 WHERE k = 1", "UPDATE ks t"),
             ("DELETE a[(SELECT)] FROM t WHERE k = 1", "DELETE here t"),
+            ("EXPLAIN SELECT * FROM ks.t", "SELECT ks t"),
+            ("explain analyze format json UPDATE t SET v = 1 WHERE k = 1", "UPDATE here t"),
+            ("EXPLAIN", "- - -"),
             ("BEGIN UNLOGGED BATCH UPDATE t SET v = 1 WHERE k = 1; APPLY BATCH", "BATCH - -"),
             ("BEGIN TRANSACTION UPDATE t SET v = 1 WHERE k = 1; COMMIT TRANSACTION", "TRANSACTION - -"),
             ("TRUNCATE TABLE ks.t", "TRUNCATE ks t"),

@@ -15,6 +15,7 @@ pub mod bound_statement;
 pub mod consistency;
 pub mod denylist;
 pub mod disk_room;
+pub mod explain;
 pub mod found_ranges;
 pub mod index_file_guard;
 pub mod key_ranges;

@@ -15,6 +15,7 @@ pub mod partition_guard;
 pub mod partition_names;
 pub mod periodic_flush;
 pub mod private_table;
+pub mod receipt;
 pub mod runtime_settings;
 pub mod shares;
 pub mod snapshots;

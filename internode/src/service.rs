@@ -8,6 +8,8 @@
 //! response  service id (varint) | response (postcard)
 //!           3 (varint)          | Failure (postcard)
 //! traced    5 (varint)          | id of the trace (16 bytes) | request, with its service id
+//! receipt   6 (varint)          | request, traced or not: its response is to come with a receipt
+//!           6 (varint)          | length (varint) | receipt | response, with its service id
 //! ```
 //!
 //! Invariants:
@@ -29,6 +31,10 @@ const FAILED_ID: u32 = 3;
 
 /// Stands for the service id in a request that belongs to a traced request.
 pub const TRACED_ID: u32 = 5;
+
+/// Stands for the service id in a request that asks for a receipt of its cost, and in the response to one. Both are sent from the feature
+/// level [`helenus_ring::metadata::RECEIPTS`] on.
+pub const RECEIPT_ID: u32 = 6;
 
 /// A traffic class. Each has links of its own, so that no class waits behind large messages of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,6 +135,31 @@ pub fn split_traced(request: &[u8]) -> Result<(u128, &[u8]), MessageError> {
     Ok((u128::from_be_bytes(*trace), message))
 }
 
+/// The message with the wish for a receipt.
+pub fn with_receipt_wanted(message: &Message) -> Message {
+    // One byte: the id is below 128.
+    let bytes = [&[RECEIPT_ID as u8], &message.bytes[..]].concat();
+    Message { class: message.class, bytes: Bytes::from(bytes) }
+}
+
+/// An encoded response with a receipt: numbers whose meaning the layers above know.
+pub fn with_receipt(response: &[u8], receipt: &[u64]) -> Result<Bytes, MessageError> {
+    let bytes = postcard::to_extend(&RECEIPT_ID, Vec::with_capacity(response.len() + 64))?;
+    let mut bytes = postcard::to_extend(receipt, bytes)?;
+    bytes.extend_from_slice(response);
+    Ok(Bytes::from(bytes))
+}
+
+/// The receipt, if an encoded response has one, and the response without it.
+pub fn split_receipt(message: &[u8]) -> Result<(Option<Vec<u64>>, &[u8]), MessageError> {
+    let (id, rest) = postcard::take_from_bytes::<u32>(message)?;
+    if id != RECEIPT_ID {
+        return Ok((None, message));
+    }
+    let (receipt, response) = postcard::take_from_bytes(rest)?;
+    Ok((Some(receipt), response))
+}
+
 /// Splits a message into the id of its service and the encoded request.
 pub fn split_request(message: &[u8]) -> Result<(u32, &[u8]), MessageError> {
     Ok(postcard::take_from_bytes::<u32>(message)?)
@@ -223,6 +254,24 @@ mod tests {
         assert_eq!(id, TRACED_ID);
         assert_eq!(split_traced(rest).unwrap(), (7, &message.bytes[..]));
         assert!(split_traced(&rest[..15]).is_err());
+    }
+
+    #[test]
+    fn golden_bytes_of_receipts() {
+        let message = encode_request(&Question::HowMany).unwrap();
+        let wanted = with_receipt_wanted(&traced(&message, 7));
+        assert_eq!(wanted.class, message.class);
+        let golden = [&[6, 5][..], &[0; 15], &[7, 1, 0]].concat();
+        assert_eq!(&wanted.bytes[..], &golden[..]);
+        assert_eq!(split_request(&wanted.bytes).unwrap(), (RECEIPT_ID, &golden[1..]));
+        let response = encode_response::<Question>(&Ok(7)).unwrap();
+        let with = with_receipt(&response, &[0, 300]).unwrap();
+        assert_eq!(with[..], [6, 2, 0, 0xac, 0x02, 1, 7]);
+        assert_eq!(split_receipt(&with).unwrap(), (Some(vec![0, 300]), &response[..]));
+        assert_eq!(split_receipt(&response).unwrap(), (None, &response[..]));
+        // A length that is not there reserves nothing, and is an error.
+        assert!(split_receipt(&[6, 0xff, 0xff, 0xff, 0xff, 0x0f]).is_err());
+        assert!(split_receipt(&[]).is_err());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod http;
 pub mod login;
 pub mod metrics;
 pub mod prometheus;
+pub mod receipt;
 mod routes;
 #[cfg(test)]
 mod tests;

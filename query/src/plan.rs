@@ -142,6 +142,7 @@ pub fn plan_for(
             Plan::Truncate(table.clone())
         }
         Statement::Describe(describe) => Plan::Describe(describe),
+        Statement::Explain(_) => unreachable!("of an EXPLAIN the statement in it is planned"),
         other if is_of_roles(&other) => Plan::Roles(other),
         other => Plan::Schema(other),
     };

@@ -4,6 +4,7 @@
 //! plan).
 
 mod cache;
+mod explain;
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -15,6 +16,7 @@ use helenus_roles::FunctionSignature;
 use md5::{Digest, Md5};
 
 pub use self::cache::{PreparedText, Registry, StatementCache};
+pub use self::explain::ExplainPlan;
 use crate::error::{RequestError, Result};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::names::CalledFunctions;
@@ -46,6 +48,7 @@ pub enum Statement {
     /// Of roles and permissions: executed on the newest roles.
     Roles(Arc<Prepared<ast::Statement>>),
     Describe(Arc<Prepared<ast::Describe>>),
+    Explain(Arc<Prepared<ExplainPlan>>),
 }
 
 /// A statement with a plan of one kind.
@@ -94,7 +97,10 @@ pub struct StatementMetadata {
 impl Statement {
     /// Parses and plans a statement.
     pub fn new(text: &str, keyspace: Option<&str>, catalog: &CatalogView) -> Result<Self> {
-        let parsed = syntax::parse(text).map_err(|error| RequestError::Syntax(error.to_string()))?;
+        let parsed = match syntax::parse(text).map_err(|error| RequestError::Syntax(error.to_string()))? {
+            ast::Statement::Explain(explain) => return Self::explain(text, &explain, keyspace, catalog),
+            parsed => parsed,
+        };
         let planned = plan(parsed, &catalog.catalog, keyspace)?;
         let result_columns = match &planned.plan {
             Plan::Select(select) => select.result_columns(),
@@ -183,6 +189,7 @@ impl Deref for Statement {
             Self::Use(statement) => statement,
             Self::Schema(statement) | Self::Roles(statement) => statement,
             Self::Describe(statement) => statement,
+            Self::Explain(statement) => statement,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The names in the order in which messages list them.
-const NAMES: [&str; 2] = ["shares", "requests_per_second_max"];
+const NAMES: [&str; 3] = ["shares", "requests_per_second_max", "max_charge"];
 const SHARES_MAX: u32 = 10_000;
 const REQUESTS_PER_SECOND_MAX: u64 = 1_000_000_000;
 
@@ -16,6 +16,9 @@ pub struct RoleOptions {
     pub shares: Option<u32>,
     /// Requests a second that it may make of each node; 0: as many as it wants. `None`: what the node's settings say.
     pub requests_per_second_max: Option<u64>,
+    /// The most that a request of it may be charged; `None`: any charge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_charge: Option<u64>,
 }
 
 impl RoleOptions {
@@ -40,17 +43,22 @@ impl RoleOptions {
                 Ok(requests @ 0..=REQUESTS_PER_SECOND_MAX) => self.requests_per_second_max = Some(requests),
                 _ => return invalid("a whole number from 0 (no bound) to 1000000000"),
             },
-            _ => return Err(format!("A role has no option '{name}', only {}", NAMES.join(" and "))),
+            "max_charge" => match value.parse() {
+                Ok(charge @ 1..) => self.max_charge = Some(charge),
+                _ => return invalid("a whole number from 1"),
+            },
+            _ => return Err(format!("A role has no option '{name}', only {}", NAMES.join(", "))),
         }
         Ok(())
     }
 
     /// The options that are set, by their names.
     pub fn to_map(&self) -> BTreeMap<&'static str, String> {
-        let [shares, requests] = NAMES;
+        let [shares, requests, charge] = NAMES;
         let set = [
             (shares, self.shares.map(|shares| shares.to_string())),
             (requests, self.requests_per_second_max.map(|requests| requests.to_string())),
+            (charge, self.max_charge.map(|charge| charge.to_string())),
         ];
         set.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -66,7 +74,10 @@ mod tests {
         assert!(options.is_empty() && options.to_map().is_empty());
         options.set("shares", "300").unwrap();
         options.set("requests_per_second_max", "0").unwrap();
-        assert_eq!(options, RoleOptions { shares: Some(300), requests_per_second_max: Some(0) });
+        options.set("max_charge", "5000").unwrap();
+        let expected =
+            RoleOptions { shares: Some(300), requests_per_second_max: Some(0), max_charge: Some(5_000) };
+        assert_eq!(options, expected);
         let mut again = RoleOptions::default();
         for (name, value) in options.to_map() {
             assert!(RoleOptions::knows(name));

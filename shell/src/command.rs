@@ -21,6 +21,7 @@ pub enum Command {
     /// `None` asks for the current setting, here and below.
     Expand(Option<bool>),
     Tracing(Option<bool>),
+    Receipt(Option<bool>),
     Paging(Option<Paging>),
     Consistency(Option<Consistency>),
     SerialConsistency(Option<Consistency>),
@@ -67,6 +68,7 @@ pub fn parse(text: &str) -> Result<Command, ShellError> {
         "DESCRIBE" | "DESC" => Ok(Command::Describe),
         "EXPAND" => Ok(Command::Expand(switch("EXPAND", &arguments()?)?)),
         "TRACING" => Ok(Command::Tracing(switch("TRACING", &arguments()?)?)),
+        "RECEIPT" => Ok(Command::Receipt(switch("RECEIPT", &arguments()?)?)),
         "PAGING" => paging(&arguments()?),
         "CONSISTENCY" => Ok(Command::Consistency(level(&arguments()?)?)),
         "SERIAL" => match arguments()?.split_first() {
@@ -175,6 +177,7 @@ mod tests {
         assert_eq!(parse("EXPAND").unwrap(), Command::Expand(None));
         assert_eq!(parse("expand on").unwrap(), Command::Expand(Some(true)));
         assert_eq!(parse("TRACING OFF").unwrap(), Command::Tracing(Some(false)));
+        assert_eq!(parse("receipt on").unwrap(), Command::Receipt(Some(true)));
         assert_eq!(parse("PAGING 50").unwrap(), Command::Paging(Some(Paging::Rows(50))));
         assert_eq!(
             parse("consistency Local_Quorum").unwrap(),

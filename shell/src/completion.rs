@@ -17,7 +17,7 @@ use crate::connection::Connection;
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Words that statements and commands start with.
-const FIRST_WORDS: [&str; 31] = [
+const FIRST_WORDS: [&str; 33] = [
     "ALTER",
     "APPLY",
     "BEGIN",
@@ -31,6 +31,7 @@ const FIRST_WORDS: [&str; 31] = [
     "DROP",
     "EXIT",
     "EXPAND",
+    "EXPLAIN",
     "GRANT",
     "HELP",
     "INSERT",
@@ -38,6 +39,7 @@ const FIRST_WORDS: [&str; 31] = [
     "LOGIN",
     "PAGING",
     "QUIT",
+    "RECEIPT",
     "REVOKE",
     "SELECT",
     "SERIAL",

@@ -44,8 +44,18 @@ pub struct Settings {
     /// Serial or local serial.
     pub serial_consistency: Consistency,
     pub tracing: bool,
+    /// Whether the receipt of each statement is wanted. It comes with its trace.
+    pub receipt: bool,
     /// Rows a page.
     pub page_rows: i32,
+}
+
+impl Settings {
+    /// The same for statements of the shell itself.
+    #[must_use]
+    pub fn untraced(&self) -> Self {
+        Self { tracing: false, receipt: false, ..self.clone() }
+    }
 }
 
 /// A column of a result.
@@ -289,7 +299,7 @@ pub fn statement(text: &str, settings: &Settings) -> Result<Statement, ShellErro
         Consistency::LocalSerial => SerialConsistency::LocalSerial,
         _ => SerialConsistency::Serial,
     }));
-    statement.set_tracing(settings.tracing);
+    statement.set_tracing(settings.tracing || settings.receipt);
     statement.set_page_size(settings.page_rows);
     Ok(statement)
 }

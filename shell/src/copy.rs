@@ -234,7 +234,7 @@ impl Table {
             quote_text(&keyspace),
             quote_text(&command.table)
         );
-        let settings = Settings { tracing: false, ..settings.clone() };
+        let settings = settings.untraced();
         let rows = connection.run_to_end(&statement, &settings)?;
         // Ordered by kind, position and name.
         let mut columns = BTreeMap::new();

@@ -24,7 +24,7 @@ pub fn run(
 ) -> Result<String, ShellError> {
     let table = Table::find(connection, settings, command)?;
     let statement = format!("SELECT {} FROM {}", table.column_names().join(", "), table.name);
-    let settings = Settings { tracing: false, page_rows: PAGE_ROWS, ..settings.clone() };
+    let settings = Settings { page_rows: PAGE_ROWS, ..settings.untraced() };
     let mut sink: Box<dyn Write> = match &command.location {
         CsvLocation::File(path) => Box::new(BufWriter::new(
             File::create(path).map_err(|source| ShellError::File { path: path.clone(), source })?,

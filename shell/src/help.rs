@@ -1,7 +1,7 @@
 //! The texts of HELP.
 
 /// The topics with their texts.
-const TOPICS: [(&str, &str); 16] = [
+const TOPICS: [(&str, &str); 17] = [
     ("CAPTURE", "CAPTURE '<file>' appends results to a file instead of showing them; CAPTURE OFF ends that."),
     ("CLEAR", "CLEAR (or CLS) clears the screen."),
     (
@@ -37,6 +37,7 @@ const TOPICS: [(&str, &str); 16] = [
         "PAGING",
         "PAGING [ON | OFF | <rows>] shows or sets whether results stop after each page, and the rows a page.",
     ),
+    ("RECEIPT", "RECEIPT [ON | OFF] shows or sets whether what each statement cost is printed after it."),
     (
         "SERIAL",
         "SERIAL CONSISTENCY [SERIAL | LOCAL_SERIAL] shows or sets the level of lightweight transactions.",

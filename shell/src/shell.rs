@@ -120,6 +120,7 @@ impl Shell {
                 consistency: Consistency::One,
                 serial_consistency: Consistency::Serial,
                 tracing: false,
+                receipt: false,
                 page_rows: PAGE_ROWS,
             },
             output: Output::new(!args.no_color && std::env::var_os("NO_COLOR").is_none()),
@@ -229,17 +230,15 @@ impl Shell {
                 self.layout = Layout::Aligned;
                 self.output.line("Disabled Expanded output.")?;
             }
-            Command::Tracing(None) => {
-                let state = if self.settings.tracing {
-                    "enabled. Use TRACING OFF to disable"
-                } else {
-                    "disabled. Use TRACING ON to enable"
-                };
-                self.output.line(&format!("Tracing is currently {state}"))?;
-            }
+            Command::Tracing(None) => self.print_state("Tracing", "TRACING", self.settings.tracing)?,
             Command::Tracing(Some(on)) => {
                 self.settings.tracing = on;
                 self.output.line(if on { "Now Tracing is enabled" } else { "Disabled Tracing." })?;
+            }
+            Command::Receipt(None) => self.print_state("Receipt", "RECEIPT", self.settings.receipt)?,
+            Command::Receipt(Some(on)) => {
+                self.settings.receipt = on;
+                self.output.line(if on { "Now Receipt is enabled" } else { "Disabled Receipt." })?;
             }
             Command::Paging(setting) => self.set_paging(setting)?,
             Command::Consistency(None) => {
@@ -262,7 +261,10 @@ impl Shell {
             Command::Copy(copy) => self.copy(&copy)?,
             Command::ShowVersion => self.show_version()?,
             Command::ShowHost => self.show_host()?,
-            Command::ShowSession(id) => trace::print(&self.connection, &mut self.output, id)?,
+            Command::ShowSession(id) => {
+                let wanted = Settings { tracing: true, ..self.settings.clone() };
+                trace::print(&self.connection, &mut self.output, id, &wanted)?;
+            }
             Command::Login { username, password } => {
                 let password = match password {
                     Some(password) => password,
@@ -351,9 +353,16 @@ impl Shell {
 
     fn print_trace(&mut self, id: Option<uuid::Uuid>) -> Result<(), ShellError> {
         match id {
-            Some(id) if self.settings.tracing => trace::print(&self.connection, &mut self.output, id),
-            _ => Ok(()),
+            Some(id) => trace::print(&self.connection, &mut self.output, id, &self.settings),
+            None => Ok(()),
         }
+    }
+
+    /// Prints whether something is printed after each statement. `command`: what changes it.
+    fn print_state(&mut self, name: &str, command: &str, is_on: bool) -> Result<(), ShellError> {
+        let (state, change) =
+            if is_on { ("enabled", "OFF to disable") } else { ("disabled", "ON to enable") };
+        self.output.line(&format!("{name} is currently {state}. Use {command} {change}"))
     }
 
     fn describe(&mut self, text: &str) -> Result<(), ShellError> {
@@ -446,7 +455,7 @@ impl Shell {
     /// Columns of the description that a node has of itself.
     fn read_local(&self, columns: &str) -> Result<Rows, ShellError> {
         let statement = format!("SELECT {columns} FROM system.local WHERE key = 'local'");
-        let settings = Settings { consistency: Consistency::One, tracing: false, ..self.settings.clone() };
+        let settings = Settings { consistency: Consistency::One, ..self.settings.untraced() };
         self.connection.run_to_end(&statement, &settings)
     }
 

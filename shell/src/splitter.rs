@@ -31,7 +31,7 @@ pub struct Rest {
 }
 
 /// Commands of the shell that end with their line.
-const LINE_COMMANDS: [&str; 17] = [
+const LINE_COMMANDS: [&str; 18] = [
     "help",
     "?",
     "consistency",
@@ -43,6 +43,7 @@ const LINE_COMMANDS: [&str; 17] = [
     "capture",
     "login",
     "tracing",
+    "receipt",
     "expand",
     "paging",
     "exit",

@@ -5,20 +5,35 @@ use scylla::observability::tracing::TracingInfo;
 use uuid::Uuid;
 
 use crate::{
-    connection::{Column, Connection, Rows},
+    connection::{Column, Connection, Rows, Settings},
     error::ShellError,
     output::Output,
     table,
 };
 
-/// Fetches and prints the trace of a session.
-pub fn print(connection: &Connection, output: &mut Output, id: Uuid) -> Result<(), ShellError> {
+/// Fetches the trace of a request, and prints of it what the settings say: the steps, the receipt.
+pub fn print(
+    connection: &Connection,
+    output: &mut Output,
+    id: Uuid,
+    wanted: &Settings,
+) -> Result<(), ShellError> {
     let info = connection
         .block_on(connection.session().get_tracing_info(&id))?
         .map_err(|error| ShellError::Statement(format!("Session {id} wasn't found: {error}")))?;
-    let mut lines = vec![String::new(), format!("Tracing session: {id}"), String::new()];
-    lines.extend(table::aligned(&rows(&info), true, output.in_color()));
-    lines.push(String::new());
+    let mut lines = Vec::new();
+    if wanted.tracing {
+        lines.extend([String::new(), format!("Tracing session: {id}"), String::new()]);
+        lines.extend(table::aligned(&rows(&info), true, output.in_color()));
+        lines.push(String::new());
+    }
+    let parameters = info.parameters.as_ref();
+    if wanted.receipt
+        && let Some(receipt) = parameters.and_then(|parameters| parameters.get("receipt"))
+    {
+        lines.push(format!("Receipt: {receipt}"));
+        lines.push(String::new());
+    }
     output.lines(&lines)
 }
 

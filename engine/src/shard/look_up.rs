@@ -128,10 +128,14 @@ impl Shard {
             let newest = Some(reader.statistics().max_timestamp);
             if found.as_ref().is_some_and(|found| found.is_all_since(newest, columns))
                 || !reader.statistics().may_contain(key)
-                || !reader.may_contain_partition(hash)
             {
                 continue;
             }
+            self.count_read(0, 1);
+            if !reader.may_contain_partition(hash) {
+                continue;
+            }
+            self.count_read(1, 0);
             if reader.range_tombstones().covering(key).is_some() {
                 return Ok(Lookup::Unmerged);
             }

@@ -99,7 +99,7 @@ pub use self::quarantine::Quarantine;
 pub use self::restore::Restored;
 pub use self::running_compactions::{CompactionKind, RunningCompaction};
 pub use self::snapshot::SnapshotEntry;
-pub use self::state::Shard;
+pub use self::state::{ReadWork, Shard};
 pub use self::write::Load;
 pub use self::write_pressure::{BacklogLimits, WriteWaits};
 pub use crate::manifest::ManifestError;

@@ -308,6 +308,8 @@ impl Recovery {
             is_closed: Cell::new(false),
             scan_buffers: RefCell::default(),
             block_cache: Rc::new(BlockCache::new(block_cache_bytes)),
+            files_asked: Cell::new(0),
+            filters_asked: Cell::new(0),
             fetches: RefCell::default(),
             signals: Rc::default(),
             tasks: RefCell::default(),

@@ -172,11 +172,14 @@ impl Shard {
     ) -> Result<Option<Source>, EngineError> {
         let Opening { bounds, partition, is_row, pattern } = *opening;
         let statistics = reader.statistics();
-        if !statistics.may_overlap(bounds.start, bounds.end)
-            || partition.is_some_and(|(hash, _)| !reader.may_contain_partition(hash))
-        {
+        if !statistics.may_overlap(bounds.start, bounds.end) {
             return Ok(None);
         }
+        self.count_read(0, u64::from(partition.is_some()));
+        if partition.is_some_and(|(hash, _)| !reader.may_contain_partition(hash)) {
+            return Ok(None);
+        }
+        self.count_read(1, 0);
         let reach = partition.map_or(Reach::Whole, |(_, prefix_length)| {
             Reach::of(statistics.positions.as_ref(), bounds, prefix_length)
         });

@@ -74,6 +74,9 @@ pub struct Shard {
     pub(super) is_closed: Cell<bool>,
     pub(super) scan_buffers: RefCell<BufferPool>,
     pub(super) block_cache: Rc<BlockCache>,
+    /// Files that reads have looked into, and filters of partitions that they have asked.
+    pub(super) files_asked: Cell<u64>,
+    pub(super) filters_asked: Cell<u64>,
     pub(super) fetches: RefCell<Fetches>,
     pub(super) signals: Rc<Signals>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
@@ -102,7 +105,29 @@ impl Signals {
     }
 }
 
+/// What reads have done since the shard was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadWork {
+    pub files: u64,
+    pub filters: u64,
+    pub blocks_from_cache: u64,
+    pub blocks_from_disk: u64,
+}
+
 impl Shard {
+    /// What reads have done so far.
+    pub fn read_work(&self) -> ReadWork {
+        let (blocks_from_cache, blocks_from_disk) = self.block_cache.looks();
+        let (files, filters) = (self.files_asked.get(), self.filters_asked.get());
+        ReadWork { files, filters, blocks_from_cache, blocks_from_disk }
+    }
+
+    #[inline]
+    pub(super) fn count_read(&self, files: u64, filters: u64) {
+        self.files_asked.set(self.files_asked.get() + files);
+        self.filters_asked.set(self.filters_asked.get() + filters);
+    }
+
     pub(super) fn table(&self, id: TableId) -> Result<Rc<TableState>, EngineError> {
         self.tables.borrow().get(&id).cloned().ok_or(EngineError::UnknownTable(id))
     }

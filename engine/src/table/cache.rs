@@ -192,6 +192,8 @@ pub struct BlockCache {
     state: RefCell<CacheState>,
     hits: Cell<u64>,
     misses: Cell<u64>,
+    /// Misses of blocks that were held for the read.
+    held: Cell<u64>,
     /// Whether reads may wait for the disk.
     may_read_disk: Cell<bool>,
     missing: RefCell<Vec<MissingBlock>>,
@@ -207,6 +209,7 @@ impl BlockCache {
             state: RefCell::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
+            held: Cell::new(0),
             may_read_disk: Cell::new(true),
             missing: RefCell::default(),
             pinned: RefCell::default(),
@@ -280,8 +283,16 @@ impl BlockCache {
             Some(slot.data.clone())
         } else {
             self.misses.set(self.misses.get() + 1);
-            self.pinned(BlockKey::new(table, offset, part)).or_else(|| self.pinned(whole))
+            let pinned = self.pinned(BlockKey::new(table, offset, part)).or_else(|| self.pinned(whole));
+            self.held.set(self.held.get() + u64::from(pinned.is_some()));
+            pinned
         }
+    }
+
+    /// Since the start: looks for a block that found it in memory, and those that did not.
+    #[inline]
+    pub fn looks(&self) -> (u64, u64) {
+        (self.hits.get() + self.held.get(), self.misses.get() - self.held.get())
     }
 
     pub fn insert(&self, key: BlockKey, data: BlockData) {

@@ -18,6 +18,7 @@ use helenus_query::run::modify::{MutationSet, PartitionMutation};
 
 use super::batch_limits::BatchVolume;
 use super::replica::forward::Led;
+use super::replica::write::check_charge;
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, TransactionKind, transact};
 use super::write::{apply, lead_all, no_any};
@@ -124,6 +125,7 @@ async fn logged(
     if bytes > context.node.config.mutation_bytes_max() {
         return Err(RequestError::invalid("Batch too large"));
     }
+    check_charge(&context, &mutations)?;
     super::batch_log::replicas::write(&context, mutations, &options).await?;
     Ok(Outcome::Void)
 }

@@ -11,6 +11,7 @@ use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::own_rows::ShardRows;
 use crate::shard::context::ShardContext;
+use crate::shard::receipt;
 
 /// The write context of a write that is executed now.
 pub fn write_context(context: &ShardContext, options: &RequestOptions) -> WriteContext {
@@ -37,6 +38,7 @@ pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosi
     let started = context.clock.monotonic();
     let position = context.shard.apply(&view)?;
     LocalWork::note_write(context, &view, started);
+    receipt::count_logged(mutation.bytes().len());
     context.note_append(position);
     Ok(position)
 }
@@ -53,7 +55,9 @@ pub async fn apply_statements<E>(
 where
     E: From<RequestError> + From<EngineError>,
 {
+    let mark = receipt::mark();
     let changes_in_turn = || {
+        receipt::set_back(&mark);
         let write = write_context(context, options);
         let rows = ShardRows { context, now_seconds: write.now_seconds };
         let mut set = MutationSet::limited_to(Box::new(move |candidate| candidate == token));

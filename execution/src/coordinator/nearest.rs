@@ -27,7 +27,7 @@ use super::replica::search::possible_searches;
 use super::replicated_read::{ReplicatedRead, take};
 use super::{Outcome, OwnedRequest, table_rate_limits};
 use crate::shard::context::ShardContext;
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Most rows that are read concurrently.
 const ROWS_AT_ONCE: usize = 64;
@@ -132,6 +132,7 @@ async fn read_found(
         keys.dedup();
         read_rows(context, plan, run, read, &keys).await?;
         read_keys.extend(keys);
+        receipt::check()?;
         let (_, worst) = nearest_of(run)?;
         if found.bound.is_none_or(|bound| worst.is_some_and(|worst| worst >= bound)) {
             return Ok(true);
@@ -167,6 +168,7 @@ async fn read_all(
                 RangeEnd::BudgetSpent(left) => rest = Some(left),
                 RangeEnd::Finished(_) => return Ok(()),
             }
+            receipt::check()?;
             tokio::task::yield_now().await;
         }
     }

@@ -10,6 +10,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use crate::shard::context::ShardContext;
+use crate::shard::receipt::{self, RowMeter};
 
 /// Most bytes of rows that a transaction reads in a slice of its partition.
 pub const SLICE_BYTES_MAX: u64 = 16 << 20;
@@ -38,7 +39,10 @@ impl ShardRows<'_> {
             budget: Budget::UNLIMITED,
         })?;
         let (mut found, mut bytes) = (Vec::new(), 0);
+        receipt::count_range(1);
+        let mut meter = RowMeter::begin();
         while let Step::Row(view) = scan.next()? {
+            meter.add(view.partition_key, view.position, view.row, None);
             if is_there(view.row) {
                 let position = view.position.to_vec();
                 let mut row = Vec::new();

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
 use crate::shard::context::ShardContext;
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Attempts to answer in one turn before the answer is given over several.
 const COLD_ATTEMPTS_MAX: usize = 16;
@@ -74,10 +74,15 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
     match single_owner(context, &prepared.ranges) {
         Some(owner) if owner == context.index => {
             trace::note(context, || "Reading rows of this shard".to_owned());
+            let mark = receipt::mark();
             match context.shard.attempt(|| select_in_turn(context, request, &prepared)) {
                 Ok(Attempt::Done(Some(page))) => Execution::Ready(Ok(Outcome::Rows(page))),
-                Ok(Attempt::Done(None)) => Execution::Pending(Box::pin(later(prepared))),
+                Ok(Attempt::Done(None)) => {
+                    receipt::set_back(&mark);
+                    Execution::Pending(Box::pin(later(prepared)))
+                }
                 Ok(Attempt::Missing(missing)) => {
+                    receipt::set_back(&mark);
                     let cold = select_cold(context.clone(), request.to_owned(), Some(missing));
                     Execution::Pending(Box::pin(cold))
                 }
@@ -160,6 +165,7 @@ fn select_in_turn(
         return run.page(false).map(Some);
     }
     for range in &prepared.ranges {
+        receipt::count_range(1);
         let mut budget = turn_budget(context);
         match read_local(context, request.plan(), &mut run, range, prepared.now_seconds, &mut budget, |_| {})?
         {
@@ -167,6 +173,7 @@ fn select_in_turn(
             RangeEnd::Finished(more) => return run.page(more).map(Some),
             RangeEnd::BudgetSpent(_) => return Ok(None),
         }
+        receipt::check()?;
     }
     run.finish().map(Some)
 }
@@ -194,6 +201,7 @@ async fn select_in_cold_turn(
     let values = request.values.borrow();
     let request = request.with(&values);
     let mut cold = context.shard.cold_read();
+    let mark = receipt::mark();
     for _ in 0..COLD_ATTEMPTS_MAX {
         if let Some(missing) = missing.take() {
             cold.fetch(missing).await?;
@@ -205,8 +213,15 @@ async fn select_in_cold_turn(
             break;
         }
         match context.shard.attempt(|| select_in_turn(context, &request, &prepared))? {
-            Attempt::Done(page) => return Ok(page),
-            Attempt::Missing(blocks) => missing = Some(blocks),
+            Attempt::Done(Some(page)) => return Ok(Some(page)),
+            Attempt::Done(None) => {
+                receipt::set_back(&mark);
+                break;
+            }
+            Attempt::Missing(blocks) => {
+                receipt::set_back(&mark);
+                missing = Some(blocks);
+            }
         }
     }
     Ok(None)
@@ -339,6 +354,9 @@ async fn select_from(
             // It comes with the rows that are found.
             continue;
         }
+        if replicated.is_none() {
+            receipt::count_range(1);
+        }
         let mut rest = Some(range);
         while let Some(range) = rest.take() {
             let end = match range.owner {
@@ -352,6 +370,7 @@ async fn select_from(
                 None if searches => spread.of_shard(&mut run, range, context.index).await?,
                 _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
             };
+            receipt::check()?;
             match end {
                 RangeEnd::Complete => {}
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),

@@ -20,6 +20,7 @@ use super::found_ranges::{FOUND_KEYS_MAX, FoundRange, FoundRanges};
 use super::index_file_guard;
 use super::local_work::LocalWork;
 use crate::shard::context::ShardContext;
+use crate::shard::receipt::{self, RowMeter};
 use crate::shard::trace;
 
 /// A request to a shard for the rows of a range of full keys.
@@ -249,6 +250,7 @@ impl BatchReader<'_> {
             let met = ((self.rows_read - rows_before) as u64, used.tombstones);
             LocalWork::note_read(context, table, (&start, &end), started, met);
         }
+        receipt::count_tombstones(used.tombstones);
         self.bytes_left = self.bytes_left.saturating_sub(used.bytes);
         self.tombstones_left = self.tombstones_left.saturating_sub(used.tombstones);
         outcome
@@ -256,10 +258,13 @@ impl BatchReader<'_> {
 
     /// `used`: the work up to the last row. What a read does behind it is done again if blocks are missing.
     fn take_rows(&mut self, scan: &mut Scan<'_>, used: &mut Budget) -> Result<()> {
+        let mut meter = RowMeter::begin();
         loop {
             match scan.next()? {
                 Step::Row(view) => {
                     self.rows_read += 1;
+                    let RowView { partition_key, position, row, .. } = view;
+                    meter.add(partition_key, position, row, self.request.columns.as_deref());
                     if self.is_wanted(&view)? {
                         let row = if self.request.keys_only { RowRef::new(&[], 0) } else { view.row };
                         self.batch.push(view.key, row)?;

@@ -19,6 +19,7 @@ use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
+use helenus_observe::receipt::Count;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::condition::hold;
 use helenus_query::run::keys::{Slice, positions};
@@ -35,12 +36,13 @@ use super::paxos::commit::commit;
 use super::paxos::message::{ReadAnswer, ReadOrder};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
-use super::replica::write::check_alive;
+use super::replica::write::{check_alive, check_charge};
 use super::{Outcome, RequestOptions, denylist, paxos, table_rate_limits};
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{SLICE_BYTES_MAX, ShardRows, regular_rows, row_range, too_many_rows};
 use crate::coordinator::paxos::operation::Operation;
 use crate::shard::context::ShardContext;
+use crate::shard::receipt;
 
 /// Executes a transaction at the shard that owns its partition.
 pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Result<Outcome> {
@@ -72,7 +74,9 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
     if replicated_table(&context, &transaction).is_none() {
         context.shard.admit().await?;
     }
+    let mark = receipt::mark();
     let evaluate_in_turn = || {
+        receipt::set_back(&mark);
         // Checked in the turn that decides: a member may have joined the single node while the request was on its way.
         match replicated_table(&context, &transaction) {
             Some(table) => Ok(Err(table)),
@@ -83,8 +87,11 @@ async fn decide(context: Rc<ShardContext>, transaction: Transaction) -> Result<O
         Ok(evaluation) => evaluation,
         Err(table) => return decide_by_agreement(&context, &transaction, table).await,
     };
+    receipt::count(|receipt| receipt.add(Count::Transactions, 1));
+    check_charge(&context, &evaluation.changes)?;
     // Nothing was awaited since the evaluation.
     for PartitionMutation { mutation, .. } in evaluation.changes {
+        receipt::count_write(&mutation, || 1);
         apply_here(&context, &mutation)?;
     }
     let outcome = evaluation.outcome;
@@ -146,9 +153,12 @@ async fn decide_by_agreement(
         let least = Duration::from_millis(timeout_ms) / 2;
         operation.deadline = deadline.max(context.clock.monotonic() + least);
     }
+    receipt::count(|receipt| receipt.add(Count::Transactions, 1));
+    let mark = receipt::mark();
     let mut seen_outcome = Outcome::Void;
     let mut applied_outcome = None;
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
+        receipt::set_back(&mark);
         let rows = AgreedRows::merge(reads, now_seconds)?;
         if transaction.explicit().is_some() && rows.complete_ranges < range_count {
             return Err(too_many_rows());
@@ -168,6 +178,7 @@ async fn decide_by_agreement(
             // proposal. After a proposal the client must get its outcome.
             if applied_outcome.is_none() {
                 check_alive(context, &change, options.consistency)?;
+                check_charge(context, std::slice::from_ref(&change))?;
             }
             applied_outcome = Some(evaluation.outcome);
             Verdict::Write(change.mutation)

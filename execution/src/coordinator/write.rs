@@ -104,6 +104,9 @@ pub fn apply(
     options: &RequestOptions,
     write_type: WriteType,
 ) -> Execution {
+    if let Err(error) = replica::write::check_charge(context, &mutations) {
+        return Execution::Ready(Err(error));
+    }
     if let Some(applied) = only_here::apply_at_once(context, &mutations) {
         return match applied {
             Err(error) => Execution::Ready(Err(error)),
@@ -172,6 +175,7 @@ async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest<Modi
 
 /// Sends statements to a leader for each partition, with one timestamp and one deadline.
 pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Result<Outcome> {
+    forward::check_charge(context, &writes)?;
     let timestamp = context.next_timestamp();
     let timeout_ms = context.node.config.counter_write_request_timeout_ms;
     let by_settings = context.clock.monotonic() + Duration::from_millis(timeout_ms);

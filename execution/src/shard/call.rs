@@ -8,12 +8,14 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use helenus_internode::service::{self, Failure, ServiceRequest};
 use helenus_internode::transport::{CallError, Destination, PeerError};
+use helenus_observe::receipt::{Count, Receipt};
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
-use helenus_ring::metadata::TRACES;
+use helenus_ring::metadata::{RECEIPTS, TRACES};
 use tokio::sync::oneshot;
 
 use super::context::{Message, ShardContext, run_on};
+use super::receipt;
 use super::shares::{self, RoleShare, ShardShare, ShardShares};
 use super::trace::{self, TraceEvent};
 
@@ -29,6 +31,9 @@ pub trait Serve: ServiceRequest + Clone + Send + 'static {
     /// The name of the request in traces.
     fn name(&self) -> &'static str;
 }
+
+/// The result of another shard, with the counts and the steps of the request there.
+type OfOtherShard<T> = ((T, Option<Box<Receipt>>), Vec<TraceEvent>);
 
 impl ShardContext {
     /// Sends a request to a shard of another member, or of this node, and resolves with the response.
@@ -68,12 +73,29 @@ impl ShardContext {
             }
             None => request,
         };
+        let request = if receipt::is_wanted() { self.with_receipt_wanted(request) } else { request };
         let answer = self.exchange::<R>(member, shard, request, deadline).await;
         trace::note(self, || match &answer {
             Ok(_) => format!("{name} response received from {address}"),
             Err(error) => format!("{name} message to {address} has failed: {error}"),
         });
         answer
+    }
+
+    /// A request of a request that gets a receipt.
+    #[cold]
+    fn with_receipt_wanted(&self, request: service::Message) -> service::Message {
+        // An older program does not know such requests.
+        let request = if self.cluster_view().topology.feature_level >= RECEIPTS {
+            service::with_receipt_wanted(&request)
+        } else {
+            request
+        };
+        receipt::count(|receipt| {
+            receipt.add(Count::Messages, 1);
+            receipt.add(Count::BytesBetweenNodes, request.bytes.len() as u64);
+        });
+        request
     }
 
     /// Runs a job on a shard's thread and waits for its result. Fails when the node is shutting down.
@@ -85,14 +107,16 @@ impl ShardContext {
         if shard == self.index {
             return Ok(job(self.clone()).await);
         }
-        let (passed, share) = (trace::passed(), self.shares.passed());
+        let (passed, share, charged) = (trace::passed(), self.shares.passed(), receipt::passed());
         trace::note(self, || format!("Shard {shard} is asked"));
-        let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, (T, Vec<TraceEvent>)> {
+        let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, OfOtherShard<T>> {
             let (shares, share) = context.shares_of(share);
-            Box::pin(shares::within(shares, share, trace::on_other_shard(passed, job(context))))
+            let job = receipt::on_other_shard(charged, context.clone(), job(context));
+            Box::pin(shares::within(shares, share, trace::on_other_shard(passed, job)))
         };
-        let (value, events) = run_on(&self.node.links[shard], job).await?;
+        let ((value, receipt), events) = run_on(&self.node.links[shard], job).await?;
         trace::take_back(events);
+        receipt::take_back(receipt.as_deref());
         Ok(value)
     }
 
@@ -118,7 +142,19 @@ impl ShardContext {
                 return Err(error.into());
             }
         };
-        match service::decode_response::<R>(&response) {
+        let decoded = match service::split_receipt(&response) {
+            Ok((numbers, rest)) => {
+                receipt::count(|receipt| {
+                    receipt.add(Count::BytesBetweenNodes, response.len() as u64);
+                    if let Some(numbers) = numbers {
+                        receipt.add_all(&Receipt::of_numbers(&numbers));
+                    }
+                });
+                service::decode_response::<R>(rest)
+            }
+            Err(error) => Err(error),
+        };
+        match decoded {
             Ok(response) => Ok(response?),
             Err(error) => Err(CallError::Malformed { address: to.address, reason: error.to_string() }.into()),
         }
@@ -138,16 +174,18 @@ impl ShardContext {
         let (sender, receiver) = oneshot::channel();
         let is_here = shard == self.index;
         let passed = trace::passed().filter(|_| !is_here);
+        let charged = receipt::passed().filter(|_| !is_here);
         let share = self.shares.passed();
         let job = move |context: Rc<Self>| -> LocalBoxFuture<'static, ()> {
             let (shares, share) = context.shares_of(share);
             Box::pin(shares::within(shares, share, async move {
+                let served = receipt::on_other_shard(charged, context.clone(), request.serve(context, from));
                 // The caller may have stopped waiting.
-                let _ = sender.send(trace::on_other_shard(passed, request.serve(context, from)).await);
+                let _ = sender.send(trace::on_other_shard(passed, served).await);
             }))
         };
         if is_here {
-            tokio::task::spawn_local(trace::carry(job(self.clone())));
+            tokio::task::spawn_local(trace::carry(receipt::carry(self, job(self.clone()))));
         } else if self.node.links[shard].try_send(Message::Job(Box::new(job))).is_err() {
             return Err(CallError::Overloaded { address }.into());
         }
@@ -155,9 +193,10 @@ impl ShardContext {
             biased;
             response = receiver => {
                 let reason = || "this node is shutting down".to_owned();
-                let (response, events) =
+                let ((response, receipt), events) =
                     response.map_err(|_| CallError::Unreachable { address, reason: reason() })?;
                 trace::take_back(events);
+                receipt::take_back(receipt.as_deref());
                 Ok(response?)
             }
             () = self.clock.sleep(deadline) => {

@@ -85,6 +85,7 @@ fn tables(statement: &Statement) -> Vec<Arc<Table>> {
         Statement::Modify(modify) => vec![modify.plan.table.clone()],
         Statement::Batch(batch) => batch.plan.statements.iter().map(|plan| plan.table.clone()).collect(),
         Statement::Transaction(transaction) => vec![transaction.plan.table.clone()],
+        Statement::Explain(explain) => tables(&explain.plan.statement),
         Statement::Truncate(_)
         | Statement::Use(_)
         | Statement::Schema(_)

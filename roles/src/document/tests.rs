@@ -24,7 +24,7 @@ fn a_change_has_this_text() {
         salted_hash: Some(SaltedHash::new("$2a$10$x")),
         datacenters: Some(Access::Only(texts(&["dc1"]))),
         cidr_groups: Some(Access::All),
-        options: Some(RoleOptions { shares: Some(50), requests_per_second_max: None }),
+        options: Some(RoleOptions { shares: Some(50), requests_per_second_max: None, max_charge: None }),
         ..Alteration::default()
     };
     check(

@@ -16,6 +16,7 @@ use helenus_execution::coordinator::replica::message::ReplicaRequest;
 use helenus_execution::coordinator::traces;
 use helenus_execution::shard::call::Serve;
 use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::receipt::ReceiptLog;
 use helenus_execution::shard::status_table::ServingState;
 use helenus_execution::shard::trace::TraceLog;
 
@@ -29,7 +30,11 @@ const _: () = assert!(
         && RepairRequest::ID != service::TRACED_ID
         && ReplicaRequest::ID != service::TRACED_ID
         && ClusterRequest::ID != service::TRACED_ID
-        && StreamRequest::ID != service::TRACED_ID,
+        && StreamRequest::ID != service::TRACED_ID
+        && RepairRequest::ID != service::RECEIPT_ID
+        && ReplicaRequest::ID != service::RECEIPT_ID
+        && ClusterRequest::ID != service::RECEIPT_ID
+        && StreamRequest::ID != service::RECEIPT_ID,
     "services are distinguished by their ids"
 );
 
@@ -70,6 +75,22 @@ pub async fn dispatch(
 
 async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> Result<Bytes, MessageError> {
     let (id, request) = service::split_request(message)?;
+    if id != service::RECEIPT_ID {
+        return carry_out_traced(context, from, id, request).await;
+    }
+    let (id, request) = service::split_request(request)?;
+    let log = ReceiptLog::begin(None);
+    let response = log.scope(context.clone(), carry_out_traced(context, from, id, request)).await?;
+    service::with_receipt(&response, log.receipt().numbers())
+}
+
+/// Executes a request, within its trace if there is one.
+async fn carry_out_traced(
+    context: &Rc<ShardContext>,
+    from: HostId,
+    id: u32,
+    request: &[u8],
+) -> Result<Bytes, MessageError> {
     if id != service::TRACED_ID {
         return carry_out_one(context, from, id, request).await;
     }

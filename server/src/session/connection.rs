@@ -45,6 +45,8 @@ use super::authentication::stage::Stage;
 use super::errors::to_response;
 use super::handshake::{self, Startup};
 use super::held_requests::HeldRequests;
+use super::notes::Notes;
+use super::receipts::CostWishes;
 use super::request;
 use crate::cluster::confirmation;
 use crate::session::connection_state::{Connection, WaitingRequest};
@@ -164,6 +166,7 @@ pub async fn serve(
         peer,
         stage: Cell::new(Stage::Established),
         allowance: RefCell::new(None),
+        max_charge: Cell::new(None),
         logs,
         identity: stream.peer_names().and_then(Names::identity).map(Rc::from),
         keyspace: RefCell::new(None),
@@ -530,7 +533,15 @@ impl Connection {
                 if self.turn_began.get().is_none() {
                     self.turn_began.set(Some(started));
                 }
-                request::carry_out(self, version, stream, started, decoded.tracing, other);
+                let costs = match CostWishes::of(&decoded.custom_payload) {
+                    Ok(costs) => costs,
+                    Err(error) => {
+                        self.error(stream, &to_response(&error));
+                        return Effect::None;
+                    }
+                };
+                let notes = Notes { is_traced: decoded.tracing, costs };
+                request::carry_out(self, version, stream, started, notes, other);
             }
         }
         Effect::None

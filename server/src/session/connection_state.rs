@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use cql_lite::frame::compression::compress_envelope;
 use cql_lite::frame::{Compression, ProtocolVersion};
+use helenus_observe::receipt::Receipt;
 use helenus_query::error::Result;
 use helenus_query::statement::Description;
 use tokio::sync::Notify;
@@ -20,6 +21,7 @@ use crate::session::authentication::stage::Stage;
 use crate::session::decisions::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
+use crate::session::receipts::CostWishes;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
@@ -41,6 +43,8 @@ pub struct Connection {
     pub(super) stage: Cell<Stage>,
     /// What its role may still ask now; `None`: what it wants.
     pub allowance: RefCell<Option<Arc<Allowance>>>,
+    /// The most that a request of its role may be charged; `None`: any charge.
+    pub(super) max_charge: Cell<Option<u64>>,
     /// Those that record its requests, while they are on.
     pub logs: Arc<RequestLogs>,
     /// The identity that the client's certificate names; `None`: it has shown none, or it names none.
@@ -99,9 +103,20 @@ impl Connection {
         self.logged_in.notify_one();
     }
 
+    /// What a client wants to know of the cost of a request, with the limit of its role.
+    #[inline]
+    pub fn limited(&self, wishes: CostWishes) -> CostWishes {
+        match (wishes.max_charge, self.max_charge.get()) {
+            (Some(own), Some(of_role)) => CostWishes { max_charge: Some(own.min(of_role)), ..wishes },
+            (own, of_role) => CostWishes { max_charge: own.or(of_role), ..wishes },
+        }
+    }
+
     /// Goes by the options of its role as they are now.
     fn learn_options(&self) {
         let (context, user) = (&self.context, self.user.borrow());
+        let options = |user: &str| Some(context.roles_view().role(user)?.options);
+        self.max_charge.set(user.as_deref().and_then(options).and_then(|options| options.max_charge));
         *self.allowance.borrow_mut() = allowance::of_role(context, user.as_deref());
         if let (Some(share), Some(user)) = (self.share.get(), user.as_deref()) {
             share.set_shares(context.roles_view().role(user).and_then(|role| role.options.shares));
@@ -129,12 +144,13 @@ impl Connection {
     }
 
     /// Adds the duration of a request that began at `started` (monotonic time) to the metrics, and to the log if it was long. `statement`:
-    /// `None` for a batch of the protocol.
+    /// `None` for a batch of the protocol. `receipt`: what the request cost, if that is known.
     pub fn record_duration(
         &self,
         started: Duration,
         measured: Option<Measured>,
         statement: Option<&Description>,
+        receipt: Option<&Receipt>,
     ) {
         let context = &self.context;
         let now = context.clock.monotonic();
@@ -145,7 +161,7 @@ impl Connection {
         if let Some(measured) = measured {
             Latencies::record(context, measured, duration_us, now);
         }
-        slow_requests::note(context, self.peer, statement, duration);
+        slow_requests::note(context, self.peer, statement, duration, receipt);
     }
 
     /// Refuses the requests of a client whose role may not send them any more.

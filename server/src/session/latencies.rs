@@ -42,7 +42,8 @@ impl Measured {
             | Statement::Use(_)
             | Statement::Schema(_)
             | Statement::Roles(_)
-            | Statement::Describe(_) => {
+            | Statement::Describe(_)
+            | Statement::Explain(_) => {
                 return None;
             }
         };

@@ -19,11 +19,13 @@ use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::{Description, Statement};
 
 use super::respond::Responder;
-use super::{authorization, guardrails, rate_limits};
+use super::{authorization, explain, guardrails, rate_limits};
 use crate::cluster::{roles, schema};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
 use crate::session::logged::Logged;
+use crate::session::notes::{Noted, Notes, judged};
+use crate::session::receipts::{CostWishes, OpenReceipt};
 use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
@@ -43,27 +45,28 @@ pub fn carry_out(
     version: ProtocolVersion,
     stream: i16,
     started: Duration,
-    tracing: bool,
+    notes: Notes,
     request: &Request<'_>,
 ) {
     let mut responder = Responder::new(version, stream);
-    if tracing || trace::is_chosen(&connection.context) {
-        let begun = Trace::begin(connection, request, tracing);
-        responder.tracing_id = tracing.then(|| begun.id());
-        let log = begun.log.clone();
-        log.in_turn(|| begin(connection, responder, started, request, Some(begun)));
-    } else {
-        begin(connection, responder, started, request, None);
+    let is_traced = notes.is_traced || trace::is_chosen(&connection.context);
+    let costs = connection.limited(notes.costs);
+    if !is_traced && costs == CostWishes::default() {
+        return begin(connection, responder, started, request, None);
     }
+    let trace = is_traced.then(|| Trace::begin(connection, request, notes.is_traced));
+    responder.tracing_id = trace.as_ref().filter(|_| notes.is_traced).map(Trace::id);
+    let noted = Noted { trace, receipt: OpenReceipt::begin(costs, started) };
+    noted.in_turn(&connection.context, |noted| begin(connection, responder, started, request, Some(noted)));
 }
 
-/// Begins a request, within its trace if there is one.
+/// Begins a request. `noted`: what is noted of it, if anything is.
 fn begin(
     connection: &Rc<Connection>,
     mut responder: Responder,
     started: Duration,
     request: &Request<'_>,
-    mut begun: Option<Trace>,
+    mut noted: Option<Noted>,
 ) {
     let mut measured = None;
     let mut logged = Logged::begin(connection, request, started);
@@ -97,8 +100,8 @@ fn begin(
                     if let Some(logged) = logged.take() {
                         logged.end_prepare(connection, &statement);
                     }
-                    if let Some(begun) = begun {
-                        begun.finish_detached(connection);
+                    if let Some(trace) = noted.and_then(|noted| noted.trace) {
+                        trace.finish_detached(connection);
                     }
                     return;
                 }
@@ -113,16 +116,21 @@ fn begin(
         Err(error) => (None, Execution::Ready(Err(error))),
     };
     measured = measured.or_else(|| statement.as_ref().and_then(Measured::of));
-    if let (Some(begun), Execution::Ready(_)) = (&begun, &execution) {
-        begun.log.note(&connection.context, "Carried out at once".to_owned());
+    if let Some(trace) = noted.as_mut().and_then(|noted| noted.trace.as_mut()) {
+        if matches!(execution, Execution::Ready(_)) {
+            trace.log.note(&connection.context, "Carried out at once".to_owned());
+        }
+        if let Some(statement) = &statement {
+            trace.note_query(&statement.text);
+        }
     }
-    if let (Some(begun), Some(statement)) = (&mut begun, &statement) {
-        begun.note_query(&statement.text);
-    }
+    let waits_for_trace = noted.as_ref().is_some_and(|noted| noted.trace.is_some());
     match execution {
-        Execution::Ready(outcome) if begun.is_none() => {
+        Execution::Ready(outcome) if !waits_for_trace => {
+            let outcome = judged(noted.as_ref(), outcome);
+            let receipt = noted.map(|mut noted| noted.end(&connection.context, &outcome, &mut responder));
             answer(connection, &responder, statement.as_deref(), &outcome);
-            connection.record_duration(started, measured, statement.as_deref());
+            connection.record_duration(started, measured, statement.as_deref(), receipt.as_ref());
             if let Some(logged) = logged {
                 logged.end(connection, statement.as_deref(), &outcome);
             }
@@ -136,15 +144,18 @@ fn begin(
             tokio::task::spawn_local(shares::within(shares, share, async move {
                 let outcome = match execution {
                     Execution::Ready(outcome) => outcome,
-                    Execution::Pending(future) => match &begun {
-                        Some(begun) => begun.log.scope(future).await,
+                    Execution::Pending(future) => match &noted {
+                        Some(noted) => noted.scope(connection.context.clone(), future).await,
                         None => future.await,
                     },
                 };
+                let outcome = judged(noted.as_ref(), outcome);
+                let receipt =
+                    noted.as_mut().map(|noted| noted.end(&connection.context, &outcome, &mut responder));
                 // Before the trace is stored, which is no part of the request.
-                connection.record_duration(started, measured, statement.as_deref());
-                if let Some(begun) = begun {
-                    begun.finish(&connection).await;
+                connection.record_duration(started, measured, statement.as_deref(), receipt.as_ref());
+                if let Some(trace) = noted.and_then(|noted| noted.trace) {
+                    trace.finish(&connection).await;
                 }
                 note(&connection, &outcome);
                 if let Some(logged) = logged {
@@ -282,6 +293,10 @@ pub fn execute(
     user: Option<Rc<str>>,
     warnings: &mut Vec<String>,
 ) -> Result<Execution> {
+    if let Statement::Explain(statement) = statement {
+        let executed = || execute(context, &statement.plan.statement, values, options, user, warnings);
+        return explain::explain(context, statement, values, options, executed);
+    }
     let call = context.call_context();
     if let Statement::Modify(update) = statement
         && update.plan.sets_table_extensions()
@@ -366,6 +381,7 @@ pub fn execute(
         Statement::Roles(statement) => {
             Execution::Pending(Box::pin(roles::execute(context.clone(), statement.clone(), user)))
         }
+        Statement::Explain(_) => unreachable!("an EXPLAIN is executed above"),
         Statement::Describe(statement) => {
             let keyspace = statement.keyspace.as_deref();
             Execution::Ready(schema::describe(context, &statement.plan, keyspace, options))
@@ -384,7 +400,8 @@ fn timeout(statement: &Statement, bindings: &Bindings<'_>) -> Result<Option<Dura
         | Statement::Use(_)
         | Statement::Schema(_)
         | Statement::Roles(_)
-        | Statement::Describe(_) => &None,
+        | Statement::Describe(_)
+        | Statement::Explain(_) => &None,
     };
     term.as_ref().map(|term| timeout_value(term, bindings)).transpose()
 }
@@ -426,7 +443,8 @@ fn check_consistency(context: &ShardContext, statement: &Statement, level: Consi
         | Statement::Use(_)
         | Statement::Schema(_)
         | Statement::Roles(_)
-        | Statement::Describe(_) => Ok(()),
+        | Statement::Describe(_)
+        | Statement::Explain(_) => Ok(()),
     }
 }
 

@@ -21,6 +21,7 @@ pub struct Responder {
     /// The result metadata that the client knows (v5).
     pub known_metadata_id: Option<Vec<u8>>,
     pub warnings: Vec<String>,
+    pub custom_payload: Vec<(String, Option<Vec<u8>>)>,
     /// The client has negotiated an error of its own for too many requests.
     pub knows_rate_limits: bool,
 }
@@ -34,12 +35,13 @@ impl Responder {
             skip_metadata: false,
             known_metadata_id: None,
             warnings: Vec::new(),
+            custom_payload: Vec::new(),
             knows_rate_limits: false,
         }
     }
 
     fn prefix(&self) -> Prefix<'_> {
-        Prefix { tracing_id: self.tracing_id, warnings: &self.warnings, custom_payload: &[] }
+        Prefix { tracing_id: self.tracing_id, warnings: &self.warnings, custom_payload: &self.custom_payload }
     }
 
     /// Appends the answer to a statement.

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use helenus_execution::shard::context::ShardContext;
+use helenus_observe::receipt::Receipt;
 use helenus_query::statement::Description;
 
 /// Most lines a second.
@@ -79,12 +80,19 @@ impl SlowRequests {
     }
 }
 
-/// Notes a request if it took long. `statement`: `None` for a batch, and for a request whose statement is not known.
+/// Notes a request if it took long. `statement`: `None` for a batch, and for a request whose statement is not known. `receipt`: `None` if the
+/// request has none.
 #[inline]
-pub fn note(context: &ShardContext, client: SocketAddr, statement: Option<&Description>, duration: Duration) {
+pub fn note(
+    context: &ShardContext,
+    client: SocketAddr,
+    statement: Option<&Description>,
+    duration: Duration,
+    receipt: Option<&Receipt>,
+) {
     let limit_ms = context.node.config.slow_query_log_timeout_ms;
     if limit_ms > 0 && duration >= Duration::from_millis(limit_ms) {
-        note_slow(context, client, statement, duration);
+        note_slow(context, client, statement, duration, receipt);
     }
 }
 
@@ -94,6 +102,7 @@ fn note_slow(
     client: SocketAddr,
     statement: Option<&Description>,
     duration: Duration,
+    receipt: Option<&Receipt>,
 ) {
     context.metrics.slow_requests.increment();
     let requests: &SlowRequests = context.layers.get();
@@ -111,7 +120,8 @@ fn note_slow(
         Some(statement) => (shown(&statement.text), statement.keyspace.as_deref().unwrap_or_default()),
         None => ("(a batch, or a statement that was refused)".to_owned(), ""),
     };
-    tracing::warn!(target: "helenus::slow_requests", statement = text, keyspace, %client, ?duration, untold, "a request was slow");
+    let receipt = receipt.map(Receipt::text);
+    tracing::warn!(target: "helenus::slow_requests", statement = text, keyspace, %client, ?duration, receipt, untold, "a request was slow");
 }
 
 /// The text of a statement for operators: without values, and not longer than a line.

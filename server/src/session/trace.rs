@@ -9,6 +9,7 @@ use helenus_audit::statement_text::without_passwords;
 use helenus_execution::coordinator::traces::{self, TracedRequest};
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::trace::TraceLog;
+use helenus_observe::receipt::Receipt;
 
 use crate::session::connection_state::Connection;
 
@@ -69,6 +70,12 @@ impl Trace {
     /// Notes the text of a prepared statement, which is known only when it was found.
     pub fn note_query(&mut self, text: &str) {
         self.request.parameters.entry("query".to_owned()).or_insert_with(|| shown(text));
+    }
+
+    /// Notes what the request cost.
+    pub fn note_receipt(&mut self, context: &ShardContext, receipt: &Receipt) {
+        self.log.note(context, format!("The charge is {}", receipt.charge()));
+        self.request.parameters.insert("receipt".to_owned(), receipt.text());
     }
 
     /// Stores the trace. A client that has asked for it gets its answer when that is done, or has taken long; others do not wait.

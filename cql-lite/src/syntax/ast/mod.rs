@@ -8,6 +8,7 @@
 //! * Bind markers are numbered from 0 in the order of the text.
 
 mod describe;
+mod explain;
 mod expression;
 mod identifier;
 mod modify;
@@ -19,6 +20,7 @@ mod types;
 
 pub use self::{
     describe::{Describe, DescribeTarget},
+    explain::Explain,
     expression::{ArithmeticOperator, BindMarker, Expression, Literal, WriteMetadata},
     identifier::{FunctionName, Identifier, QualifiedName},
     modify::{
@@ -136,4 +138,6 @@ pub enum Statement {
     DropIdentity(DropIdentity),
     /// `DESCRIBE …`
     Describe(Describe),
+    /// `EXPLAIN …`
+    Explain(Explain),
 }

@@ -6,6 +6,7 @@
 
 mod cursor;
 mod describe;
+mod explain;
 mod expression;
 mod modify;
 mod roles;
@@ -95,6 +96,9 @@ fn parser_of_part(text: &str) -> Result<Parser<'_>, SyntaxError> {
 
 impl Parser<'_> {
     fn statement(&mut self) -> Result<Statement> {
+        if self.is_explain() {
+            return self.explain();
+        }
         let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
         match keyword {
             Keyword::Select => self.select().map(Statement::Select),

@@ -3,6 +3,7 @@
 //! Operators print without parentheses: the tree keeps written parentheses as tuples of one element.
 
 mod describe;
+mod explain;
 mod expression;
 mod modify;
 mod name;
@@ -64,6 +65,7 @@ impl Display for Statement {
             Statement::AddIdentity(statement) => statement.fmt(f),
             Statement::DropIdentity(statement) => statement.fmt(f),
             Statement::Describe(statement) => statement.fmt(f),
+            Statement::Explain(statement) => statement.fmt(f),
         }
     }
 }

@@ -33,9 +33,9 @@ use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::coordinator::replica::latency::rings;
 use crate::coordinator::replica::message::ReplicaRequest;
-use crate::coordinator::replica::{epoch, hints};
+use crate::coordinator::replica::{epoch, hints, write};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Sends an agreed mutation to all replicas, and resolves when as many have it as the level requires.
 pub async fn commit(
@@ -59,14 +59,15 @@ pub async fn commit(
         deadline: context.clock.monotonic() + timeout,
         begun_micros: context.clock.now_micros(),
     };
+    write::count(context, &distribution.change);
     let required = distribution.replicas().map_or(1, |(_, _, demand)| demand.required());
     let timed_out = distribution.timeout(0, required);
     let (sender, receiver) = oneshot::channel();
     let coordinating = context.replication().coordinating();
-    tokio::task::spawn_local(context.shares.carry(trace::carry(async move {
+    tokio::task::spawn_local(context.shares.carry(trace::carry(receipt::carry(context, async move {
         distribution.run(Some(sender)).await;
         drop(coordinating);
-    })));
+    }))));
     if level == Consistency::Any {
         return Ok(());
     }

@@ -5,6 +5,7 @@ use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, reconci
 use helenus_query::error::{RequestError, Result};
 
 use super::message::ReadAnswer;
+use crate::shard::receipt;
 
 /// Merges the answers to the range with index `range` of the order. The caller leaves out answers that ended before
 /// it.
@@ -26,6 +27,9 @@ pub fn merge_range(
     }
     let answers: Vec<ReplicaAnswer<'_>> =
         parsed.iter().map(|(partitions, resume)| ReplicaAnswer { partitions, resume: *resume }).collect();
-    reconcile_answers(&answers, reversed, now_seconds)
-        .map_err(|error| RequestError::Server(format!("a replica's answer: {error}")))
+    let merged = reconcile_answers(&answers, reversed, now_seconds)
+        .map_err(|error| RequestError::Server(format!("a replica's answer: {error}")))?;
+    receipt::count_range(answers.len() as u64);
+    receipt::count_merged(&merged.rows, answers.iter().map(|answer| answer.partitions), now_seconds);
+    Ok(merged)
 }

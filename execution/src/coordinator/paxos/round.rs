@@ -30,7 +30,7 @@ use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::epoch;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Longest pause after the first lost round; each further lost round doubles it.
 const FIRST_PAUSE_MICROS: u64 = 2_000;
@@ -251,7 +251,7 @@ impl Rounds<'_> {
             }
             let (context, member, sender) = (self.context.clone(), member.clone(), sender.clone());
             let shares = context.shares.clone();
-            tokio::task::spawn_local(shares.carry(trace::carry(async move {
+            tokio::task::spawn_local(shares.carry(trace::carry(receipt::carry(&self.context, async move {
                 let answer = match send(&context, &member, request, left).await {
                     Ok(PaxosResponse::Promised(promise)) => Ok(ParticipantAnswer::Promised(promise)),
                     Ok(PaxosResponse::Rejected { above_micros }) => {
@@ -264,7 +264,7 @@ impl Rounds<'_> {
                 };
                 // Mostly there is no receiver for the last answers.
                 let _ = sender.send((number, answer));
-            })));
+            }))));
         }
         receiver
     }

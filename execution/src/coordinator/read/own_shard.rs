@@ -13,6 +13,7 @@ use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::prepared_read::RangeEnd;
 use crate::shard::context::ShardContext;
+use crate::shard::receipt::{self, RowMeter};
 
 /// Bytes of rows that are read before other requests of the shard can run.
 pub const TURN_BYTES: u64 = 1 << 20;
@@ -115,8 +116,11 @@ pub fn read_local(
         rows += 1;
         note(passed);
     };
-    let end = read_range(context, plan, run, range, now_seconds, budget, counted)?;
+    let end = read_range(context, plan, run, range, now_seconds, budget, counted);
     let met = (rows, whole.tombstones.saturating_sub(budget.tombstones));
+    // Also where blocks are missing: the read goes on behind the rows that were passed.
+    receipt::count_tombstones(met.1);
+    let end = end?;
     LocalWork::note_read(context, plan.table.engine_id(), (&range.start, &range.end), started, met);
     Ok(end)
 }
@@ -132,9 +136,14 @@ fn read_range(
 ) -> Result<RangeEnd> {
     let whole = *budget;
     let table = plan.table.engine_id();
+    let (mut meter, columns) = (RowMeter::begin(), run.simple_columns());
     if key::is_one_key(&range.start, &range.end) {
-        let row = RowRequest { table, key: &range.start, columns: run.simple_columns(), now_seconds };
-        match context.shard.look_up(&row, |view| run.row(&source_row(&view)))? {
+        let row = RowRequest { table, key: &range.start, columns, now_seconds };
+        let pass = |view: RowView<'_>| {
+            meter.add(view.partition_key, view.position, view.row, columns);
+            run.row(&source_row(&view))
+        };
+        match context.shard.look_up(&row, pass)? {
             Lookup::Row(flow) => {
                 note(Passed::Row(&range.start));
                 return Ok(end_after(flow?).unwrap_or(RangeEnd::Complete));
@@ -152,7 +161,7 @@ fn read_range(
         budget: whole,
     };
     let head_rows = run.partition_head().and_then(PartitionHead::short_rows);
-    let mut scan = match (head_rows, run.simple_columns()) {
+    let mut scan = match (head_rows, columns) {
         (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,
@@ -161,6 +170,7 @@ fn read_range(
     loop {
         let flow = match scan.next()? {
             Step::Row(view) => {
+                meter.add(view.partition_key, view.position, view.row, columns);
                 let flow = run.row(&source_row(&view))?;
                 let passed = match flow {
                     Flow::SkipPartition => match prefix(view.key) {
@@ -172,15 +182,14 @@ fn read_range(
                 let is_turn_over = functions.is_over() && end_after(flow).is_none();
                 let rest = is_turn_over.then(|| passed.rest_of(range));
                 note(passed);
-                let used = scan.used();
-                budget.bytes = whole.bytes.saturating_sub(used.bytes);
-                budget.tombstones = whole.tombstones.saturating_sub(used.tombstones);
+                *budget = left(whole, scan.used());
                 if let Some(rest) = rest {
                     return Ok(RangeEnd::BudgetSpent(rest));
                 }
                 flow
             }
             Step::Exhausted => {
+                *budget = left(whole, scan.used());
                 return Ok(match scan.resume_bound()? {
                     None => RangeEnd::Complete,
                     Some(bound) if range.reversed => {
@@ -189,13 +198,25 @@ fn read_range(
                     Some(bound) => RangeEnd::BudgetSpent(KeyRange { start: bound, ..range.clone() }),
                 });
             }
-            Step::End => return Ok(RangeEnd::Complete),
+            Step::End => {
+                // Rows that are deleted are work, too.
+                *budget = left(whole, scan.used());
+                return Ok(RangeEnd::Complete);
+            }
         };
         match end_after(flow) {
             Some(end) => return Ok(end),
             None if flow == Flow::SkipPartition => scan.skip_partition()?,
             None => {}
         }
+    }
+}
+
+/// What is left of the work of a turn.
+fn left(whole: Budget, used: Budget) -> Budget {
+    Budget {
+        bytes: whole.bytes.saturating_sub(used.bytes),
+        tombstones: whole.tombstones.saturating_sub(used.tombstones),
     }
 }
 

@@ -11,7 +11,7 @@ use super::epoch;
 use crate::coordinator::local_work::LocalWork;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Applies a mutation on the shard of this node that owns it, and resolves when the mutation is durable. A write with
 /// an epoch is fenced.
@@ -51,6 +51,7 @@ async fn apply_in_turn(
     let started = context.clock.monotonic();
     let position = context.shard.apply(&view).map_err(Failure::from)?;
     LocalWork::note_write(&context, &view, started);
+    receipt::count_logged(mutation.len());
     context.note_append(position);
     trace::note(&context, || "Applied to the memtable and appended to the commit log".to_owned());
     if context.has_bug(PlantedBug::AcknowledgeBeforeLog) {

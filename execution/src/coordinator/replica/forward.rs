@@ -39,6 +39,7 @@ use crate::coordinator::replica::forwarded::{
     ForwardRequest, ForwardedError, ForwardedKind, ForwardedStatement, ForwardedValue,
 };
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use crate::shard::receipt;
 
 /// Statements that read before they write, all on the partition of one token.
 #[derive(Clone)]
@@ -81,6 +82,18 @@ impl From<Failure> for LeadError {
             failure => Self::Request(RequestError::Server(failure.to_string())),
         }
     }
+}
+
+/// Refuses writes that are charged more than the request may be, before the first is sent. What they write is known only where they are led; this
+/// is the least.
+pub fn check_charge(context: &ShardContext, writes: &[Led]) -> Result<()> {
+    let replicas = || {
+        let view = context.cluster_view();
+        let first = writes.first();
+        let placed = first.and_then(|led| Some((view.placement(&led.table.keyspace)?, led.token)));
+        placed.map_or(1, |(placement, token)| placement.replicas(token).all().count() as u64)
+    };
+    receipt::check_partitions(writes.len() as u64, replicas)
 }
 
 /// Sends the statements to a leader, which executes them and replicates the result at the client's level.
@@ -244,6 +257,7 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
         if let Some(epoch) = epoch {
             epoch::refuse_stale(&context, epoch)?;
         }
+        write::check_charge(&context, changes)?;
         let bytes = changes.iter().map(|change| change.mutation.bytes().len() as u64).sum();
         admission::check_room(&context, bytes)?;
         changes.iter().try_for_each(|change| write::check_alive(&context, change, level))?;
@@ -251,6 +265,7 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
     };
     let (changes, position) =
         apply_statements(&context, &led.statements, &led.options, led.token, check).await?;
+    changes.iter().for_each(|change| write::count(&context, change));
     if let Some(position) = position {
         context.shard.durable(position).await.map_err(RequestError::from)?;
     }

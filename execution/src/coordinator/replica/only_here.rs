@@ -19,7 +19,7 @@ use helenus_ring::view::ClusterView;
 
 use crate::coordinator::local_write::apply_here;
 use crate::shard::context::ShardContext;
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Whether a keyspace has no replicas but those on this node.
 #[inline]
@@ -38,6 +38,7 @@ pub fn apply_at_once(context: &ShardContext, changes: &[PartitionMutation]) -> O
         return None;
     }
     let admitted = context.shard.admit().now_or_never()?;
+    receipt::count_write(&change.mutation, || 1);
     trace::note(context, || "Applying the mutation: no other node has the partition".to_owned());
     Some(admitted.map_err(RequestError::from).and_then(|()| apply_here(context, &change.mutation)))
 }
@@ -71,6 +72,7 @@ async fn apply_at_owner(
     for change in changes {
         if is_only_here(&context.cluster_view(), &change.table.keyspace) {
             last = Some(apply_here(&context, &change.mutation)?);
+            receipt::count_write(&change.mutation, || 1);
         } else {
             elsewhere.push(change);
         }

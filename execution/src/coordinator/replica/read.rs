@@ -47,7 +47,7 @@ use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::failures::{failure_reason, read_failure};
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Most bytes in the answer of one replica.
 const ANSWER_BYTES: u64 = 1 << 20;
@@ -486,6 +486,9 @@ impl<'a> ReadRound<'a> {
             };
             match outcome {
                 Ok(()) => {
+                    receipt::count_range(u64::from(self.demand.required()));
+                    let answers = self.data.iter().map(|(_, data)| data.partitions.as_slice());
+                    receipt::count_merged(&merged.rows, answers, self.read.now_seconds);
                     // The group may cover only the first part of the range to read.
                     let rest =
                         (self.request.end < self.read.end && !self.read.reversed).then_some(self.request.end);

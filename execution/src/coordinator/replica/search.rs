@@ -34,7 +34,7 @@ use super::search_answer::{SearchAnswer, SearchRequest, encode, join};
 use crate::coordinator::consistency::RequiredReplicas;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// The share of the timeout after which another replica is asked.
 const SPECULATED_AFTER: u32 = 4;
@@ -84,6 +84,7 @@ pub async fn find_range_part(
         };
         match search_replicas(context, read, &demand, members, ask).await? {
             Searched::Found(parts) => {
+                receipt::count_range(u64::from(demand.required()));
                 let mut found = join(parts);
                 if found.resume.is_none() && group.end < read.end {
                     found.resume = Some(group.end);

@@ -45,7 +45,7 @@ use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
-use crate::shard::trace;
+use crate::shard::{receipt, trace};
 
 /// Pause before a replica that does not know the table yet is asked again.
 const SCHEMA_PAUSE: Duration = Duration::from_millis(50);
@@ -191,8 +191,26 @@ pub fn begin(
     if !options.is_applied_here {
         check_room(context, bytes)?;
     }
+    if !options.is_applied_here {
+        changes.iter().for_each(|change| count(context, change));
+    }
     let room = Rc::new(reserve(context, bytes, false));
     Ok(changes.into_iter().map(|change| start(context, change, options, room.clone())).collect())
+}
+
+/// Refuses mutations that would bring the charge of the request above its limit. To be called before the first of them is applied.
+pub fn check_charge(context: &ShardContext, changes: &[PartitionMutation]) -> Result<()> {
+    let replicas = || {
+        let first = changes.first().and_then(|change| replicas_of(context, change));
+        first.map_or(1, |(_, replicas)| replicas.all().count() as u64)
+    };
+    receipt::check_writes(changes.iter().map(|change| &change.mutation), replicas)
+}
+
+/// Counts a mutation with its replicas for the receipt of the request.
+pub fn count(context: &ShardContext, change: &PartitionMutation) {
+    let replicas = || replicas_of(context, change).map_or(1, |(_, replicas)| replicas.all().count() as u64);
+    receipt::count_write(&change.mutation, replicas);
 }
 
 fn start(
@@ -203,17 +221,17 @@ fn start(
 ) -> Started {
     let (answer_sender, answer) = oneshot::channel();
     let (settled_sender, settled) = oneshot::channel();
-    let context = context.clone();
+    let (context, of_task) = (context.clone(), context);
     let coordinating = context.replication().coordinating();
     let shares = context.shares.clone();
-    tokio::task::spawn_local(shares.carry(trace::carry(async move {
+    tokio::task::spawn_local(shares.carry(trace::carry(receipt::carry(of_task, async move {
         let answer = ClientAnswer { sender: Some(answer_sender), options };
         let begun_micros = context.clock.now_micros();
         let is_settled = Write { context, change, options, begun_micros }.run(answer).await;
         drop((room, coordinating));
         // Mostly there is no receiver.
         let _ = settled_sender.send(is_settled);
-    })));
+    }))));
     Started { answer, settled }
 }
 
