@@ -45,7 +45,7 @@ pub async fn take_over(
     store: impl Future<Output = Result<()>>,
 ) -> Result<()> {
     if !Arc::ptr_eq(&old.catalog, &new.catalog) {
-        choose_encryption(context, &new.catalog)?;
+        choose_encryption(context, new)?;
     }
     let prepared = tables_to_prepare(&old.catalog, &new.catalog, &context.node.file_handling)?;
     if !prepared.is_empty() {
@@ -69,9 +69,12 @@ pub async fn take_over(
 }
 
 /// Has files of tables made as a catalog wants it. A node that could not encrypt them ends: it would write them plain. That takes a change from
-/// while it was down, before it could tell the others that it has lost its keys.
-fn choose_encryption(context: &ShardContext, catalog: &Catalog) -> Result<()> {
+/// while it was down, before it could tell the others that it has lost its keys. A node that is no member yet has no rows, and reads in the log of
+/// tables from before: it does not become one while there is such a table.
+fn choose_encryption(context: &ShardContext, state: &ClusterState) -> Result<()> {
+    let catalog = &state.catalog;
     if !context.node.config.encryption_at_rest.encrypts_tables()
+        && state.topology.member(&context.node.host_id).is_some()
         && let Some((keyspace, table)) = catalog.encrypted_table()
     {
         let (keyspace, table) = (keyspace.to_owned(), table.to_owned());

@@ -32,7 +32,7 @@ use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::Registry;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
-use helenus_ring::metadata::FEATURE_VERSION;
+use helenus_ring::metadata::{ClusterState, FEATURE_VERSION};
 use helenus_ring::topology::Topology;
 use helenus_ring::view::ClusterView;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -128,17 +128,12 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
                 });
             }
             check_place(&state.topology, &config, &addresses, identity.host_id)?;
+            check_encryption(&state, &config, identity.host_id)?;
             let alive = Arc::new(BTreeSet::from([identity.host_id]));
             let cluster = ClusterView::new(state.topology, alive, &state.catalog);
             (state.catalog, cluster, state.roles, state.denylist)
         }
     };
-    if let Some((keyspace, table)) = catalog.encrypted_table()
-        && !config.encryption_at_rest.encrypts_tables()
-    {
-        let (keyspace, table) = (keyspace.to_owned(), table.to_owned());
-        return Err(StartError::PlainTable { keyspace, table });
-    }
     // Directories of their own may lie on other disks, and need not be there yet.
     if let Some(max) = config.data_disk_usage_max_disk_size_bytes.filter(|_| config.data_dirs.is_empty()) {
         let room = files.room().await?;
@@ -206,6 +201,21 @@ fn check_place(
         return Err(StartError::NoInternode { members: topology.members.len() });
     }
     Ok(())
+}
+
+/// Checks that a member encrypts if a table has to be encrypted. A node that is no member has no rows of it, and may have stored what it has read of
+/// a cluster that it could not join.
+fn check_encryption(state: &ClusterState, config: &Config, host_id: Uuid) -> Result<(), StartError> {
+    if config.encryption_at_rest.encrypts_tables() || state.topology.member(&host_id).is_none() {
+        return Ok(());
+    }
+    match state.catalog.encrypted_table() {
+        Some((keyspace, table)) => {
+            let (keyspace, table) = (keyspace.to_owned(), table.to_owned());
+            Err(StartError::PlainTable { keyspace, table })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that a member is asked to take the place of another one only if it has done so, or is about to.
