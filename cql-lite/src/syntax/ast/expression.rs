@@ -5,7 +5,6 @@
 
 use super::{
     identifier::{FunctionName, Identifier},
-    transaction::RowReference,
     types::{CqlTypeName, NativeType},
 };
 use crate::types::literal::LiteralKind;
@@ -203,4 +202,24 @@ pub enum Expression {
     Reference(RowReference),
     /// `(a, b)`: a tuple, or an expression in parentheses if it has one element.
     Tuple(Vec<Expression>),
+}
+
+/// `row`, `row.column`, `row.column[key]` or `row.column.field`: a row with a name, or a value of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RowReference {
+    /// The name of the row.
+    pub row: Identifier,
+    /// The column. `None`: the row as a whole.
+    pub column: Option<Identifier>,
+    /// The part of the column's value. `None`: all of it. Only of a column.
+    pub part: Option<ReferencePart>,
+}
+
+/// A part of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ReferencePart {
+    /// `[key]`
+    Element(Box<Expression>),
+    /// `.field`
+    Field(Identifier),
 }

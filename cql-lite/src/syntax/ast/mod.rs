@@ -21,7 +21,9 @@ mod types;
 pub use self::{
     describe::{Describe, DescribeTarget},
     explain::Explain,
-    expression::{ArithmeticOperator, BindMarker, Expression, Literal, WriteMetadata},
+    expression::{
+        ArithmeticOperator, BindMarker, Expression, Literal, ReferencePart, RowReference, WriteMetadata,
+    },
     identifier::{FunctionName, Identifier, QualifiedName},
     modify::{
         Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionSubject, ConditionTest,
@@ -43,9 +45,7 @@ pub use self::{
     select::{
         Comparison, Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
     },
-    transaction::{
-        NamedRow, Place, ReferencePart, Returning, RowReference, Transaction, TransactionCondition,
-    },
+    transaction::{NamedRow, Place, Returning, Transaction, TransactionCondition},
     types::{CqlTypeName, NativeType},
 };
 

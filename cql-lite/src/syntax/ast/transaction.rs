@@ -1,7 +1,7 @@
 //! `BEGIN TRANSACTION … COMMIT TRANSACTION`: rows with names, what is returned of them, conditions on them, and modifications.
 
 use super::{
-    expression::Expression,
+    expression::{Expression, RowReference},
     identifier::Identifier,
     modify::Modification,
     select::{Comparison, Select},
@@ -45,26 +45,6 @@ pub enum Returning {
     },
     /// `SELECT row.column, …`: one row; at least one column.
     References(Vec<RowReference>),
-}
-
-/// `row`, `row.column`, `row.column[key]` or `row.column.field`: a row with a name, or a value of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RowReference {
-    /// The name of the row.
-    pub row: Identifier,
-    /// The column. `None`: the row as a whole.
-    pub column: Option<Identifier>,
-    /// The part of the column's value. `None`: all of it. Only of a column.
-    pub part: Option<ReferencePart>,
-}
-
-/// A part of a value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ReferencePart {
-    /// `[key]`
-    Element(Box<Expression>),
-    /// `.field`
-    Field(Identifier),
 }
 
 /// One condition of a transaction.
