@@ -154,12 +154,16 @@ impl Receipt {
 
     /// Adds the counts of another part of the request.
     pub fn add_all(&mut self, other: &Self) {
-        Count::ALL.into_iter().for_each(|count| self.add(count, other.get(count)));
+        for count in Count::ALL {
+            self.add(count, other.get(count));
+        }
     }
 
     /// Takes the count of a part of the request from an earlier state of this receipt.
     pub fn set_back(&mut self, counts: &[Count], earlier: &Self) {
-        counts.iter().for_each(|count| self.0[*count as usize] = earlier.get(*count));
+        for count in counts {
+            self.0[*count as usize] = earlier.get(*count);
+        }
     }
 
     /// The numbers for a message, in the order of [`Count::ALL`].
@@ -170,7 +174,9 @@ impl Receipt {
     /// The receipt with numbers of a message. Those that are missing are zero, and those of a newer program are left out.
     pub fn of_numbers(numbers: &[u64]) -> Self {
         let mut receipt = Self::default();
-        receipt.0.iter_mut().zip(numbers).for_each(|(known, number)| *known = *number);
+        for (known, number) in receipt.0.iter_mut().zip(numbers) {
+            *known = *number;
+        }
         receipt
     }
 
@@ -213,7 +219,9 @@ mod tests {
 
     fn receipt(counts: &[(Count, u64)]) -> Receipt {
         let mut receipt = Receipt::default();
-        counts.iter().for_each(|(count, number)| receipt.add(*count, *number));
+        for (count, number) in counts {
+            receipt.add(*count, *number);
+        }
         receipt
     }
 

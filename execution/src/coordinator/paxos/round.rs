@@ -251,7 +251,7 @@ impl Rounds<'_> {
             }
             let (context, member, sender) = (self.context.clone(), member.clone(), sender.clone());
             let shares = context.shares.clone();
-            tokio::task::spawn_local(shares.carry(trace::carry(receipt::carry(&self.context, async move {
+            tokio::task::spawn_local(shares.carry(trace::carry(receipt::carry(self.context, async move {
                 let answer = match send(&context, &member, request, left).await {
                     Ok(PaxosResponse::Promised(promise)) => Ok(ParticipantAnswer::Promised(promise)),
                     Ok(PaxosResponse::Rejected { above_micros }) => {

@@ -265,7 +265,9 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
     };
     let (changes, position) =
         apply_statements(&context, &led.statements, &led.options, led.token, check).await?;
-    changes.iter().for_each(|change| write::count(&context, change));
+    for change in &changes {
+        write::count(&context, change);
+    }
     if let Some(position) = position {
         context.shard.durable(position).await.map_err(RequestError::from)?;
     }

@@ -192,7 +192,9 @@ pub fn begin(
         check_room(context, bytes)?;
     }
     if !options.is_applied_here {
-        changes.iter().for_each(|change| count(context, change));
+        for change in &changes {
+            count(context, change);
+        }
     }
     let room = Rc::new(reserve(context, bytes, false));
     Ok(changes.into_iter().map(|change| start(context, change, options, room.clone())).collect())
