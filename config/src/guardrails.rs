@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cql_lite::frame::Consistency;
-use helenus_query::guardrails::{Bound, Guardrails, Threshold};
+use helenus_guardrails::{Bound, Guardrails, Threshold};
 
 use crate::data_size::DataSize;
 use crate::error::ConfigError;

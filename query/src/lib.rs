@@ -10,13 +10,12 @@
 //!   shard and asks none.
 //!
 //! The modules, each of which uses only those before it: [`error`], [`functions`], [`schema`], [`stored_key`],
-//! [`plan`], [`statement`], [`bind`], [`run`], [`guardrails`].
+//! [`plan`], [`statement`], [`bind`], [`run`].
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod bind;
 pub mod error;
 pub mod functions;
-pub mod guardrails;
 pub mod plan;
 pub mod run;
 pub mod schema;

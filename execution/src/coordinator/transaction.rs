@@ -6,6 +6,7 @@
 //! the same `evaluate` computes conditions and changes, on the rows read by a quorum.
 
 mod current_rows;
+mod evaluation;
 mod explicit;
 mod refusal;
 mod request;
@@ -28,6 +29,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 
 use self::current_rows::{PartitionRows, current_row, is_about_its_row, names_its_row};
+use self::evaluation::Evaluation;
 use self::explicit::{Explicit, rows_read};
 use self::refusal::{accepted, check_mix, refused};
 use self::request::only_partition;
@@ -299,16 +301,10 @@ fn evaluate_here(context: &ShardContext, transaction: &Transaction) -> Result<Ev
     evaluate(transaction, &write, &rows)
 }
 
-/// The result of a transaction on given rows.
-struct Evaluation {
-    changes: Vec<PartitionMutation>,
-    outcome: Outcome,
-}
-
 /// Checks the conditions on the rows. If they hold, computes the changes.
 fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn ExistingRows) -> Result<Evaluation> {
     if let Some(explicit) = transaction.explicit() {
-        return explicit::evaluate(transaction, explicit, write, rows);
+        return explicit::evaluate(&transaction.statements, explicit, write, rows);
     }
     if transaction.is_batch() {
         check_mix(transaction)?;

@@ -19,13 +19,13 @@ use helenus_engine::TableId;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::io::{Clock, DiskReserve, Environment, SplitMix64};
 use helenus_engine::shard::Shard;
+use helenus_guardrails::NodeGuardrails;
 use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
 use helenus_observe::metrics::ShardMetrics;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::user::UserFunctionRuntime;
 use helenus_query::functions::{CallContext, UuidSource};
-use helenus_query::guardrails::{self, NodeGuardrails};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::schema::catalog::{Catalog, CatalogView};
 use helenus_query::schema::virtual_tables::NodeInformation;
@@ -434,7 +434,9 @@ impl ShardContext {
         let checked = check(warnings);
         match &checked {
             Ok(_) => self.metrics.guardrail_warnings.add((warnings.len() - before) as u64),
-            Err(error) if guardrails::is_violation(error) => self.metrics.guardrail_failures.increment(),
+            Err(error) if helenus_guardrails::is_violation(error) => {
+                self.metrics.guardrail_failures.increment()
+            }
             Err(_) => {}
         }
         checked

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use helenus_engine::key::KeyRef;
 use helenus_engine::{FilePartitions, PartitionWatch, WrittenPartition};
+use helenus_guardrails::{Guardrails, Threshold};
 use helenus_observe::metrics::ShardMetrics;
-use helenus_query::guardrails::{Guardrails, Threshold};
 use helenus_query::schema::catalog::Table;
 
 use super::partition_names::PartitionNames;

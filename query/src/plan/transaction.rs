@@ -10,9 +10,9 @@ use cql_lite::syntax::ast::{self, Comparison};
 use cql_lite::types::CqlType;
 
 use super::condition::is_equality;
+use super::modification::plan_modification;
 use super::modify::{ModifyKind, ModifyPlan};
 use super::names::{NameScope, column_of, table_of};
-use super::plan_modification;
 use super::restrictions::{ClusteringRestriction, PartitionRestriction, TupleValues, Values};
 use super::select::{SelectPlan, plan_select};
 use super::selection::{MaskedColumns, ResultColumn};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use helenus_config::{Config, GuardrailError, guardrail_settings};
+use helenus_guardrails::NodeGuardrails;
 use helenus_observe::AdminError;
-use helenus_query::guardrails::NodeGuardrails;
 use tokio::sync::Mutex;
 
 use super::NodeAdmin;

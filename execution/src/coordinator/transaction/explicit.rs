@@ -9,10 +9,10 @@ use std::sync::Arc;
 use cql_lite::types::codec;
 use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
+use helenus_guardrails::NodeGuardrails;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
-use helenus_query::guardrails::NodeGuardrails;
 use helenus_query::plan::restrictions::{PartitionRestriction, Values};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::{BindValue, Bindings};
@@ -25,12 +25,11 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::statement::Prepared;
 use helenus_query::stored_key::{PartitionKey, SourceRow};
 
-use super::Evaluation;
 use super::current_rows::PartitionRows;
-use super::request::{Transaction, TransactionKind};
+use super::evaluation::Evaluation;
+use crate::coordinator::Outcome;
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::own_rows::slice_range;
-use crate::coordinator::{Outcome, RequestOptions};
 use crate::shard::context::ShardContext;
 
 /// A transaction with its values, and what it has besides its modifications.
@@ -45,26 +44,14 @@ pub struct Explicit {
 }
 
 impl Explicit {
-    pub(super) fn table(&self) -> &Arc<Table> {
-        &self.statement.plan.table
-    }
-
-    /// Whether it reads rows for others than its modifications.
-    pub(super) fn has_reads(&self) -> bool {
-        self.statement.plan.reads().next().is_some()
-    }
-}
-
-impl Transaction {
-    /// A transaction that was written as one. `is_guarded`: guardrails hold for the client.
-    pub fn of_block(
+    /// A transaction that was written as one, and its modifications. `is_guarded`: guardrails hold for the client.
+    pub(super) fn bind(
         context: &ShardContext,
         statement: &Arc<Prepared<TransactionPlan>>,
         values: &[BindValue<'_>],
         call: CallContext,
-        options: RequestOptions,
         is_guarded: bool,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Vec<BoundStatement>)> {
         let plan = &statement.plan;
         let bindings = Bindings { values, call: &call };
         for row in &plan.rows {
@@ -84,18 +71,21 @@ impl Transaction {
         let guardrails = is_guarded.then(|| context.guardrails());
         let guarded_by = guardrails.filter(|guardrails| guardrails.guards_modifications());
         let values = OwnedBindings::new(values);
-        let explicit = Explicit { statement: statement.clone(), values, call, key, guarded_by };
-        Ok(Self { statements, options, kind: TransactionKind::Explicit(Arc::new(explicit)) })
+        Ok((Self { statement: statement.clone(), values, call, key, guarded_by }, statements))
     }
-}
 
-impl Transaction {
-    /// The modifications whose values are all known before rows are read.
-    pub fn known_statements(&self) -> impl Iterator<Item = &BoundStatement> {
-        let are_referring: &[bool] =
-            self.explicit().map_or(&[], |explicit| &explicit.statement.plan.are_referring);
-        let is_known = |index: usize| !are_referring.get(index).copied().unwrap_or(false);
-        self.statements.iter().enumerate().filter(move |(index, _)| is_known(*index)).map(|(_, it)| it)
+    /// Which of the modifications have values that are computed of rows.
+    pub(super) fn are_referring(&self) -> &[bool] {
+        &self.statement.plan.are_referring
+    }
+
+    pub(super) fn table(&self) -> &Arc<Table> {
+        &self.statement.plan.table
+    }
+
+    /// Whether it reads rows for others than its modifications.
+    pub(super) fn has_reads(&self) -> bool {
+        self.statement.plan.reads().next().is_some()
     }
 }
 
@@ -174,9 +164,9 @@ fn rows_of_select(select: &SelectPlan, bindings: &Bindings<'_>) -> Result<Select
     })
 }
 
-/// Evaluates a transaction on rows.
+/// Evaluates a transaction on rows. `statements`: its modifications.
 pub(super) fn evaluate(
-    transaction: &Transaction,
+    statements: &[BoundStatement],
     explicit: &Explicit,
     write: &WriteContext,
     rows: &dyn ExistingRows,
@@ -208,7 +198,7 @@ pub(super) fn evaluate(
     }
     let all = all_values(&given, &referenced);
     let mut set = MutationSet::default();
-    for (statement, is_referring) in transaction.statements.iter().zip(&plan.are_referring) {
+    for (statement, is_referring) in statements.iter().zip(&plan.are_referring) {
         if let Some(guardrails) = explicit.guarded_by.as_ref().filter(|_| *is_referring) {
             let bindings = Bindings { values: &all, call };
             // Warnings are of what clients send; here only what is refused counts.

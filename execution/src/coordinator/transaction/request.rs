@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::CallContext;
+use helenus_query::plan::term::BindValue;
+use helenus_query::plan::transaction::TransactionPlan;
 use helenus_query::schema::catalog::Table;
+use helenus_query::statement::Prepared;
 use helenus_query::stored_key::PartitionKey;
 
 use super::explicit::Explicit;
 use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
+use crate::shard::context::ShardContext;
 
 /// The statements of a transaction with their values.
 #[derive(Clone)]
@@ -33,6 +38,26 @@ impl Transaction {
     /// One statement with conditions.
     pub fn of_statement(statement: BoundStatement, options: RequestOptions) -> Self {
         Self { statements: vec![statement], options, kind: TransactionKind::Statement }
+    }
+
+    /// A transaction that was written as one. `is_guarded`: guardrails hold for the client.
+    pub fn of_block(
+        context: &ShardContext,
+        statement: &Arc<Prepared<TransactionPlan>>,
+        values: &[BindValue<'_>],
+        call: CallContext,
+        options: RequestOptions,
+        is_guarded: bool,
+    ) -> Result<Self> {
+        let (explicit, statements) = Explicit::bind(context, statement, values, call, is_guarded)?;
+        Ok(Self { statements, options, kind: TransactionKind::Explicit(Arc::new(explicit)) })
+    }
+
+    /// The modifications whose values are all known before rows are read.
+    pub fn known_statements(&self) -> impl Iterator<Item = &BoundStatement> {
+        let are_referring = self.explicit().map_or(&[][..], Explicit::are_referring);
+        let is_known = |index: usize| !are_referring.get(index).copied().unwrap_or(false);
+        self.statements.iter().enumerate().filter(move |(index, _)| is_known(*index)).map(|(_, it)| it)
     }
 
     /// What `BEGIN TRANSACTION` adds to the statements.

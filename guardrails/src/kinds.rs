@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::{RequestError, Result};
+use helenus_query::error::{RequestError, Result};
 
 /// How the messages of all guardrails begin.
 const BEGINNING: &str = "Guardrail ";

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{Guardrails, Values};
-use crate::error::Result;
-use crate::plan::restrictions::{
+use helenus_query::error::Result;
+use helenus_query::plan::restrictions::{
     ClusteringRestriction, PartitionRestriction, TupleValues, Values as Allowed,
 };
-use crate::plan::select::SelectPlan;
-use crate::plan::term::{Bindings, Bound, Term};
-use crate::schema::catalog::Column;
-use crate::schema::system_keyspaces;
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::plan::term::{Bindings, Bound, Term};
+use helenus_query::schema::catalog::Column;
+use helenus_query::schema::system_keyspaces;
 
 impl Guardrails {
     /// Whether any guardrail of reads is set.

@@ -9,11 +9,11 @@ use cql_lite::syntax::ast::{AlterTableOperation, AlterTypeOperation, ColumnDefin
 use cql_lite::types::CqlType;
 
 use super::Guardrails;
-use crate::error::Result;
-use crate::schema::catalog::{Catalog, Keyspace, Replication, Table, TableKind};
-use crate::schema::ddl::{Change, ChangeTarget, ChangeType, SchemaChangeEvent};
-use crate::schema::options::{CompactionClass, Compressor};
-use crate::schema::system_keyspaces;
+use helenus_query::error::Result;
+use helenus_query::schema::catalog::{Catalog, Keyspace, Replication, Table, TableKind};
+use helenus_query::schema::ddl::{Change, ChangeTarget, ChangeType, SchemaChangeEvent};
+use helenus_query::schema::options::{CompactionClass, Compressor};
+use helenus_query::schema::system_keyspaces;
 
 impl Guardrails {
     /// Checks a statement before it is carried out. Returns it without the properties that must be ignored.

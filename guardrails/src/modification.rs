@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use cql_lite::types::{CqlType, codec};
 
 use super::{Guardrails, Threshold};
-use crate::error::{RequestError, Result};
-use crate::plan::modify::{ColumnOperation, ModifyPlan, Operation};
-use crate::plan::term::{Bindings, Bound, Term};
-use crate::run::modify::timestamp_value;
-use crate::schema::catalog::{Column, Table};
-use crate::schema::index::{IndexKind, IndexedPart};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::modify::{ColumnOperation, ModifyPlan, Operation};
+use helenus_query::plan::term::{Bindings, Bound, Term};
+use helenus_query::run::modify::timestamp_value;
+use helenus_query::schema::catalog::{Column, Table};
+use helenus_query::schema::index::{IndexKind, IndexedPart};
 
 /// Bytes of a cell besides its value and the key of an element, as Cassandra counts them.
 const CELL_BYTES: u64 = 20;

@@ -1,13 +1,15 @@
 //! The kinds of guardrails, and their texts. `tests/cql/guardrails.txt` has the results of statements.
 
 use super::*;
-use crate::error::RequestError;
-use crate::functions::CallContext;
-use crate::plan::term::Bindings;
-use crate::plan::{Plan, plan};
-use crate::schema::test_catalog::catalog_of;
+use helenus_query::error::RequestError;
+use helenus_query::functions::CallContext;
+use helenus_query::plan::term::Bindings;
+use helenus_query::plan::{Plan, plan};
+use helenus_query::schema::test_catalog::catalog_of;
 
-fn texts(check: impl FnOnce(&mut Vec<String>) -> crate::error::Result<()>) -> (Vec<String>, Option<String>) {
+fn texts(
+    check: impl FnOnce(&mut Vec<String>) -> helenus_query::error::Result<()>,
+) -> (Vec<String>, Option<String>) {
     let mut warnings = Vec::new();
     let error = check(&mut warnings).err().map(|error| {
         assert!(is_violation(&error), "{error}");
