@@ -435,7 +435,7 @@ impl ShardContext {
         match &checked {
             Ok(_) => self.metrics.guardrail_warnings.add((warnings.len() - before) as u64),
             Err(error) if helenus_guardrails::is_violation(error) => {
-                self.metrics.guardrail_failures.increment()
+                self.metrics.guardrail_failures.increment();
             }
             Err(_) => {}
         }
