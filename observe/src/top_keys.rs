@@ -87,6 +87,13 @@ impl FrequentKeys {
         self.0 = all;
     }
 
+    /// Takes over the counts of another one that has counted other keys.
+    pub fn join(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+        self.0.sort_by_key(|known| std::cmp::Reverse(known.value));
+        self.0.truncate(FREQUENT_PLACES);
+    }
+
     fn enter(&mut self, mut top: TopKey) {
         if self.0.len() < FREQUENT_PLACES {
             self.0.push(top);
@@ -250,6 +257,18 @@ mod tests {
             let found: Vec<u64> = sketch.top().iter().map(|known| known.value).collect();
             prop_assert_eq!(found, values);
         }
+    }
+
+    #[test]
+    fn counts_of_other_keys_are_taken_over_as_they_are() {
+        let even: Vec<(u16, u64)> = (0..40).map(|number| (number, 1_000)).collect();
+        let (mut busy, _) = counted(&even);
+        busy.add(7, &key(7), 4_000);
+        let (quiet, _) = counted(&[(500, 700)]);
+        busy.join(&quiet);
+        let top = busy.top();
+        assert_eq!(top[0].key.token, 7);
+        assert!(top.iter().all(|known| known.key.token != 500 || (known.value, known.error) == (700, 0)));
     }
 
     #[test]

@@ -58,7 +58,8 @@ fn check_denied_read(context: &ShardContext, plan: &SelectPlan, ranges: &[KeyRan
 
 /// Refuses a transaction that reads a denied partition.
 pub fn check_transaction_read(context: &ShardContext, table: &Table, key: &PartitionKey) -> Result<()> {
-    if !context.denies() || !context.node.config.denylist_reads_enabled {
+    let settings = &context.node.settings.denylist;
+    if !context.denies() || !settings.enabled.is_on() || !settings.reads.is_on() {
         return Ok(());
     }
     let list = context.denylist_view();

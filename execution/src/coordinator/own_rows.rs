@@ -48,7 +48,8 @@ impl ShardRows<'_> {
                 let mut row = Vec::new();
                 transcode(view.row, 0, &mut row).map_err(|error| RequestError::Server(error.to_string()))?;
                 bytes += position.len() + row.len();
-                if bytes as u64 > SLICE_BYTES_MAX {
+                // One row is read whatever its size.
+                if !found.is_empty() && bytes as u64 > SLICE_BYTES_MAX {
                     return Err(too_many_rows());
                 }
                 found.push((position, row));

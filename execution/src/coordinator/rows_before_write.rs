@@ -25,6 +25,7 @@ use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::own_rows::{ShardRows, row_range};
 use crate::shard::context::ShardContext;
+use crate::shard::receipt;
 
 type RowName = (uuid::Uuid, Vec<u8>, Vec<u8>);
 
@@ -138,7 +139,12 @@ impl RowRead<'_> {
         let read = move |context: Rc<ShardContext>| {
             let row = async move {
                 let rows = ShardRows { context: &context, now_seconds };
-                context.shard.read_cold(|| rows.row(&table, &partition, &position)).await
+                let mark = receipt::mark();
+                let read = || {
+                    receipt::set_back(&mark);
+                    rows.row(&table, &partition, &position)
+                };
+                context.shard.read_cold(read).await
             };
             Box::pin(row) as futures::future::LocalBoxFuture<'static, _>
         };

@@ -161,10 +161,10 @@ pub fn admit_serial_read(context: &ShardContext, table: &Table) -> Result<()> {
     if table.options.has_rate_limit() { admit_to_table(context, table, false) } else { Ok(()) }
 }
 
-/// Takes a transaction from the allowance of its table.
+/// Takes a transaction from the allowance of its table. `is_write`: it may write.
 #[inline]
-pub fn admit_transaction(context: &ShardContext, table: &Table) -> Result<()> {
-    if table.options.has_rate_limit() { admit_to_table(context, table, true) } else { Ok(()) }
+pub fn admit_transaction(context: &ShardContext, table: &Table, is_write: bool) -> Result<()> {
+    if table.options.has_rate_limit() { admit_to_table(context, table, is_write) } else { Ok(()) }
 }
 
 /// Takes modifications without conditions from the allowances of their partitions and tables, once for each, or refuses all of them.

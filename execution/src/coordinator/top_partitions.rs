@@ -90,9 +90,20 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub fn merge(&mut self, other: &Self) {
+    /// Adds those of another time.
+    fn merge(&mut self, other: &Self) {
         self.reads.merge(&other.reads);
         self.writes.merge(&other.writes);
+        self.read_rows.merge(&other.read_rows);
+        self.read_tombstones.merge(&other.read_tombstones);
+        self.read_time_us.merge(&other.read_time_us);
+        self.write_bytes.merge(&other.write_bytes);
+    }
+
+    /// Adds those of another shard, which has other partitions.
+    pub fn join(&mut self, other: &Self) {
+        self.reads.join(&other.reads);
+        self.writes.join(&other.writes);
         self.read_rows.merge(&other.read_rows);
         self.read_tombstones.merge(&other.read_tombstones);
         self.read_time_us.merge(&other.read_time_us);

@@ -62,7 +62,7 @@ pub async fn transact(context: Rc<ShardContext>, transaction: Transaction) -> Re
     if transaction.explicit().is_some_and(Explicit::has_reads) {
         denylist::check_transaction_read(&context, table, key)?;
     }
-    table_rate_limits::admit_transaction(&context, table)?;
+    table_rate_limits::admit_transaction(&context, table, !transaction.is_read())?;
     let owner = context.node.shard_of(key.token);
     // Also where this node has no replica: all transactions that it coordinates on one partition run on one shard.
     if owner == context.index {
@@ -158,7 +158,8 @@ async fn decide_by_agreement(
     receipt::count(|receipt| receipt.add(Count::Transactions, 1));
     let mark = receipt::mark();
     let mut seen_outcome = Outcome::Void;
-    let mut applied_outcome = None;
+    // By the ballots of the proposals.
+    let mut applied_outcomes = BTreeMap::new();
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
         receipt::set_back(&mark);
         let rows = AgreedRows::merge(reads, now_seconds)?;
@@ -178,13 +179,16 @@ async fn decide_by_agreement(
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
             // An agreement cannot be undone. So the live replicas are checked for the commit level before the first
             // proposal. After a proposal the client must get its outcome.
-            if applied_outcome.is_none() {
+            if applied_outcomes.is_empty() {
                 check_alive(context, &change, options.consistency)?;
                 check_charge(context, std::slice::from_ref(&change))?;
             }
-            applied_outcome = Some(evaluation.outcome);
+            applied_outcomes.insert(ballot, evaluation.outcome);
             Verdict::Write(change.mutation)
         } else {
+            if applied_outcomes.is_empty() {
+                check_charge(context, &[])?;
+            }
             seen_outcome = evaluation.outcome;
             Verdict::Keep
         })
@@ -198,12 +202,12 @@ async fn decide_by_agreement(
         Err(error) => Err(error),
         Ok(Agreement::Kept) => Ok(seen_outcome),
         // This may be the proposal of an earlier round: later rounds may have found that the conditions no longer
-        // held.
+        // held, or that other values follow.
         Ok(Agreement::Agreed { commit: agreed, contentions }) => {
+            let outcome = applied_outcomes.remove(&agreed.origin);
             let committed = commit(context, &operation, agreed, options, contentions).await;
-            committed.and_then(|()| {
-                applied_outcome.ok_or_else(|| broken("a transaction that was agreed on was proposed"))
-            })
+            committed
+                .and_then(|()| outcome.ok_or_else(|| broken("a transaction that was agreed on was proposed")))
         }
     };
     if let Some(lease) = lease {

@@ -91,6 +91,13 @@ impl AtRest {
         }
     }
 
+    /// Prepares for a catalog that is about to be stored. What becomes plain is still encrypted.
+    pub fn prepare_for_catalog(&self, catalog: &Catalog) {
+        if let Some(keyed) = self.keyed.as_ref().filter(|keyed| keyed.mode == AtRestMode::Tables) {
+            keyed.tables.prepare(catalog);
+        }
+    }
+
     /// Whether all new files are encrypted.
     pub fn encrypts(&self) -> bool {
         self.keyed.as_ref().is_some_and(|keyed| keyed.mode == AtRestMode::All)

@@ -21,6 +21,8 @@ use helenus_query::schema::system_keyspaces;
 
 /// The directory of the tables of a shard.
 const TABLES: &str = "tables";
+/// The directory with files that were damaged or unknown.
+const QUARANTINE: &str = "quarantine";
 /// What the ids of the node's own tables begin with, which no catalog has.
 const OWN: &[u8] = b"helenus-";
 
@@ -44,20 +46,28 @@ struct Known {
 impl TableScope {
     /// From now on files are made as this catalog has it.
     pub(super) fn note(&self, catalog: &Catalog) {
-        let (mut plain, mut encrypted) = (HashSet::new(), HashSet::new());
-        for keyspace in catalog.keyspaces.values() {
-            let is_of_users = !system_keyspaces::is_system(&keyspace.name);
-            for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
-                let is_plain = is_of_users && !table.options.is_encrypted;
-                let ids = if is_plain { &mut plain } else { &mut encrypted };
-                ids.insert(table.engine_id());
-            }
+        self.set(Known::of(catalog));
+    }
+
+    /// Prepares for a catalog that is about to be stored: what it encrypts is encrypted from now on, and what it does not encrypt any more still is.
+    pub(super) fn prepare(&self, catalog: &Catalog) {
+        let mut next = Known::of(catalog);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.as_ref() {
+            let stays = known.encrypted.intersection(&next.plain).copied().collect::<Vec<_>>();
+            next.plain.retain(|table| !known.encrypted.contains(table));
+            next.encrypted.extend(stays);
         }
+        drop(known);
+        self.set(next);
+    }
+
+    fn set(&self, next: Known) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_default();
-        known.were_plain.extend(&plain);
-        known.plain = plain;
-        known.encrypted = encrypted;
+        known.were_plain.extend(&next.plain);
+        known.plain = next.plain;
+        known.encrypted = next.encrypted;
     }
 
     /// What `of_known` says of the table of a file. `None`: the file is of no table, or the catalog is not known.
@@ -78,6 +88,21 @@ impl TableScope {
 }
 
 impl Known {
+    /// The tables of a catalog.
+    fn of(catalog: &Catalog) -> Self {
+        let (mut plain, mut encrypted) = (HashSet::new(), HashSet::new());
+        for keyspace in catalog.keyspaces.values() {
+            let is_of_users = !system_keyspaces::is_system(&keyspace.name);
+            for table in keyspace.tables.values().filter(|table| table.kind == TableKind::Stored) {
+                let id = table.engine_id();
+                let is_plain = is_of_users && !table.options.is_encrypted && !id.0.starts_with(OWN);
+                let ids = if is_plain { &mut plain } else { &mut encrypted };
+                ids.insert(id);
+            }
+        }
+        Self { plain, encrypted, were_plain: HashSet::new() }
+    }
+
     /// Whether no file of the table should be plain.
     fn wants_encrypted(&self, table: &TableId) -> bool {
         self.encrypted.contains(table) || table.0.starts_with(OWN)
@@ -111,7 +136,9 @@ fn table_of(path: &Path) -> Option<TableId> {
 
 /// Whether a file is one of a table, not of a snapshot or of backups.
 fn is_in_tables(path: &Path) -> bool {
-    path.ancestors().nth(2).and_then(Path::file_name) == Some(OsStr::new(TABLES))
+    let name_above = |levels| path.ancestors().nth(levels).and_then(Path::file_name);
+    // What is in the quarantine was moved or linked there as it was: `quarantine/<time>/shard-0/tables/<id>/file`.
+    name_above(2) == Some(OsStr::new(TABLES)) && name_above(5) != Some(OsStr::new(QUARANTINE))
 }
 
 #[cfg(test)]

@@ -22,6 +22,9 @@ use super::term::{
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Table, TableKind};
 
+/// Most LETs and modifications of a transaction: all of them take one turn of a shard.
+const PARTS_MAX: usize = 256;
+
 /// A planned transaction.
 #[derive(Debug)]
 pub struct TransactionPlan {
@@ -136,6 +139,12 @@ pub(super) fn plan_transaction(
     }
     if transaction.modifications.is_empty() && !transaction.conditions.is_empty() {
         return Err(RequestError::invalid("A transaction with conditions needs modifications"));
+    }
+    let parts = transaction.rows.len() + transaction.modifications.len();
+    if parts > PARTS_MAX {
+        return Err(RequestError::invalid(format!(
+            "A transaction has at most {PARTS_MAX} LETs and modifications, not {parts}"
+        )));
     }
     let mut markers = Markers::of_transaction(References::new(transaction.marker_count));
     let mut rows = Vec::with_capacity(transaction.rows.len());

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use cql_lite::types::codec;
 
 use super::condition::compare_nullable;
-use super::evaluate::element;
+use super::evaluate::{COMPUTED_ROW_BYTES_MAX, element};
 use crate::error::{RequestError, Result};
 use crate::plan::row_layout::OwnedValues;
 use crate::plan::term::{BindValue, Bindings, Bound, Reference, ReferencePart};
@@ -25,7 +25,20 @@ pub fn referenced_values(
     rows: &[NamedRow],
     bindings: &Bindings<'_>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
-    plan.references.iter().map(|reference| referenced_value(plan, reference, rows, bindings)).collect()
+    let mut bytes = 0;
+    let mut values = Vec::with_capacity(plan.references.len());
+    for reference in &plan.references {
+        let value = referenced_value(plan, reference, rows, bindings)?;
+        bytes += value.as_ref().map_or(0, Vec::len);
+        // A value is copied for each of its uses.
+        if bytes > COMPUTED_ROW_BYTES_MAX {
+            return Err(RequestError::invalid(format!(
+                "The values that a transaction refers to take more than {COMPUTED_ROW_BYTES_MAX} bytes"
+            )));
+        }
+        values.push(value);
+    }
+    Ok(values)
 }
 
 fn referenced_value(

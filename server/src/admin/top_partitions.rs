@@ -66,7 +66,7 @@ impl NodeAdmin {
             .await?;
         let mut tables: BTreeMap<TableId, Figures> = BTreeMap::new();
         for (id, of_shard) in shards.into_iter().flatten() {
-            tables.entry(id).or_default().merge(&of_shard);
+            tables.entry(id).or_default().join(&of_shard);
         }
         Ok(tables)
     }

@@ -52,6 +52,9 @@ pub async fn take_over(
         on_every_shard(context, move |context| Box::pin(prepare(context, prepared.clone()))).await?;
     }
     store.await?;
+    if !Arc::ptr_eq(&old.catalog, &new.catalog) {
+        context.node.layers.get::<OpenAtRest>().get().note_catalog(&new.catalog);
+    }
     presume_alive(context, old, new);
     install(context, new).await?;
     context.node.applied.send_replace(new.topology.version);
@@ -68,7 +71,7 @@ pub async fn take_over(
     Ok(())
 }
 
-/// Has files of tables made as a catalog wants it. A node that could not encrypt them ends: it would write them plain. That takes a change from
+/// Has files of the tables encrypted that a catalog encrypts. A node that could not encrypt them ends: it would write them plain. That takes a change from
 /// while it was down, before it could tell the others that it has lost its keys. A node that is no member yet has no rows, and reads in the log of
 /// tables from before: it does not become one while there is such a table.
 fn choose_encryption(context: &ShardContext, state: &ClusterState) -> Result<()> {
@@ -89,7 +92,7 @@ fn choose_encryption(context: &ShardContext, state: &ClusterState) -> Result<()>
         });
         return Err(RequestError::Server(refusal.to_string()));
     }
-    context.node.layers.get::<OpenAtRest>().get().note_catalog(catalog);
+    context.node.layers.get::<OpenAtRest>().get().prepare_for_catalog(catalog);
     Ok(())
 }
 

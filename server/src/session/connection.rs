@@ -240,6 +240,7 @@ impl Wire {
     ) -> io::Result<()> {
         loop {
             let has_more = self.handle_input(connection)?;
+            self.refuse_held_at_the_end(connection);
             self.flush(connection)?;
             let is_all_sent = self.output.is_empty() && !self.stream.has_unsent();
             if connection.closing.get() && is_all_sent && connection.under_way() == 0 {
@@ -309,6 +310,19 @@ impl Wire {
     /// Whether there is a place for the next request, even if it has to wait.
     fn takes_input(&self, connection: &Connection) -> bool {
         !self.held.is_full(connection.under_way(), connection.context.node.config.max_requests_per_connection)
+    }
+
+    /// Answers the requests that wait for room in a log when the connection is to end: they are not executed.
+    fn refuse_held_at_the_end(&mut self, connection: &Connection) {
+        if !connection.closing.get() {
+            return;
+        }
+        while let Some(request) = self.held.pop() {
+            let message =
+                "the connection ends, and the request has waited for a log of requests; it was not executed";
+            connection
+                .error(request.envelope().header.stream, &ErrorResponse::new(ErrorKind::Overloaded, message));
+        }
     }
 
     /// Executes a request that has waited for room in a log, if there is some. Returns whether there was one.

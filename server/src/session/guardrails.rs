@@ -51,6 +51,11 @@ pub fn check(
             for select in statement.plan.reads() {
                 guardrails.check_select(select, &bindings, None, false, warnings)?;
             }
+            if statement.plan.modifications.is_empty() {
+                let serial = options.serial_consistency.unwrap_or(Consistency::Serial);
+                let level = if options.consistency.is_serial() { options.consistency } else { serial };
+                return guardrails.check_read_levels(&[level.name()], warnings);
+            }
             check_levels(context, true, options, warnings)
         }),
         Statement::Truncate(_) => context.guard(warnings, |warnings| guardrails.check_truncate(warnings)),

@@ -22,6 +22,7 @@ use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::prepared_read::{PreparedRead, end_early};
 use crate::coordinator::{Outcome, OwnedRequest};
 use crate::shard::context::ShardContext;
+use crate::shard::receipt;
 
 /// Most bytes of versions in a replica's answer to the first attempt.
 const FIRST_BYTES: u64 = 4 << 20;
@@ -51,7 +52,9 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<Select
     let plan = request.plan();
     let deadline = request.options.deadline_or(&context, context.node.config.cas_contention_timeout_ms);
     let mut limits = None;
+    let mark = receipt::mark();
     loop {
+        receipt::set_back(&mark);
         let prepared = PreparedRead::new(&context, &request)?;
         let run = prepared.run(&request)?;
         let PreparedRead { ranges, now_seconds, .. } = prepared;

@@ -3,7 +3,7 @@
 //! Invariant: all of it is computed of one reading of the partition, and what is written takes effect only if nothing else has changed the
 //! partition since by a transaction.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cql_lite::types::codec;
@@ -13,6 +13,7 @@ use helenus_guardrails::NodeGuardrails;
 use helenus_query::bind::OwnedBindings;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::CallContext;
+use helenus_query::plan::modify::{ColumnOperation, Operation};
 use helenus_query::plan::restrictions::{PartitionRestriction, Values};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::{BindValue, Bindings};
@@ -24,12 +25,13 @@ use helenus_query::run::transaction::{NamedRow, all_values, conditions_hold, ref
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::Prepared;
 use helenus_query::stored_key::{PartitionKey, SourceRow};
+use smallvec::SmallVec;
 
 use super::current_rows::PartitionRows;
 use super::evaluation::Evaluation;
 use crate::coordinator::Outcome;
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
-use crate::coordinator::own_rows::slice_range;
+use crate::coordinator::own_rows::{SLICE_BYTES_MAX, slice_range, too_many_rows};
 use crate::shard::context::ShardContext;
 
 /// A transaction with its values, and what it has besides its modifications.
@@ -197,6 +199,7 @@ pub(super) fn evaluate(
         return Ok(Evaluation { changes: Vec::new(), outcome });
     }
     let all = all_values(&given, &referenced);
+    check_calculations(statements, &all, call)?;
     let mut set = MutationSet::default();
     for (statement, is_referring) in statements.iter().zip(&plan.are_referring) {
         if let Some(guardrails) = explicit.guarded_by.as_ref().filter(|_| *is_referring) {
@@ -209,16 +212,62 @@ pub(super) fn evaluate(
     Ok(Evaluation { changes: set.finish(write, Some(rows))?, outcome })
 }
 
+/// Refuses a second change of a value that `+=` or `-=` changes: both would be computed of the value of before, and one would be lost. `values`:
+/// with those of references.
+fn check_calculations(
+    statements: &[BoundStatement],
+    values: &[BindValue<'_>],
+    call: &CallContext,
+) -> Result<()> {
+    let is_calculation =
+        |operation: &ColumnOperation| matches!(operation.operation, Operation::Calculate { .. });
+    let mut calculates = statements.iter().flat_map(|statement| &statement.plan().operations);
+    if statements.len() == 1 || !calculates.any(is_calculation) {
+        return Ok(());
+    }
+    let bindings = Bindings { values, call };
+    let mut changed: BTreeMap<(usize, Vec<u8>), bool> = BTreeMap::new();
+    for statement in statements {
+        let plan = statement.plan();
+        let is_of_rows = plan.operations.iter().any(|it| !plan.table.columns[it.column].is_static());
+        let of_rows = if is_of_rows {
+            positions(&plan.clustering, &plan.table, &bindings)?
+        } else {
+            SmallVec::default()
+        };
+        for operation in &plan.operations {
+            let column = &plan.table.columns[operation.column];
+            let of_partition = [STATIC_POSITION.to_vec()];
+            let positions = if column.is_static() { &of_partition[..] } else { &of_rows[..] };
+            for position in positions {
+                let calculates = is_calculation(operation);
+                if let Some(known) = changed.insert((operation.column, position.clone()), calculates)
+                    && (known || calculates)
+                {
+                    return Err(RequestError::invalid(format!(
+                        "Column {} of a row is changed twice in a transaction, and by += or -= once at least",
+                        column.name
+                    )));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Reads a row with a name.
 fn read_row(select: &SelectPlan, partition: &PartitionRows<'_>, bindings: &Bindings<'_>) -> Result<NamedRow> {
     let (position, row) = match rows_of_select(select, bindings)? {
         SelectedRows::Named(positions) => {
-            let position = positions.into_iter().next();
-            let row = match &position {
-                Some(position) => partition.row(position)?,
-                None => None,
-            };
-            (position, row)
+            let mut found = (None, None);
+            for position in positions {
+                if let Some(row) = partition.row(&position)? {
+                    found = (Some(position), Some(row));
+                    break;
+                }
+                found.0.get_or_insert(position);
+            }
+            found
         }
         SelectedRows::Slices(slices) => partition.first_of(&slices)?.unzip(),
     };
@@ -261,8 +310,14 @@ fn select_rows(
             }
         }
         SelectedRows::Slices(slices) => {
+            let mut bytes = 0;
             for slice in slices {
-                found.extend(rows.rows_of(table, key, &slice, usize::MAX, &|_| true)?);
+                let of_slice = rows.rows_of(table, key, &slice, usize::MAX, &|_| true)?;
+                bytes += of_slice.iter().map(|(position, row)| position.len() + row.len()).sum::<usize>();
+                found.extend(of_slice);
+                if bytes as u64 > SLICE_BYTES_MAX && found.len() > 1 {
+                    return Err(too_many_rows());
+                }
             }
         }
     }

@@ -228,8 +228,31 @@ fn what_is_not_known_to_be_plain_is_encrypted() {
     for path in [in_tables(dropped), snapshot(dropped)] {
         assert!(scope.encrypts(&path) && scope.accepts_plain(&path) && !scope.wants_encrypted(&path));
     }
+    let given_up =
+        PathBuf::from(format!("/data/quarantine/2026-11-27T10-00-00/shard-0/tables/{chosen}/1-data.sst"));
+    assert!(!scope.refuses_links(&given_up) && scope.encrypts(&given_up));
     let unfinished = format!("/data/shard-0/snapshots/kept/{other}.tmp/1-data.sst");
     assert!(scope.accepts_plain(Path::new(&unfinished)));
     let own = in_tables(TableId(*b"helenus-batchlog"));
     assert!(scope.wants_encrypted(&own) && !scope.accepts_plain(&own));
+}
+
+#[test]
+fn a_table_that_is_not_encrypted_any_more_is_until_that_is_stored() {
+    let mut node = Node::new();
+    let files = |node: &Node, table: &str| {
+        PathBuf::from(format!("/data/shard-0/tables/{}/1-data.sst", node.id(table)))
+    };
+    let (chosen, other) = (files(&node, "chosen"), files(&node, "other"));
+    node.alter(true);
+    assert!(node.scope.encrypts(&other));
+    let encrypted = node.catalog.clone();
+    node.alter(false);
+    node.scope.note(&encrypted.catalog);
+    node.scope.prepare(&node.catalog.catalog);
+    assert!(node.scope.encrypts(&other) && node.scope.encrypts(&chosen));
+    node.scope.note(&node.catalog.catalog);
+    assert!(!node.scope.encrypts(&other) && node.scope.encrypts(&chosen));
+    node.scope.prepare(&encrypted.catalog);
+    assert!(node.scope.encrypts(&other), "what becomes encrypted is at once");
 }

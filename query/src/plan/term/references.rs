@@ -127,7 +127,11 @@ pub fn resolve_reference(
                     )));
                 }
             };
-            (ReferencePart::Element(resolve(key, &key_receiver, scope, markers)?), value_type)
+            // A key is evaluated before references have values.
+            let references = markers.references.take();
+            let key = resolve(key, &key_receiver, scope, markers);
+            markers.references = references;
+            (ReferencePart::Element(key?), value_type)
         }
         Some(ast::ReferencePart::Field(field)) => {
             let CqlType::UserType { definition, .. } = &receiver.value_type else {

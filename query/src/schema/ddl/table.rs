@@ -23,6 +23,9 @@ use crate::schema::constraint::Constraints;
 use crate::schema::mask::ColumnMask;
 use crate::schema::options::{Properties, TableOptions};
 
+/// What the ids of the tables begin with in which nodes keep rows of their own. No catalog has them.
+const OWN_TABLES: &[u8] = b"helenus-";
+
 impl Ddl<'_> {
     pub(super) fn create_table(&self, create: &CreateTable) -> Result<Change> {
         let keyspace_name = self.keyspace_name(create.table.keyspace.as_ref())?;
@@ -46,6 +49,9 @@ impl Ddl<'_> {
         let mut all_tables = self.catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         // A random id needs no look at 10,000 tables.
         let taken = chosen_id.and_then(|id| all_tables.find(|table| table.id == id));
+        if id.as_bytes().starts_with(OWN_TABLES) {
+            return configuration(format!("The table id {id} is kept for tables of the nodes themselves"));
+        }
         if let Some(other) = taken {
             return configuration(format!("The table id {id} belongs to the table {}", other.full_name()));
         }
