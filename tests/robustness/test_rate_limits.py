@@ -212,6 +212,8 @@ def test_what_counts_and_what_a_refused_batch_leaves():
             assert not session.execute("SELECT p FROM free").all()
             session.execute("ALTER TABLE t WITH rate_limit = {'max_reads_per_second': 0}")
             assert refuses("SELECT v FROM k.t") and refuses("SELECT v FROM k.t WHERE p = 1")
+            assert refuses("BEGIN TRANSACTION SELECT v FROM k.t WHERE p = 1 AND c = 1; COMMIT TRANSACTION")
+            assert is_served(client, "BEGIN TRANSACTION UPDATE k.t SET v += 1 WHERE p = 1 AND c = 1; COMMIT TRANSACTION")
             assert is_served(client, "DELETE FROM k.t WHERE p = 1")
 
 
