@@ -56,7 +56,8 @@ pub struct Member {
     /// The highest feature version that its program supports: [`crate::metadata::FEATURE_VERSION`].
     #[serde(default = "first_feature_version")]
     pub feature_version: u16,
-    /// Whether it encrypts the files of tables that ask for it.
+    /// Whether it encrypts the files of tables that ask for it. Not set below the feature level [`crate::metadata::ENCRYPTED_TABLES`]. Not sent
+    /// with a request to join, whose fields are fixed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub encrypts_tables: bool,
 }

@@ -93,6 +93,10 @@ async fn serve(
         }
         ClusterRequest::Join(request) => join::handle(context, *request, None).await,
         ClusterRequest::Replace(request, place) => join::handle(context, *request, Some(place)).await,
+        ClusterRequest::JoinEncrypting(mut request, place) => {
+            request.member.encrypts_tables = true;
+            join::handle(context, *request, place).await
+        }
         ClusterRequest::NewestVersion => {
             let newest = propose::newest_as_leader(context).await.map_err(failed)?;
             Ok(newest.map_or(ClusterResponse::NoLeader, |version| ClusterResponse::Applied { version }))

@@ -59,7 +59,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::cluster::liveness::detector::{Detector, NodeIdentity, Settings};
-use crate::cluster::message::{ClusterRequest, ClusterResponse, JoinRequest, RaftCall};
+use crate::cluster::message::{ClusterRequest, ClusterResponse, JoinRequest, Place, RaftCall};
 use crate::cluster::raft::log_store::{self, LogStore};
 use crate::cluster::raft::runtime::LocalOneshot;
 use crate::cluster::raft::types::{Entry, LogId, MetadataTypes, SnapshotMeta, StoredMembership, Vote};

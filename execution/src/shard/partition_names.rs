@@ -31,7 +31,7 @@ impl PartitionNames {
         let text = |(number, its_type): (usize, &CqlType)| {
             let value = key_component(partition_key, self.0.len(), number).ok()?;
             Some(match its_type {
-                CqlType::Text | CqlType::Ascii => String::from_utf8_lossy(value).escape_debug().collect(),
+                CqlType::Text | CqlType::Ascii => shown(&String::from_utf8_lossy(value)),
                 _ => to_json(its_type, Some(value)).ok()?.trim_matches('"').to_owned(),
             })
         };
@@ -43,6 +43,13 @@ impl PartitionNames {
         }
         text
     }
+}
+
+/// The text, in one line.
+fn shown(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| if c.is_control() { c.escape_debug().collect::<Vec<char>>() } else { vec![c] })
+        .collect()
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -20,7 +20,9 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
         return refuse(Refusal::Removed { host_id });
     }
     if let Some(known) = topology.member(&host_id) {
-        return if **known == member { Ok(None) } else { refuse(Refusal::AlreadyMember { host_id }) };
+        // Whether it encrypts is not known below a feature level, and may be told later.
+        let as_known = Member { encrypts_tables: known.encrypts_tables, ..member };
+        return if **known == as_known { Ok(None) } else { refuse(Refusal::AlreadyMember { host_id }) };
     }
     check_features(topology, host_id, member.feature_version)?;
     encryption::check_member(&state.catalog, host_id, member.encrypts_tables)?;

@@ -10,7 +10,7 @@ use helenus_roles::{Roles, RolesDocument};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::features::AGREED_CLEANUP;
+use super::features::{AGREED_CLEANUP, ENCRYPTED_TABLES};
 use super::gains::{gain_by, gain_without, given_up};
 use super::uncleaned::Uncleaned;
 use crate::denylist::{Denylist, DenylistDocument};
@@ -231,6 +231,12 @@ pub(super) fn with_topology(
     }
     change(&mut topology);
     topology.feature_level = topology.raised_feature_level();
+    if topology.feature_level < ENCRYPTED_TABLES {
+        // Members of before do not know that others encrypt. All must have the same state.
+        for member in topology.members.values_mut().filter(|member| member.encrypts_tables) {
+            Arc::make_mut(member).encrypts_tables = false;
+        }
+    }
     let members = &topology.members;
     topology.given_up.retain(|host_id| members.contains_key(host_id));
     let is_joining = |host_id: &HostId| {

@@ -103,7 +103,7 @@ pub async fn join(
                 forward: true,
                 patience_ms: patience.as_millis() as u64,
             };
-            match ask_seed(context, seed, request_of(request, place), patience + SEED_ROUND_TRIP).await {
+            match ask_to_join(context, seed, request, place, patience + SEED_ROUND_TRIP).await {
                 Ok(ClusterResponse::Outcome(CommandOutcome::Applied { version })) => {
                     let left = end.saturating_sub(context.clock.monotonic()).max(SEED_PATIENCE);
                     wait_applied(context, version, left).await?;
@@ -181,8 +181,27 @@ enum SeedError {
 
 fn request_of(request: JoinRequest, place: Option<Place>) -> ClusterRequest {
     match place {
+        _ if request.member.encrypts_tables => ClusterRequest::JoinEncrypting(Box::new(request), place),
         None => ClusterRequest::Join(Box::new(request)),
         Some(place) => ClusterRequest::Replace(Box::new(request), place),
+    }
+}
+
+/// Asks a seed to be taken in. An older one does not know members that encrypt: it is asked as by one that does not, and learns it later.
+async fn ask_to_join(
+    context: &Rc<ShardContext>,
+    seed: SocketAddr,
+    mut request: JoinRequest,
+    place: Option<Place>,
+    deadline: Duration,
+) -> Result<ClusterResponse, SeedError> {
+    let encrypts = request.member.encrypts_tables;
+    match ask_seed(context, seed, request_of(request.clone(), place), deadline).await {
+        Err(SeedError::Failed(Failure::Malformed(_))) if encrypts => {
+            request.member.encrypts_tables = false;
+            ask_seed(context, seed, request_of(request, place), deadline).await
+        }
+        answer => answer,
     }
 }
 

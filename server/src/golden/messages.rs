@@ -199,7 +199,11 @@ pub fn requests() -> Vec<Sample> {
             ClusterRequest::Propose { command: b"{}".to_vec(), forward: false, patience_ms: 500 },
         ),
         cluster("applied", ClusterRequest::Applied { version: 12, patience_ms: 500 }),
-        cluster("join", ClusterRequest::Join(Box::new(join))),
+        cluster("join", ClusterRequest::Join(Box::new(join.clone()))),
+        cluster(
+            "join encrypting",
+            ClusterRequest::JoinEncrypting(Box::new(join), Some(Place { of: host(3), accepts_loss: false })),
+        ),
         cluster("newest version", ClusterRequest::NewestVersion),
         cluster("gossip", ClusterRequest::Gossip { bytes: vec![1, 2, 3] }),
         cluster("facts", ClusterRequest::Status(facts(ServingState::Serving))),

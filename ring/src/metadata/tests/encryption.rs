@@ -58,6 +58,22 @@ fn a_member_that_would_write_an_encrypted_table_plain_does_not_come_or_stay_so()
 }
 
 #[test]
+fn below_the_feature_level_nobody_is_known_to_encrypt() {
+    let mut log = Log::empty();
+    let old = Member { feature_version: FEATURE_VERSION - 1, ..plain(1) };
+    log.done(&Command::Found {
+        member: old.clone(),
+        catalog: CatalogDocument::of(&initial_catalog(id(1000))),
+    });
+    log.join_wholly(encrypting(2));
+    assert!(!log.state.topology.member(&id(2)).unwrap().encrypts_tables);
+    // The last one raises the level. The others tell of themselves at their next start.
+    log.done(&Command::Update(MemberUpdate { feature_version: FEATURE_VERSION, ..MemberUpdate::of(&old) }));
+    log.done(&Command::Update(MemberUpdate::of(&encrypting(2))));
+    assert!(log.state.topology.member(&id(2)).unwrap().encrypts_tables);
+}
+
+#[test]
 fn members_of_before_do_not_encrypt_and_are_stored_as_before() {
     let json = serde_json::to_string(&plain(1)).unwrap();
     assert!(!json.contains("encrypts_tables"));
