@@ -209,7 +209,7 @@ fn a_transaction_needs_what_each_of_its_parts_needs() {
     let row = "LET r = (SELECT v FROM t WHERE k = 1 AND c = 2);";
     for (body, select, modify) in [
         (format!("{row} SELECT r.v;"), &["k", "c", "v"][..], NONE),
-        ("SELECT s FROM t WHERE k = 1 AND c = 2;".to_owned(), &["k", "c", "s"], NONE),
+        ("SELECT v, s FROM t WHERE k = 1 AND c = 2;".to_owned(), &["k", "c", "v", "s"], NONE),
         ("UPDATE t SET v += 1 WHERE k = 1 AND c = 2;".to_owned(), NONE, &["k", "c", "v"][..]),
         (
             format!("{row} IF r.v = 1 THEN UPDATE t SET s = 1 WHERE k = 1; END IF"),
