@@ -97,3 +97,5 @@ def test_members_encrypt_together_and_what_they_send_each_other_is_encrypted(tmp
         with pytest.raises(NodeError) as refused:
             stranger.start()
         assert "shop.secrets" in str(refused.value)
+        stranger.settings["encryption_at_rest"] = by_table
+        stranger.start()
