@@ -13,6 +13,7 @@ use super::partition_change::PartitionChange;
 use super::using::{expiry, timestamp_value};
 use super::write_context::{ExistingRows, WriteContext};
 use crate::error::{RequestError, Result};
+use crate::functions::ResolvedFunction;
 use crate::plan::modify::{ColumnOperation, ModifyKind, ModifyPlan, Operation};
 use crate::plan::restrictions::list_elements;
 use crate::plan::term::{Bindings, Bound, Term};
@@ -270,27 +271,7 @@ impl<'a> StatementWriter<'a> {
                 Bound::Unset | Bound::Null => Ok(()),
             },
             Operation::Calculate { function, number } => {
-                let number = match number.evaluate(self.bindings)? {
-                    Bound::Unset => return Ok(()),
-                    Bound::Null => {
-                        return Err(RequestError::invalid(format!(
-                            "Invalid null value for number increment of column {}",
-                            column.name
-                        )));
-                    }
-                    Bound::Bytes(number) => number,
-                };
-                let Some(current) = self.current_value(key, position, column)? else { return Ok(()) };
-                let operands = [Some(current.as_slice()), Some(&*number)];
-                let Some(result) = function.call(&operands, self.bindings.call)? else { return Ok(()) };
-                let result = Bound::Bytes(result.into());
-                if self.checks_values {
-                    self.check(column, &result)?;
-                }
-                if let Some(cell) = cells.simple_cell(&result) {
-                    work.row.cell(cell);
-                }
-                Ok(())
+                self.calculate(work, &cells, (key, position), column, (function, number))
             }
             Operation::Prepend(term) => match term.evaluate(self.bindings)? {
                 Bound::Bytes(value) => cells.write_elements(work, &value, -next_list_clock(self.write)),
@@ -415,6 +396,40 @@ impl<'a> StatementWriter<'a> {
                 }
             }
             other => debug_assert!(false, "{other} is no collection"),
+        }
+        Ok(())
+    }
+
+    /// Sets a column to the result of a function of its value and a number. Not a part of its only caller, which is done for every column that is
+    /// written.
+    #[cold]
+    fn calculate(
+        &self,
+        work: &mut RowWork<'_>,
+        cells: &CellWriter<'_>,
+        (key, position): (&PartitionKey, &[u8]),
+        column: &Column,
+        (function, number): (&ResolvedFunction, &Term),
+    ) -> Result<()> {
+        let number = match number.evaluate(self.bindings)? {
+            Bound::Unset => return Ok(()),
+            Bound::Null => {
+                return Err(RequestError::invalid(format!(
+                    "Invalid null value for number increment of column {}",
+                    column.name
+                )));
+            }
+            Bound::Bytes(number) => number,
+        };
+        let Some(current) = self.current_value(key, position, column)? else { return Ok(()) };
+        let operands = [Some(current.as_slice()), Some(&*number)];
+        let Some(result) = function.call(&operands, self.bindings.call)? else { return Ok(()) };
+        let result = Bound::Bytes(result.into());
+        if self.checks_values {
+            self.check(column, &result)?;
+        }
+        if let Some(cell) = cells.simple_cell(&result) {
+            work.row.cell(cell);
         }
         Ok(())
     }
