@@ -8,6 +8,7 @@ pub mod context;
 pub mod denylist_settings;
 pub mod disk_status;
 pub mod engine_options;
+pub mod even_rate;
 pub mod file_handling;
 pub mod last_snapshot;
 pub mod layers;

@@ -3,7 +3,7 @@
 //! Invariants:
 //! * What is not known to be plain is encrypted when it is made: the node's own files and tables, logs, tables that are not in the catalog yet or
 //!   any more, and everything before the catalog is known.
-//! * A table is told by the directory of a file, whose name begins with its id (`tables/<id>`, `snapshots/<name>/<id>`, `backups/<id>`).
+//! * A file belongs to the table whose id its directory is named after (`tables/<id>`, `snapshots/<name>/<id>`, `backups/<id>`).
 //! * Plain files of tables that are not in the catalog are never refused: they are left of a table that was dropped, in its snapshots, or
 //!   because a crash came before they were removed.
 //! * Where plain files are refused, a table that is altered to be encrypted keeps its plain files readable until the node stops: they have to be

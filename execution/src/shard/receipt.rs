@@ -229,7 +229,7 @@ pub fn check_writes<'a>(
     log.check(&counts)
 }
 
-/// Refuses writes whose rows are not known yet, if one row in each of so many partitions is charged too much already.
+/// Refuses writes before their rows are known if the least that they can be charged, one row in each partition, is above the limit of the request.
 pub fn check_partitions(partitions: u64, replicas: impl FnOnce() -> u64) -> Result<()> {
     let Some(log) = current().filter(|log| log.max_charge.is_some()) else { return Ok(()) };
     let mut counts = Receipt::default();

@@ -31,7 +31,7 @@ const UNKNOWN_HOST_ID: &str = "HOST_ID";
 
 /// What `--secure` has turned on.
 pub struct Secured {
-    /// What the operator is told: how to connect.
+    /// The instructions for the operator: how to connect.
     pub told: String,
     /// Those that the node has to make; `None`: it has some.
     pub certificates: Option<OwnCertificates>,

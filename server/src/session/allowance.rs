@@ -6,19 +6,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use helenus_audit::entry::ANONYMOUS;
 use helenus_execution::shard::context::ShardContext;
-
-const SECOND_NANOS: u64 = 1_000_000_000;
+use helenus_execution::shard::even_rate;
 
 /// What a role may still ask.
 #[derive(Debug)]
 pub struct Allowance {
     per_second: AtomicU64,
-    /// When all that was asked would have been asked evenly, since the first request of the node.
+    /// When all that was asked would have been asked evenly.
     even_nanos: AtomicU64,
 }
 
@@ -34,56 +33,30 @@ impl Allowance {
 
     /// Whether nothing of it is used.
     fn is_whole(&self, now: Duration) -> bool {
-        u128::from(self.even_nanos.load(Ordering::Relaxed)) <= now.as_nanos()
+        even_rate::is_whole(self.even_nanos.load(Ordering::Relaxed), now)
     }
 
-    /// Takes one request from the allowance, if there is one. `now`: since the beginning of the limits.
-    fn admit(&self, now: Duration) -> bool {
-        let now = now.as_nanos() as u64;
-        // Between two requests, if they come evenly.
-        let interval_nanos = (SECOND_NANOS / self.per_second()).max(1);
-        let next = |even: u64| {
-            let next = even.max(now) + interval_nanos;
-            (next - now <= SECOND_NANOS.max(interval_nanos)).then_some(next)
-        };
+    /// Takes one request from the allowance, if there is one. `now`: monotonic time, which all shards have together.
+    pub fn admit(&self, now: Duration) -> bool {
+        let next = |even_nanos| even_rate::admit(even_nanos, self.per_second(), now);
         self.even_nanos.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 }
 
 /// The allowances of roles.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RoleLimits {
-    /// The clocks of shards have beginnings of their own.
-    began: Instant,
     roles: Mutex<HashMap<String, Arc<Allowance>>>,
 }
 
-impl Default for RoleLimits {
-    #[allow(clippy::disallowed_methods, reason = "the clocks of shards begin at different times")]
-    fn default() -> Self {
-        Self { began: Instant::now(), roles: Mutex::default() }
-    }
-}
-
 impl RoleLimits {
-    /// Takes one request from an allowance, if there is one.
-    pub fn admit(&self, allowance: &Allowance) -> bool {
-        allowance.admit(self.now())
-    }
-
-    #[allow(clippy::disallowed_methods, reason = "the clocks of shards begin at different times")]
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// The allowance of a role, which brings this many requests a second (at least one) from now on.
-    pub fn of(&self, role: &str, per_second: u64) -> Arc<Allowance> {
+    /// The allowance of a role, which brings this many requests a second (at least one) from now on. `now`: monotonic time.
+    pub fn of(&self, role: &str, per_second: u64, now: Duration) -> Arc<Allowance> {
         let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = roles.get(role) {
             known.per_second.store(per_second, Ordering::Relaxed);
             return known.clone();
         }
-        let now = self.now();
         roles.retain(|_, allowance| Arc::strong_count(allowance) > 1 || !allowance.is_whole(now));
         let allowance = Arc::new(Allowance::new(per_second));
         roles.insert(role.to_owned(), allowance.clone());
@@ -96,7 +69,11 @@ pub fn of_role(context: &ShardContext, role: Option<&str>) -> Option<Arc<Allowan
     let own = role.and_then(|role| context.roles_view().role(role)?.options.requests_per_second_max);
     match own.unwrap_or(context.node.config.role_requests_per_second_max) {
         0 => None,
-        per_second => Some(context.node.layers.get::<RoleLimits>().of(role.unwrap_or(ANONYMOUS), per_second)),
+        per_second => Some(context.node.layers.get::<RoleLimits>().of(
+            role.unwrap_or(ANONYMOUS),
+            per_second,
+            context.clock.monotonic(),
+        )),
     }
 }
 
@@ -128,16 +105,16 @@ mod tests {
 
     #[test]
     fn roles_have_allowances_of_their_own_until_they_are_gone_and_these_are_whole() {
-        let limits = RoleLimits::default();
-        let (alice, bob) = (limits.of("alice", 1), limits.of("bob", 1));
-        assert!(Arc::ptr_eq(&alice, &limits.of("alice", 1)) && !Arc::ptr_eq(&alice, &bob));
-        assert!(limits.admit(&alice) && !limits.admit(&alice));
+        let (limits, now) = (RoleLimits::default(), Duration::from_secs(5));
+        let (alice, bob) = (limits.of("alice", 1, now), limits.of("bob", 1, now));
+        assert!(Arc::ptr_eq(&alice, &limits.of("alice", 1, now)) && !Arc::ptr_eq(&alice, &bob));
+        assert!(alice.admit(now) && !alice.admit(now));
         drop((alice, bob));
-        let _carol = limits.of("carol", 1);
+        let _carol = limits.of("carol", 1, now);
         assert_eq!(limits.roles.lock().unwrap().len(), 2);
-        let alice = limits.of("alice", 1);
-        assert!(!limits.admit(&alice));
-        assert_eq!(limits.of("alice", 10).per_second(), 10);
+        let alice = limits.of("alice", 1, now);
+        assert!(!alice.admit(now));
+        assert_eq!(limits.of("alice", 10, now).per_second(), 10);
         assert_eq!(alice.per_second(), 10);
     }
 }

@@ -9,7 +9,7 @@ use helenus_audit::statement_text::describe;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::statement::Statement;
 
-use crate::session::allowance::{Allowance, RoleLimits};
+use crate::session::allowance::Allowance;
 use crate::session::connection_state::Connection;
 
 /// Refuses a request of a role that has used its allowance up.
@@ -22,7 +22,7 @@ pub fn admit(connection: &Connection, request: &Request<'_>) -> Result<()> {
 }
 
 fn admit_within(connection: &Connection, request: &Request<'_>, allowance: &Allowance) -> Result<()> {
-    if connection.context.node.layers.get::<RoleLimits>().admit(allowance) {
+    if allowance.admit(connection.context.clock.monotonic()) {
         return Ok(());
     }
     connection.context.metrics.rate_limited.increment();

@@ -11,7 +11,8 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-const SECOND_NANOS: u64 = 1_000_000_000;
+use crate::shard::even_rate;
+
 /// Counters that a name may have. They are looked through one by one.
 const WAYS: usize = 8;
 
@@ -40,10 +41,9 @@ impl Counters {
 
     /// Takes a request from the allowance of a name, if there is one. `now`: on the clock of the node, which never goes back.
     pub fn admit(&self, name: u64, per_second: u32, now: Duration) -> bool {
-        let Some(interval_nanos) = SECOND_NANOS.checked_div(u64::from(per_second)) else { return false };
-        // More than one a nanosecond cannot be told apart.
-        let interval_nanos = interval_nanos.max(1);
-        let now = now.as_nanos() as u64;
+        if per_second == 0 {
+            return false;
+        }
         let sets = self.sets.get_or_init(|| (0..self.set_count).map(|_| Set::default()).collect());
         let mut set = sets[name as usize % sets.len()].lock().unwrap_or_else(PoisonError::into_inner);
         let known = set.iter().position(|counter| counter.name == name);
@@ -56,12 +56,11 @@ impl Counters {
             *least = Counter { name, even_nanos: 0 };
             least
         };
-        let next = counter.even_nanos.max(now) + interval_nanos;
-        let is_admitted = next - now <= SECOND_NANOS;
-        if is_admitted {
-            counter.even_nanos = next;
+        let admitted = even_rate::admit(counter.even_nanos, u64::from(per_second), now);
+        if let Some(even_nanos) = admitted {
+            counter.even_nanos = even_nanos;
         }
-        is_admitted
+        admitted.is_some()
     }
 }
 

@@ -400,9 +400,7 @@ impl<'a> StatementWriter<'a> {
         Ok(())
     }
 
-    /// Sets a column to the result of a function of its value and a number. Not a part of its only caller, which is done for every column that is
-    /// written.
-    #[cold]
+    /// Sets a column to the result of a function of its value and a number.
     fn calculate(
         &self,
         work: &mut RowWork<'_>,
