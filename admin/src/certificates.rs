@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use helenus_tls::authority::{self, Holder, Issued, Kind};
 use helenus_tls::error::TlsError;
+use helenus_tls::material::now_seconds;
 use uuid::Uuid;
-
-use crate::http::now_seconds;
 
 const AUTHORITY_DAYS: i64 = 3_650;
 const DAYS: i64 = 365;

@@ -5,10 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use helenus_tls::error::TlsError;
-use helenus_tls::material::{for_program, server_name};
+use helenus_tls::material::{for_program, now_seconds, server_name};
 use helenus_tls::stream::connect_to;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -125,12 +125,6 @@ async fn in_time<S: Stream + 'static>(
         .map_err(|_| CallError::NoConnection { authority: authority(), timeout: CONNECT_TIMEOUT })?
         .map_err(|source| CallError::Unreachable { authority: authority(), source })?;
     Ok(Connected { stream: Box::new(stream), place: authority(), host: host.to_owned() })
-}
-
-/// The seconds since the epoch by the machine's clock, for the validity of certificates. A clock that is before the epoch counts as at it:
-/// no certificate is valid then.
-pub(crate) fn now_seconds() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 #[allow(clippy::disallowed_methods, reason = "a program of its own, not a part of the node")]

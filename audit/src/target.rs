@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use helenus_tls::error::TlsError;
 use helenus_tls::material;
@@ -51,10 +50,9 @@ impl TlsArguments {
     /// What connections are made with; `None`: they are plain.
     pub fn load(&self) -> Result<Option<Arc<ClientConfig>>, TlsError> {
         let Some(authorities) = self.authorities.as_deref().filter(|_| self.ssl) else { return Ok(None) };
-        let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
         let own = self.certificate.as_deref().zip(self.key.as_deref());
         let own: Option<(&Path, &Path)> = own;
-        material::for_program(authorities, own, !self.any_name, now_seconds).map(Some)
+        material::for_program(authorities, own, !self.any_name, material::now_seconds()).map(Some)
     }
 }
 

@@ -9,7 +9,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use helenus_tls::error::TlsError;
 use helenus_tls::material;
@@ -79,9 +78,8 @@ impl Relay {
 }
 
 fn config(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
-    let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     let own = files.certificate.as_deref().zip(files.key.as_deref());
-    material::for_program(&files.authorities, own, files.checks_name, now_seconds)
+    material::for_program(&files.authorities, own, files.checks_name, material::now_seconds())
 }
 
 async fn relay(way: Way, told: oneshot::Sender<io::Result<SocketAddr>>, closed: oneshot::Receiver<()>) {

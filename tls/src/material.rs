@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
@@ -96,6 +97,12 @@ pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -
 /// The name that the certificate of a host must have: its address, or a DNS name.
 pub fn server_name(host: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(host.to_owned()).ok()
+}
+
+/// The seconds since the epoch by the machine's clock, for the validity of certificates. A clock that is before the epoch counts as at it:
+/// no certificate is valid then.
+pub fn now_seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 /// What a program connects to nodes with. `own`: its certificate and its key; `checks_name`: whether the certificate of the node must

@@ -1,8 +1,10 @@
 //! Requests about the cluster. Requests about the metadata log go to first shards.
 
+use std::net::SocketAddr;
+
 use helenus_internode::service::{ServiceRequest, TrafficClass};
 use helenus_ring::HostId;
-use helenus_ring::member::Member;
+use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::{CommandOutcome, Refusal};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -68,8 +70,7 @@ pub enum RaftCall {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JoinRequest {
     pub cluster_name: String,
-    /// Without what fields were added for since: see `joining_member`.
-    #[serde(with = "joining_member")]
+    #[serde(with = "JoiningMember")]
     pub member: Member,
     /// The node's wall clock, microseconds since the epoch.
     pub clock_micros: i64,
@@ -120,79 +121,22 @@ impl ServiceRequest for ClusterRequest {
 }
 
 /// The member of a request to join as it is sent: in the fields of before there were feature levels to go by, since whoever asks knows none.
-mod joining_member {
-    use std::net::SocketAddr;
-
-    use helenus_ring::HostId;
-    use helenus_ring::member::{Member, MemberState};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct JoiningMember {
-        host_id: HostId,
-        internode_address: SocketAddr,
-        native_address: SocketAddr,
-        shard_aware_port: u16,
-        shard_count: u16,
-        data_center: String,
-        rack: String,
-        tokens: Vec<i64>,
-        state: MemberState,
-        release_version: String,
-        protocol_version: u16,
-        feature_version: u16,
-    }
-
-    pub fn serialize<S: Serializer>(member: &Member, serializer: S) -> Result<S::Ok, S::Error> {
-        let Member {
-            host_id,
-            internode_address,
-            native_address,
-            shard_aware_port,
-            shard_count,
-            data_center,
-            rack,
-            tokens,
-            state,
-            release_version,
-            protocol_version,
-            feature_version,
-            // The kind of the request says it.
-            encrypts_tables: _,
-        } = member.clone();
-        JoiningMember {
-            host_id,
-            internode_address,
-            native_address,
-            shard_aware_port,
-            shard_count,
-            data_center,
-            rack,
-            tokens,
-            state,
-            release_version,
-            protocol_version,
-            feature_version,
-        }
-        .serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Member, D::Error> {
-        let sent = JoiningMember::deserialize(deserializer)?;
-        Ok(Member {
-            host_id: sent.host_id,
-            internode_address: sent.internode_address,
-            native_address: sent.native_address,
-            shard_aware_port: sent.shard_aware_port,
-            shard_count: sent.shard_count,
-            data_center: sent.data_center,
-            rack: sent.rack,
-            tokens: sent.tokens,
-            state: sent.state,
-            release_version: sent.release_version,
-            protocol_version: sent.protocol_version,
-            feature_version: sent.feature_version,
-            encrypts_tables: false,
-        })
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Member")]
+struct JoiningMember {
+    host_id: HostId,
+    internode_address: SocketAddr,
+    native_address: SocketAddr,
+    shard_aware_port: u16,
+    shard_count: u16,
+    data_center: String,
+    rack: String,
+    tokens: Vec<i64>,
+    state: MemberState,
+    release_version: String,
+    protocol_version: u16,
+    feature_version: u16,
+    /// The kind of the request says it.
+    #[serde(skip)]
+    encrypts_tables: bool,
 }

@@ -13,12 +13,12 @@
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use helenus_config::{Authenticator, Authorizer, Config};
 use helenus_ring::HostId;
 use helenus_tls::authority::{self, Holder, Kind};
 use helenus_tls::error::TlsError;
+use helenus_tls::material;
 use helenus_tls::policy::Mode;
 
 const AUTHORITY: &str = "authority";
@@ -89,7 +89,7 @@ impl OwnCertificates {
     /// Makes those that are missing, and sets their names in the settings that [`secure`] has changed.
     pub fn make(&self, config: &mut Config, host_id: HostId) -> Result<(), TlsError> {
         let name = self.name(&host_id.to_string());
-        let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+        let now_seconds = material::now_seconds();
         if !self.file(AUTHORITY, "pem").exists() {
             authority::init(&self.directory, AUTHORITY_NAME, now_seconds, AUTHORITY_DAYS)?;
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn names(certificate: Option<&PathBuf>) -> Names {
-        let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let now_seconds = material::now_seconds();
         Names::of(&chain(certificate.unwrap(), now_seconds).unwrap().0[0]).unwrap()
     }
 
