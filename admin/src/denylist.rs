@@ -33,7 +33,7 @@ pub(crate) enum DenylistCommand {
 }
 
 /// The settings that can be changed while a node runs.
-const SETTINGS: [&str; 6] = [
+pub const SETTINGS: [&str; 6] = [
     "partition_denylist_enabled",
     "denylist_writes_enabled",
     "denylist_reads_enabled",

@@ -8,7 +8,7 @@ mod activity;
 mod ask;
 mod certificates;
 mod command;
-mod denylist;
+pub mod denylist;
 pub mod encryption_keys;
 mod guardrails;
 mod http;

@@ -36,7 +36,8 @@ fn settings_of(name: &str) -> Vec<&'static str> {
 
 /// A value as a file has it; `None`: none. `present`: what the setting is if it is not set.
 fn parse(values: &[String], present: Option<&toml::Value>) -> Result<Option<toml::Value>, String> {
-    let value = values.first().map(String::as_str).unwrap_or_default();
+    let [value, ..] = values else { unreachable!("the number of values was checked") };
+    let value = value.as_str();
     let is_reset = value == "null";
     Ok(Some(match present {
         Some(toml::Value::Boolean(_)) => match value {
@@ -133,6 +134,12 @@ mod tests {
             assert_eq!(changed.guardrails().unwrap().read_consistency_levels.disallowed.len(), 2);
             assert_eq!(change(&changed, &["read_consistency_levels_disallowed", "[]"]).unwrap(), config);
         }
+    }
+
+    #[test]
+    fn a_list_is_not_emptied_by_a_change_without_values() {
+        let expected = "table_properties_ignored is expecting 1 argument values. Getting 0 instead.";
+        assert_eq!(error(&["table_properties_ignored"]), expected);
     }
 
     #[test]

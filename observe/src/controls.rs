@@ -44,14 +44,7 @@ pub enum DenylistSetting {
 
 impl DenylistSetting {
     /// The names that the settings of a node have for them.
-    pub const NAMES: [&'static str; 6] = [
-        "partition_denylist_enabled",
-        "denylist_writes_enabled",
-        "denylist_reads_enabled",
-        "denylist_range_reads_enabled",
-        "denylist_max_keys_per_table",
-        "denylist_max_keys_total",
-    ];
+    pub const NAMES: [&'static str; 6] = helenus_admin::denylist::SETTINGS;
 
     /// A setting by its name, with the text of its value; or what is wrong with them.
     pub fn parse(name: &str, value: &str) -> Result<Self, String> {

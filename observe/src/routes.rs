@@ -593,6 +593,7 @@ async fn carry_out(
         }
         Route::Guardrails if method == Method::POST => {
             let name = parameters.needed("name")?;
+            // Without values: how many a guardrail needs is known where it is changed.
             let values = parameters.take("values").unwrap_or_default();
             let values = values.split(',').filter(|value| !value.is_empty()).map(str::to_owned).collect();
             logged(uri, admin.change_guardrail(name.clone(), values)).await?;
