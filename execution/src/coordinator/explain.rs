@@ -29,13 +29,12 @@ impl Explained<'_> {
         receipt: Option<(Receipt, u64)>,
     ) -> Result<Outcome> {
         let mut steps = Steps::default();
-        match &self.plan.statement {
-            Statement::Select(select) => selection::explain(context, self, select, &mut steps).await?,
-            Statement::Modify(modify) => modification::explain(context, self, modify, &mut steps).await?,
-            Statement::Batch(batch) => modification::explain_batch(context, self, batch, &mut steps)?,
-            _ => return Err(RequestError::Server("only reads and modifications are explained".to_owned())),
-        }
+        let explained = self.explain(context, &mut steps).await;
         if let Some((receipt, rows)) = &receipt {
+            // It was executed, and may have written: an error would say that it was not.
+            if let Err(error) = explained {
+                steps.add("WARNING", "", format!("not explained to the end: {error}"));
+            }
             let (rows, charge) = (Some(*rows), Some(receipt.charge()));
             steps.add_expected(
                 "ANALYZED",
@@ -49,7 +48,18 @@ impl Explained<'_> {
                     steps.add("RECEIPT", count.name(), receipt.get(count).to_string());
                 }
             }
+        } else {
+            explained?;
         }
         Ok(Outcome::Rows(steps.page(self.plan.json, receipt.as_ref().map(|(receipt, _)| receipt))))
+    }
+
+    async fn explain(&self, context: &Rc<ShardContext>, steps: &mut Steps) -> Result<()> {
+        match &self.plan.statement {
+            Statement::Select(select) => selection::explain(context, self, select, steps).await,
+            Statement::Modify(modify) => modification::explain(context, self, modify, steps).await,
+            Statement::Batch(batch) => modification::explain_batch(context, self, batch, steps),
+            _ => Err(RequestError::Server("only reads and modifications are explained".to_owned())),
+        }
     }
 }
