@@ -2,8 +2,9 @@
 //! before they have any effect.
 //!
 //! What clients ask of this node as coordinator is counted, on all shards together, also what superusers ask. What nodes do by themselves is not: hints,
-//! repairs, replays of the batch log, streams, indexes. What counts for a partition is as in ScyllaDB: neither scans, nor lightweight transactions, nor
-//! changes of counters do; they do for the table.
+//! repairs, replays of the batch log, streams, indexes. Scans and lightweight transactions count for the
+//! table and, as in ScyllaDB, not for a partition. DIFFERS: there changes of counters do not count for it either, so that a limit of a table of
+//! counters would have no effect.
 //!
 //! Invariants:
 //! * A request to a table without the options looks at one value.
@@ -177,7 +178,7 @@ pub fn admit_writes<'k>(
         limited.map(|(plan, key)| (&*plan.table, key.token)).collect();
     partitions.sort_unstable_by_key(|(table, token)| (table.id, *token));
     partitions.dedup_by_key(|(table, token)| (table.id, *token));
-    for (table, token) in partitions.iter().filter(|(table, _)| !table.is_counter) {
+    for (table, token) in &partitions {
         admit_to_partition(context, table, *token, true)?;
     }
     partitions.dedup_by_key(|(table, _)| table.id);
