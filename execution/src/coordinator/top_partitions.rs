@@ -3,8 +3,8 @@
 //! Invariants:
 //! * A table on a shard has four sets of figures of bounded size: the present window of minutes and the one before, the present hour and
 //!   the one before. A window of minutes is added to its hour when it ends, so the present hour lacks the present window.
-//! * The first requests of a window are all counted. After `EXACT_REQUESTS` some are, by chance, each for `SAMPLED_ONE_IN` requests: so a
-//!   request costs a few nanoseconds, and the figures are right on the average.
+//! * The first requests of a window are all counted. After `EXACT_REQUESTS` some are, by chance, each for `SAMPLED_ONE_IN` requests: most
+//!   requests take a countdown and some comparisons, and the figures are right on the average.
 
 use std::time::Duration;
 
