@@ -68,9 +68,14 @@ fn limit(config: &Config) -> Option<Duration> {
 }
 
 /// Refuses the request of a client that has a role, if the roles of this node may be too old.
-#[inline]
 pub fn check(context: &ShardContext) -> Result<()> {
-    let checked = look(context);
+    check_at(context, context.clock.monotonic())
+}
+
+/// The same, for a request that began at `now` (monotonic time).
+#[inline]
+pub fn check_at(context: &ShardContext, now: Duration) -> Result<()> {
+    let checked = look(context, now);
     if checked.is_err() {
         context.metrics.roles_unconfirmed.increment();
     }
@@ -79,9 +84,9 @@ pub fn check(context: &ShardContext) -> Result<()> {
 
 /// What [`check`] finds, without a client that is refused.
 #[inline]
-fn look(context: &ShardContext) -> Result<()> {
+fn look(context: &ShardContext, now: Duration) -> Result<()> {
     let Some(limit) = limit(&context.node.config) else { return Ok(()) };
-    let is_valid = RolesConfirmation::of(context).is_valid(context.clock.monotonic());
+    let is_valid = RolesConfirmation::of(context).is_valid(now);
     if is_valid || context.has_bug(PlantedBug::RolesForever) {
         return Ok(());
     }

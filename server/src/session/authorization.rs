@@ -5,14 +5,10 @@
 //!   which this node applies it.
 //! * Where permissions are not enforced, a statement costs one branch.
 
-use std::rc::Rc;
-use std::sync::Arc;
-
 use helenus_access::{Demand, Subject, check_data_center, demands};
 use helenus_config::{Authorizer, NetworkAuthorizer};
 use helenus_query::error::Result;
 use helenus_query::statement::Statement;
-use helenus_roles::Roles;
 
 use crate::session::connection_state::Connection;
 use helenus_execution::shard::context::ShardContext;
@@ -39,8 +35,7 @@ pub fn authorize(connection: &Connection, statement: &Statement) -> Result<Optio
 #[inline(never)]
 fn decide(connection: &Connection, statement: &Statement) -> Result<Option<Statement>> {
     let context = &connection.context;
-    let roles: Arc<Roles> = context.roles();
-    let user: Option<Rc<str>> = connection.user.borrow().clone();
+    let (roles, user) = (context.roles_view(), connection.user.borrow());
     let known = &connection.decisions;
     known.renew(&roles, user.as_deref());
     let config = &context.node.config;

@@ -523,7 +523,7 @@ impl Connection {
                 return Effect::Login(Attempt::new(stream, token.unwrap_or_default()));
             }
             Request::Register(types) => {
-                if let Err(error) = self.check_admission() {
+                if let Err(error) = self.check_admission(self.context.clock.monotonic()) {
                     self.error(stream, &to_response(&error));
                     return Effect::None;
                 }
@@ -535,7 +535,8 @@ impl Connection {
                 self.write(|out| encode_ready(out, version, stream));
             }
             other => {
-                if let Err(error) = self.check_admission() {
+                let started = answered_at.unwrap_or_else(|| self.context.clock.monotonic());
+                if let Err(error) = self.check_admission(started) {
                     self.error(stream, &to_response(&error));
                     return Effect::None;
                 }
@@ -543,7 +544,6 @@ impl Connection {
                     self.request_count.set(count);
                     return Effect::Held;
                 }
-                let started = answered_at.unwrap_or_else(|| self.context.clock.monotonic());
                 if self.turn_began.get().is_none() {
                     self.turn_began.set(Some(started));
                 }

@@ -164,10 +164,10 @@ impl Connection {
         slow_requests::note(context, self.peer, statement, duration, receipt);
     }
 
-    /// Refuses the requests of a client whose role may not send them any more.
+    /// Refuses the requests of a client whose role may not send them any more. `now`: when the request began, monotonic time.
     #[inline]
-    pub(super) fn check_admission(&self) -> Result<()> {
-        if self.admission.check(&self.context, self.user.borrow().as_deref(), self.peer.ip())? {
+    pub(super) fn check_admission(&self, now: Duration) -> Result<()> {
+        if self.admission.check(&self.context, self.user.borrow().as_deref(), self.peer.ip(), now)? {
             self.learn_options();
         }
         Ok(())

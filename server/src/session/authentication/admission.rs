@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use helenus_config::{CidrAuthorizer, CidrAuthorizerMode, Config};
 use helenus_query::error::{RequestError, Result};
@@ -21,12 +22,18 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Refuses the requests of a client whose role may not send them. `role`: `None` for clients that need not log in. Returns whether
-    /// roles have changed since it was asked last.
+    /// Refuses the requests of a client whose role may not send them. `role`: `None` for clients that need not log in. `now`: when the
+    /// request began, monotonic time. Returns whether roles have changed since it was asked last.
     #[inline]
-    pub fn check(&self, context: &ShardContext, role: Option<&str>, peer: IpAddr) -> Result<bool> {
+    pub fn check(
+        &self,
+        context: &ShardContext,
+        role: Option<&str>,
+        peer: IpAddr,
+        now: Duration,
+    ) -> Result<bool> {
         let Some(role) = role else { return Ok(false) };
-        confirmation::check(context)?;
+        confirmation::check_at(context, now)?;
         let roles = context.roles_view();
         if self.version.get() == Some(roles.version()) {
             return Ok(false);
