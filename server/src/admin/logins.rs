@@ -53,7 +53,10 @@ async fn admit(
 ) -> Result<Administrator, LoginError> {
     let outcome = logins::log_in(context, peer, identity, credentials).await;
     let role = outcome.map_err(|refusal| login_error(&refusal))?;
-    Admission::default().check(context, Some(&role), peer.ip()).map_err(|error| request_error(&error))?;
+    let now = context.clock.monotonic();
+    Admission::default()
+        .check(context, Some(&role), peer.ip(), now)
+        .map_err(|error| request_error(&error))?;
     let (roles, config) = (context.roles_view(), &context.node.config);
     if config.network_authorizer == NetworkAuthorizer::CassandraNetworkAuthorizer {
         check_data_center(&roles, &role, &config.data_center).map_err(|error| request_error(&error))?;

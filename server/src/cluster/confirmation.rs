@@ -140,7 +140,7 @@ async fn keep_confirmed(context: Rc<ShardContext>, limit: Duration) {
 }
 
 fn note_refusing(context: &ShardContext) -> bool {
-    let refuses = look(context).is_err();
+    let refuses = look(context, context.clock.monotonic()).is_err();
     RolesConfirmation::of(context).is_refusing.store(refuses, Ordering::Relaxed);
     refuses
 }
