@@ -33,7 +33,7 @@ use helenus_query::schema::document::CatalogDocument;
 
 pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
-    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
+    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
     MEMBER_SNAPSHOTS, RATE_LIMITS, RECEIPTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS,
     REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
@@ -43,6 +43,7 @@ pub use self::voters::SeenMembers;
 
 use self::members::OldData;
 use self::outcome::{Changed, malformed, refuse};
+use crate::change_feed::ChangeFeed;
 use crate::member::{Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
@@ -132,6 +133,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
             replication_changes: BTreeMap::new(),
             given_up: BTreeSet::new(),
             replacement: None,
+            change_feed: ChangeFeed::default(),
         }),
     }))
 }
