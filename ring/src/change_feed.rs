@@ -198,6 +198,15 @@ pub struct ChangeFeed {
     generations: Vec<Arc<Streams>>,
 }
 
+/// Why a member may not own ranges yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// No streams are right for it.
+    Streams,
+    /// The streams that are become active at this time, in milliseconds since the epoch.
+    Until(i64),
+}
+
 impl From<Vec<Generation>> for ChangeFeed {
     fn from(generations: Vec<Generation>) -> Self {
         Self { generations: generations.into_iter().map(|of| Arc::new(Streams::new(of))).collect() }
@@ -229,6 +238,22 @@ impl ChangeFeed {
     pub fn active_at(&self, time_ms: i64) -> Option<&Streams> {
         let behind = self.generations.partition_point(|streams| streams.timestamp_ms() <= time_ms);
         self.generations.get(behind.checked_sub(1)?).map(AsRef::as_ref)
+    }
+
+    /// Whether a member with these tokens and this number of shards may own ranges at a time: `None` if the streams that are active then, and
+    /// all later ones, are right for it. Otherwise the time from which they are, if it is known.
+    pub fn missing_for(&self, tokens: &[i64], shard_count: u16, time_ms: i64) -> Option<Missing> {
+        let covers = |streams: &Arc<Streams>| {
+            let Generation { ends, shard_counts, .. } = &streams.generation;
+            tokens.iter().all(|token| ends.contains(token)) && shard_counts.contains(&shard_count)
+        };
+        let active = self.generations.partition_point(|streams| streams.timestamp_ms() <= time_ms);
+        let used = self.generations.get(active.saturating_sub(1)..).unwrap_or_default();
+        let last_wrong = used.iter().rposition(|streams| !covers(streams))?;
+        Some(match used.get(last_wrong + 1) {
+            Some(right) => Missing::Until(right.timestamp_ms()),
+            None => Missing::Streams,
+        })
     }
 
     /// The generations with another one, whose time is moved behind that of the one before. Of those that ended before `kept_from_ms` nothing is kept.
@@ -334,6 +359,22 @@ mod tests {
         let kept = feed.with(of(400), 200);
         let times: Vec<i64> = kept.generations().iter().map(|streams| streams.timestamp_ms()).collect();
         assert_eq!(times, [101, 300, 400]);
+    }
+
+    #[test]
+    fn a_new_member_waits_for_streams_that_are_right_for_it() {
+        let of = |timestamp_ms, ends: &[i64]| streams(timestamp_ms, ends, &[2]).generation;
+        assert_eq!(ChangeFeed::default().missing_for(&[7], 2, 0), None);
+        let feed = ChangeFeed::default().with(of(100, &[5]), 0);
+        assert_eq!(feed.missing_for(&[5], 2, 500), None);
+        assert_eq!(feed.missing_for(&[7], 2, 500), Some(Missing::Streams));
+        assert_eq!(feed.missing_for(&[5], 4, 500), Some(Missing::Streams));
+        let feed = feed.with(of(600, &[5, 7]), 0);
+        assert_eq!(feed.missing_for(&[7], 2, 599), Some(Missing::Until(600)));
+        assert_eq!(feed.missing_for(&[7], 2, 600), None);
+        // Another member's streams come later.
+        let feed = feed.with(of(700, &[5, 8]), 0);
+        assert_eq!(feed.missing_for(&[7], 2, 650), Some(Missing::Streams));
     }
 
     #[test]
