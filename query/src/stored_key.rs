@@ -10,6 +10,7 @@ use helenus_engine::RowRef;
 use smallvec::SmallVec;
 
 use crate::error::{RequestError, Result};
+use crate::schema::catalog::Table;
 
 /// The largest size of a partition key, and of the clustering values of a row together, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
@@ -22,8 +23,13 @@ pub struct PartitionKey {
 }
 
 impl PartitionKey {
+    /// A key of a table with the ordinary partitioner.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { token: token::token(&bytes), bytes }
+    }
+
+    pub fn of(table: &Table, bytes: Vec<u8>) -> Self {
+        Self { token: table.partitioner().token(&bytes), bytes }
     }
 }
 

@@ -10,6 +10,7 @@ mod class_name;
 mod compact_table;
 mod constant;
 mod copy_table;
+mod feed_log;
 mod function;
 mod index;
 mod keyspace;
@@ -141,6 +142,7 @@ pub fn execute(
 ) -> Result<Change> {
     bounds::check_statement(statement)?;
     let change = carry_out(&Ddl { catalog, current_keyspace, context }, statement)?;
+    let change = feed_log::followed(catalog, change, context)?;
     bounds::check_change(catalog, &change.catalog)?;
     Ok(change)
 }

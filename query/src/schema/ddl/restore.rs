@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     Change, ChangeTarget, ChangeType, DdlContext, MAX_TABLE_NAME_LENGTH, SchemaChangeEvent, TableAction,
-    bounds, event, invalid, is_valid_name, refuse_system_keyspace,
+    bounds, event, feed_log, invalid, is_valid_name, refuse_system_keyspace,
 };
 use crate::error::Result;
 use crate::schema::catalog::{Catalog, Column, Keyspace, Replication, Table};
@@ -112,8 +112,11 @@ impl SnapshotSchema {
         let mut new = catalog.clone();
         new.version = context.new_version;
         new.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
-        bounds::check_change(catalog, &new)?;
-        Ok(Some(Change { catalog: Arc::new(new), effect: Some(effect), warnings: Vec::new(), table_actions }))
+        let change =
+            Change { catalog: Arc::new(new), effect: Some(effect), warnings: Vec::new(), table_actions };
+        let change = feed_log::followed(catalog, change, context)?;
+        bounds::check_change(catalog, &change.catalog)?;
+        Ok(Some(change))
     }
 
     fn missing_keyspace(
@@ -168,6 +171,12 @@ impl SnapshotSchema {
     ) -> Result<(Keyspace, SchemaChangeEvent, Vec<TableAction>)> {
         if !is_valid_name(name) || name.len() > MAX_TABLE_NAME_LENGTH {
             return invalid(format!("'{name}' is no name of a table"));
+        }
+        if self.table.options.is_feed_log {
+            return invalid(format!(
+                "The snapshot of {} is one of the log of a change feed: restore its base table first, with the feed",
+                self.table.full_name()
+            ));
         }
         let mut table = Table::clone(&self.table);
         name.clone_into(&mut table.name);

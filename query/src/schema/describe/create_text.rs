@@ -274,7 +274,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
         ("allow_auto_snapshot", options.allow_auto_snapshot.to_string()),
         ("bloom_filter_fp_chance", double(options.bloom_filter_fp_chance)),
         ("caching", map(&options.caching.to_map())),
-        ("cdc", options.cdc.to_string()),
+        ("cdc", options.cdc.map_or_else(|| "false".to_owned(), |feed| map(&feed.to_map()))),
         ("comment", string(&options.comment)),
         ("compaction", map(&options.compaction.to_map())),
         ("compression", map(&options.compression.to_map())),
