@@ -4,7 +4,9 @@
 //! their generations are in the crate of the ring.
 
 pub mod columns;
+pub mod history;
 pub mod options;
 
 pub use self::columns::{LogColumn, Place};
+pub use self::history::FeedHistory;
 pub use self::options::{ChangeFeedOptions, Delta, OptionError, Preimage};

@@ -7,6 +7,8 @@
 //! * The stream is one of those that are active at this time: it has the replicas and the shard of the partition.
 //! * Entries are made once for a write, where its mutations are finished: what is written again (hints, repair, streaming, a restore) gets none.
 
+pub mod kept;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,6 +20,7 @@ use helenus_change_feed::entry::{Entry, Feed, Place, log_mutation};
 use helenus_change_feed::layout::LogLayout;
 use helenus_change_feed::time::entry_micros;
 use helenus_engine::{Expiry, Mutation, TableId};
+use helenus_feed_tables::history::kept_seconds;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::run::modify::{ExistingRows, PartitionMutation, WriteContext};
@@ -82,7 +85,7 @@ fn with_entries(
             continue;
         }
         let expires_at = |ttl: u32| context.now_seconds().saturating_add(ttl);
-        let expiry = kept_seconds(options).map(|ttl| Expiry { ttl, expires_at: expires_at(ttl) });
+        let expiry = kept_seconds(options.ttl_seconds).map(|ttl| Expiry { ttl, expires_at: expires_at(ttl) });
         pending.push(Pending { of, layout, stream: StreamId([0; 16]), entries, expiry });
     }
     let newest = pending.iter().flat_map(|pending| &pending.entries).map(|entry| entry.timestamp).max();
@@ -147,16 +150,6 @@ fn time_of(context: &ShardContext, micros: i64) -> Uuid {
     let random = context.random.borrow_mut().next_u64().to_be_bytes();
     let [c0, c1, node @ ..] = random;
     timeuuid::from_micros(micros, 0, u16::from_be_bytes([c0, c1]), node)
-}
-
-/// How long entries stay beyond the option `ttl` at most, in seconds: a consumer that begins with the oldest entry that the option promises
-/// needs some time to ask for it.
-const GRACE_SECONDS_MAX: u32 = 60;
-
-/// How long entries are kept, in seconds; `None`: for ever.
-pub fn kept_seconds(options: &ChangeFeedOptions) -> Option<u32> {
-    let ttl = options.ttl_seconds;
-    (ttl > 0).then(|| ttl.saturating_add(ttl.min(GRACE_SECONDS_MAX)))
 }
 
 fn check_size(change: &PartitionMutation, limit: usize) -> Result<()> {

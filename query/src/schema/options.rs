@@ -30,7 +30,7 @@ pub use self::rate_limit::RateLimit;
 pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
 pub use self::speculative_retry::SpeculativeRetry;
 pub use self::tombstone_gc::{TombstoneGc, TombstoneGcMode};
-pub use helenus_feed_tables::{ChangeFeedOptions, Delta, Preimage};
+pub use helenus_feed_tables::{ChangeFeedOptions, Delta, FeedHistory, Preimage};
 use crate::error::{RequestError, Result};
 
 /// The longest time to live: 20 years of 365 days.
@@ -132,6 +132,9 @@ pub struct TableOptions {
     pub is_encrypted: bool,
     /// Opaque bytes by name.
     pub extensions: BTreeMap<String, Vec<u8>>,
+    /// From when on the log of a change feed is complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feed_history: Option<FeedHistory>,
     pub gc_grace_seconds: u32,
     pub incremental_backups: bool,
     /// The table is the log of a change feed. It can be neither given nor altered.
@@ -170,6 +173,7 @@ impl Default for TableOptions {
             default_time_to_live: 0,
             is_encrypted: false,
             extensions: BTreeMap::new(),
+            feed_history: None,
             gc_grace_seconds: 864_000,
             incremental_backups: true,
             is_feed_log: false,
@@ -229,6 +233,10 @@ impl TableOptions {
 
     /// How long a write may be under way to a replica that has missed it: until then its deletions elsewhere are not purged.
     pub fn delivery_seconds(&self) -> u32 {
+        if self.is_feed_log {
+            // Entries are never deleted: they may always be delivered.
+            return Self::default().gc_grace_seconds;
+        }
         match self.set_tombstone_gc.map(|option| option.mode) {
             Some(TombstoneGcMode::Immediate) => 0,
             _ => self.gc_grace_seconds,

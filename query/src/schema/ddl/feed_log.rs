@@ -18,7 +18,7 @@ use crate::schema::catalog::{
     Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table, TableDifferences, TableKind,
 };
 use crate::schema::options::caching::RowsPerPartition;
-use crate::schema::options::{Caching, Compaction, TableOptions};
+use crate::schema::options::{Caching, Compaction, FeedHistory, TableOptions};
 
 /// A log of a feed with a time to live has about this many files.
 const FILES: u32 = 24;
@@ -201,6 +201,12 @@ fn with_columns_of(log: &Table, old: Option<&Table>, base: &Table, context: &Ddl
     }
     let mut log = log.clone();
     log.options.is_encrypted |= base.options.is_encrypted;
+    let was_on = old.is_some_and(|old| old.options.feed().is_some());
+    let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
+    log.options.feed_history = Some(match log.options.feed_history {
+        None => FeedHistory::begin(context.now_micros, ttl_seconds),
+        Some(history) => history.changed(was_on, ttl_seconds, context.now_micros),
+    });
     let mut present = std::mem::take(&mut log.columns);
     for column in &mut present {
         // Only columns of the key are renamed, and those have no others beside them.
