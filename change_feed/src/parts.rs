@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use helenus_io::codec::DecodeError;
+
 use helenus_query::error::{RequestError, Result};
 use helenus_rows::cell::{Deletion, stronger};
-use helenus_rows::codec::DecodeError;
+
 use helenus_rows::mutation::{MutationRef, Operation};
 use helenus_rows::row::RowRef;
 use helenus_rows::row_writer::RowBuilder;
