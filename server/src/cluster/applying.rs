@@ -14,6 +14,7 @@ use std::sync::Arc;
 use cql_lite::frame::Event;
 use helenus_engine::TableId;
 use helenus_engine::shard::TableOptions;
+use helenus_feed_tables::columns;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, CatalogView, Keyspace, Table, TableKind};
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event, protocol_change};
