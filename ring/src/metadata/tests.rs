@@ -1,3 +1,4 @@
+mod change_feed;
 mod denylist;
 mod encryption;
 mod removals;
