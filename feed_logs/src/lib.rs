@@ -109,9 +109,7 @@ fn log_kept(
 ) -> Result<Option<TableAction>> {
     if base.is_counter {
         let name = base.full_name();
-        return invalid(format!(
-            "Cannot create CDC log for table {name}. Counter support not implemented"
-        ));
+        return invalid(format!("Cannot create CDC log for table {name}. Counter support not implemented"));
     }
     let present = keyspace.tables.get(&columns::log_name(&base.name)).cloned();
     let log = match &present {
@@ -175,10 +173,7 @@ fn log_options(base: &Table) -> Result<TableOptions> {
         compaction.extend([
             ("compaction_window_unit".to_owned(), "MINUTES".to_owned()),
             ("compaction_window_size".to_owned(), window_seconds.div_ceil(60).to_string()),
-            (
-                "expired_sstable_check_frequency_seconds".to_owned(),
-                (window_seconds / 2).max(1).to_string(),
-            ),
+            ("expired_sstable_check_frequency_seconds".to_owned(), (window_seconds / 2).max(1).to_string()),
         ]);
     }
     options.compaction = Compaction::from_map(&compaction)?;

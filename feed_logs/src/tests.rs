@@ -65,7 +65,8 @@ const META: [&str; 6] = [
     columns::TTL,
     columns::END_OF_BATCH,
 ];
-const TABLE: &str = "CREATE TABLE t (p int, c int, s text static, v list<int>, PRIMARY KEY (p, c)) WITH cdc = true";
+const TABLE: &str =
+    "CREATE TABLE t (p int, c int, s text static, v list<int>, PRIMARY KEY (p, c)) WITH cdc = true";
 
 #[test]
 fn a_table_with_a_feed_has_a_log_whose_files_expire() {
@@ -83,7 +84,10 @@ fn a_table_with_a_feed_has_a_log_whose_files_expire() {
     let options = &log.options;
     assert_eq!((options.gc_grace_seconds, options.comment.as_str()), (0, "CDC log for ks.t"));
     let compaction = options.compaction.to_map();
-    assert_eq!((&*compaction["compaction_window_size"], &*compaction["compaction_window_unit"]), ("60", "MINUTES"));
+    assert_eq!(
+        (&*compaction["compaction_window_size"], &*compaction["compaction_window_unit"]),
+        ("60", "MINUTES")
+    );
     assert_ne!(log.id, schema.catalog.table(KEYSPACE, "t").unwrap().id);
 }
 

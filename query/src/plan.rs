@@ -141,7 +141,9 @@ pub fn plan_for(
             let (home, table) = table_of(catalog, &truncate.table, keyspace)?;
             if home.feed_base(table).is_some_and(|base| base.options.feed().is_some()) {
                 let name = table.full_name();
-                return Err(RequestError::invalid(format!("Cannot truncate CDC log table {name} while its feed is on")));
+                return Err(RequestError::invalid(format!(
+                    "Cannot truncate CDC log table {name} while its feed is on"
+                )));
             }
             check_truncatable(table)?;
             Plan::Truncate(table.clone())

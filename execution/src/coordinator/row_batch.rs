@@ -241,7 +241,9 @@ impl BatchReader<'_> {
         };
         let head_rows = self.request.head.and_then(PartitionHead::short_rows);
         let mut scan = match (head_rows, columns.as_deref()) {
-            (_, columns) if self.request.bypasses_cache => context.shard.scan_past_cache(&request, columns)?,
+            (_, columns) if self.request.bypasses_cache => {
+                context.shard.scan_past_cache(&request, columns)?
+            }
             (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
             (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
             (None, None) => context.shard.scan(&request)?,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use cql_lite::types::{CqlType, compare, ordered, token};
+use cql_lite::types::{CqlType, compare, ordered};
 use helenus_engine::key::{PREFIX_OVERHEAD_BYTES, REGULAR_TAG, put_partition_prefix};
 use smallvec::{SmallVec, smallvec};
 

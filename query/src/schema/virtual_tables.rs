@@ -17,8 +17,8 @@ mod state;
 
 pub use self::row::{IntoWire, RowFields, RowWriter};
 pub use self::state::{
-    CQL_VERSION, ConnectedClient, FeedGeneration, IndexState, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState,
-    PARTITIONER, Peer, RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
+    CQL_VERSION, ConnectedClient, FeedGeneration, IndexState, NATIVE_PROTOCOL_VERSION, NodeInformation,
+    NodeState, PARTITIONER, Peer, RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
 };
 use super::catalog::{Catalog, Table};
 use super::system_keyspaces::{

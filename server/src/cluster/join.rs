@@ -323,7 +323,8 @@ async fn take_in(
         return Ok(ClusterResponse::Refused(refusal));
     }
     if is_new
-        && let Some(waits) = feed_streams::hold(context, &streams_for, patience).await.map_err(|error| failed(&error))?
+        && let Some(waits) =
+            feed_streams::hold(context, &streams_for, patience).await.map_err(|error| failed(&error))?
     {
         return Ok(waits);
     }

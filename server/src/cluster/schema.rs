@@ -29,8 +29,9 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES, RATE_LIMITS,
-    REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
+    self, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
+    RATE_LIMITS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand,
+    dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -365,7 +366,9 @@ fn first_streams_ms(context: &ShardContext, before: &Catalog, after: &Catalog) -
         after.keyspaces.iter().any(|(name, keyspace)| {
             let known = before.keyspace(name).map(AsRef::as_ref);
             let differences = Keyspace::table_differences(known, Some(keyspace));
-            differences.into_iter().any(|(_, table)| table.is_some_and(|table| table.options.feed().is_some()))
+            differences
+                .into_iter()
+                .any(|(_, table)| table.is_some_and(|table| table.options.feed().is_some()))
         })
     };
     let is_first = context.cluster_view().topology.change_feed.is_empty() && has_feed();

@@ -67,12 +67,6 @@ impl<'a> Parser<'a> {
         self.peek_at(offset) == TokenKind::Keyword(keyword)
     }
 
-    /// Whether a token is a word that is no keyword, `word` in lower case.
-    pub(super) fn is_word_at(&self, offset: usize, word: &str) -> bool {
-        let token = self.tokens.get(self.at + offset).copied().unwrap_or(END);
-        token.kind == TokenKind::Word && self.text_of(token).eq_ignore_ascii_case(word)
-    }
-
     /// Consumes the current token, unless it is the end.
     pub(super) fn advance(&mut self) -> Token {
         let token = self.token();

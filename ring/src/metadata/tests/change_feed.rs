@@ -13,7 +13,12 @@ const TABLES: [&str; 2] = [
 ];
 
 /// The change to a table with a feed and its log, or to none.
-fn change_of_feed(state: &ClusterState, version: u128, has_feed: bool, first_streams_ms: Option<i64>) -> Command {
+fn change_of_feed(
+    state: &ClusterState,
+    version: u128,
+    has_feed: bool,
+    first_streams_ms: Option<i64>,
+) -> Command {
     let statements = if has_feed { &TABLES[..] } else { &[] };
     let mut new = Catalog::clone(&catalog_of(&[&[CREATE_KEYSPACE], statements].concat()).catalog);
     new.version = id(version);
