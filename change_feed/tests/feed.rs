@@ -19,7 +19,9 @@ use helenus_query::plan::term::Bindings;
 use helenus_query::run::keys::{Slice, partition_keys};
 use helenus_query::run::modify::{ExistingRows, MutationSet, PartitionMutation, WriteContext};
 use helenus_query::schema::catalog::{CatalogView, Table};
-use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, KEYSPACE, catalog_of};
+use helenus_query::schema::ddl::{Change, DdlContext};
+use helenus_query::schema::options::DataCenters;
+use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, EveryFunction, KEYSPACE, catalog_of};
 use helenus_query::statement::Statement;
 use helenus_query::stored_key::PartitionKey;
 use helenus_rows::mutation::{MutationRef, Operation};
@@ -94,8 +96,21 @@ struct Session {
 impl Session {
     fn new(statements: &str) -> Self {
         let statements = statements.lines().filter(|line| !line.is_empty());
-        let catalog = catalog_of(&[CREATE_KEYSPACE].into_iter().chain(statements).collect::<Vec<_>>());
-        Self { catalog, rows: Rows::default(), timestamp: 1_000_000 }
+        let none: [&str; 0] = [];
+        let before = catalog_of(&none);
+        let after = catalog_of(&[CREATE_KEYSPACE].into_iter().chain(statements).collect::<Vec<_>>());
+        let change =
+            Change { catalog: after.catalog, effect: None, warnings: Vec::new(), table_actions: Vec::new() };
+        let context = DdlContext {
+            now_micros: 0,
+            new_id: Uuid::from_u128(1),
+            new_version: Uuid::nil(),
+            data_centers: DataCenters::new(),
+            user_functions: &EveryFunction,
+            may_drop_compact_storage: true,
+        };
+        let catalog = helenus_feed_logs::followed(&before.catalog, change, &context).unwrap().catalog;
+        Self { catalog: CatalogView::new(1, catalog), rows: Rows::default(), timestamp: 1_000_000 }
     }
 
     fn run(&mut self, case: &TestCase) -> String {

@@ -202,13 +202,8 @@ mod tests {
         let shown: Vec<String> =
             options.to_map().iter().map(|(name, value)| format!("{name} {value}")).collect();
         assert_eq!(shown, ["delta full", "enabled true", "postimage false", "preimage false", "ttl 86400"]);
-        let all = [
-            ("enabled", "1"),
-            ("preimage", "full"),
-            ("postimage", "true"),
-            ("delta", "KEYS"),
-            ("ttl", "0"),
-        ];
+        let all =
+            [("enabled", "1"), ("preimage", "full"), ("postimage", "true"), ("delta", "KEYS"), ("ttl", "0")];
         let options = parse(&all).unwrap();
         assert_eq!((options.preimage, options.delta, options.ttl_seconds), (Preimage::Full, Delta::Keys, 0));
         assert_eq!(ChangeFeedOptions::from_map(&options.to_map()).unwrap(), options);
@@ -220,14 +215,20 @@ mod tests {
         let error = |entries: &[(&str, &str)]| parse(entries).unwrap_err().to_string();
         for name in ["enabled", "preimage", "postimage", "delta", "ttl"] {
             let expected = format!("Invalid value for CDC option \"{name}\": Maybe");
-            assert_eq!(error(&[("enabled", "true"), (name, "Maybe")][usize::from(name == "enabled")..]), expected);
+            assert_eq!(
+                error(&[("enabled", "true"), (name, "Maybe")][usize::from(name == "enabled")..]),
+                expected
+            );
         }
         assert_eq!(error(&[("enabled", "true"), ("size", "1")]), "Invalid CDC option: size");
         assert_eq!(error(&[("ttl", "-1")]), "Invalid CDC option: ttl must be >= 0");
         for large in ["630720001", "4294967296", "99999999999999999999"] {
             assert_eq!(error(&[("ttl", large)]), "Invalid CDC option: ttl too large");
         }
-        assert_eq!(error(&[("preimage", "true")]), "Altering CDC options requires specifying \"enabled\" flag");
+        assert_eq!(
+            error(&[("preimage", "true")]),
+            "Altering CDC options requires specifying \"enabled\" flag"
+        );
         assert_eq!(error(&[]), "Altering CDC options requires specifying \"enabled\" flag");
     }
 

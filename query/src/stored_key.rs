@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
+use cql_lite::types::token::Partitioner;
 use cql_lite::types::{CqlType, ordered, token};
 use helenus_engine::RowRef;
 use smallvec::SmallVec;
 
 use crate::error::{RequestError, Result};
-use crate::schema::catalog::Table;
 
 /// The largest size of a partition key, and of the clustering values of a row together, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
@@ -28,8 +28,8 @@ impl PartitionKey {
         Self { token: token::token(&bytes), bytes }
     }
 
-    pub fn of(table: &Table, bytes: Vec<u8>) -> Self {
-        Self { token: table.partitioner().token(&bytes), bytes }
+    pub fn of(partitioner: Partitioner, bytes: Vec<u8>) -> Self {
+        Self { token: partitioner.token(&bytes), bytes }
     }
 }
 

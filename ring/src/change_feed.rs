@@ -71,8 +71,7 @@ pub struct Generation {
 impl Generation {
     /// The generation of a ring with these members.
     pub fn of<'m>(timestamp_ms: i64, members: impl IntoIterator<Item = &'m Member>) -> Self {
-        let mut generation =
-            Self { timestamp_ms, ends: BTreeSet::new(), shard_counts: BTreeSet::new() };
+        let mut generation = Self { timestamp_ms, ends: BTreeSet::new(), shard_counts: BTreeSet::new() };
         for member in members {
             generation.ends.extend(&member.tokens);
             generation.shard_counts.insert(member.shard_count);
@@ -117,9 +116,8 @@ impl Streams {
     pub fn new(generation: Generation) -> Self {
         let mut starts = BTreeSet::from([0]);
         for &count in &generation.shard_counts {
-            let start = |shard: u16| {
-                (u128::from(shard) << SHARD_BITS).div_ceil(u128::from(count.max(1))) as u64
-            };
+            let start =
+                |shard: u16| (u128::from(shard) << SHARD_BITS).div_ceil(u128::from(count.max(1))) as u64;
             starts.extend((0..count).map(start));
         }
         // A ring without tokens has one range, which ends anywhere.

@@ -32,11 +32,13 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::document::CatalogDocument;
 
-pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand, StreamsExtension};
+pub use self::command::{
+    Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand, StreamsExtension,
+};
 pub use self::features::{
-    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
-    MEMBER_SNAPSHOTS, RATE_LIMITS, RECEIPTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS,
-    REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
+    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES,
+    FEATURE_VERSION, INDEXES, MEMBER_SNAPSHOTS, RATE_LIMITS, RECEIPTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS,
+    REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
 pub use self::state::{ClusterState, StateDocument, dropped_keyspaces};
 pub use self::uncleaned::{Uncleaned, by_replication_of};

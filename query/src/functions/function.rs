@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cql_lite::types::token::{Partitioner, write_composite_component};
 use cql_lite::types::CqlType;
+use cql_lite::types::token::{Partitioner, write_composite_component};
 
 use super::arithmetic::{self, Operator};
 use super::cast::Cast;

@@ -39,7 +39,9 @@ pub(super) fn plan_modification(
 fn check_writable(table: &Table, plan: &ModifyPlan) -> Result<()> {
     if table.options.is_feed_log {
         let name = table.full_name();
-        return Err(RequestError::invalid(format!("Cannot modify CDC log table {name}: write to its base table")));
+        return Err(RequestError::invalid(format!(
+            "Cannot modify CDC log table {name}: write to its base table"
+        )));
     }
     if table.kind != TableKind::Virtual {
         return Ok(());

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use cql_lite::types::{CqlType, compare, ordered, token};
+use cql_lite::types::{CqlType, compare, ordered};
 use helenus_engine::key::{PREFIX_OVERHEAD_BYTES, REGULAR_TAG, put_partition_prefix};
 use smallvec::{SmallVec, smallvec};
 
@@ -72,7 +72,7 @@ pub type PartitionKeys = SmallVec<[PartitionKey; 1]>;
 /// The partitions that a statement names.
 pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -> Result<PartitionKeys> {
     if let Some(key) = only_partition_key(keys, table, bindings)? {
-        return Ok(smallvec![PartitionKey::of(table, key.into_owned())]);
+        return Ok(smallvec![PartitionKey::of(table.partitioner(), key.into_owned())]);
     }
     let mut combinations: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
     for (values, column) in keys.iter().zip(table.partition_key()) {
@@ -106,7 +106,7 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
             components => composite_key(components)?,
         };
         check_key(&bytes)?;
-        result.push(PartitionKey::of(table, bytes));
+        result.push(PartitionKey::of(table.partitioner(), bytes));
     }
     Ok(result)
 }

@@ -30,8 +30,8 @@ pub use self::rate_limit::RateLimit;
 pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
 pub use self::speculative_retry::SpeculativeRetry;
 pub use self::tombstone_gc::{TombstoneGc, TombstoneGcMode};
-pub use helenus_feed_tables::{ChangeFeedOptions, Delta, FeedHistory, Preimage};
 use crate::error::{RequestError, Result};
+pub use helenus_feed_tables::{ChangeFeedOptions, Delta, FeedHistory, Preimage};
 
 /// The longest time to live: 20 years of 365 days.
 pub const MAX_TIME_TO_LIVE_SECONDS: i32 = 20 * 365 * 24 * 3_600;
@@ -487,7 +487,10 @@ mod tests {
         assert_eq!(on.alter(&texts(&[("cdc", "false")])).unwrap().cdc, None);
         let off = on.alter(&one_map("cdc", &[("enabled", "false"), ("ttl", "7")])).unwrap();
         assert_eq!((off.feed(), off.cdc.unwrap().ttl_seconds), (None, 7));
-        assert_eq!(error(&[("cdc", "perhaps")]).split(". ").next().unwrap(), "Invalid boolean value perhaps for 'cdc'");
+        assert_eq!(
+            error(&[("cdc", "perhaps")]).split(". ").next().unwrap(),
+            "Invalid boolean value perhaps for 'cdc'"
+        );
         let unknown = on.alter(&one_map("cdc", &[("enabled", "true"), ("size", "1")]));
         assert_eq!(unknown.unwrap_err().to_string(), "Invalid CDC option: size");
     }

@@ -280,6 +280,8 @@ pub enum Refusal {
         "table {keyspace}.{table} has the option 'encryption', and member {host_id} does not encrypt files: give it master keys, and set mode = \"tables\" or \"all\" there (setting 'encryption_at_rest')"
     )]
     PlainMember { host_id: HostId, keyspace: String, table: String },
+    #[error("the streams of change feeds that are right for this node, too, become active in {left_ms} ms")]
+    StreamsNotActive { left_ms: u64 },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {

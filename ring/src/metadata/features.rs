@@ -63,7 +63,5 @@ pub const RATE_LIMITS: u16 = 15;
 pub const ENCRYPTED_TABLES: u16 = 15;
 /// The feature level from which tables may have change feeds.
 pub const CHANGE_FEEDS: u16 = 15;
-/// The feature level from which tables may have change feeds.
-pub const CHANGE_FEEDS: u16 = 15;
 /// The feature level from which replicas send a receipt of their part in a request.
 pub const RECEIPTS: u16 = 15;

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     Change, ChangeTarget, ChangeType, DdlContext, MAX_TABLE_NAME_LENGTH, SchemaChangeEvent, TableAction,
-    bounds, event, feed_log, invalid, is_valid_name, refuse_system_keyspace,
+    bounds, event, invalid, is_valid_name, refuse_system_keyspace,
 };
 use crate::error::Result;
 use crate::schema::catalog::{Catalog, Column, Keyspace, Replication, Table};
@@ -112,11 +112,8 @@ impl SnapshotSchema {
         let mut new = catalog.clone();
         new.version = context.new_version;
         new.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
-        let change =
-            Change { catalog: Arc::new(new), effect: Some(effect), warnings: Vec::new(), table_actions };
-        let change = feed_log::followed(catalog, change, context)?;
-        bounds::check_change(catalog, &change.catalog)?;
-        Ok(Some(change))
+        bounds::check_change(catalog, &new)?;
+        Ok(Some(Change { catalog: Arc::new(new), effect: Some(effect), warnings: Vec::new(), table_actions }))
     }
 
     fn missing_keyspace(

@@ -10,21 +10,21 @@ use cql_lite::types::CqlType;
 use helenus_feed_tables::{Place, columns};
 use md5::{Digest, Md5};
 
-use super::alter_table::without_user_types;
-use super::table::check_table_name;
-use super::{Change, DdlContext, TableAction, configuration, invalid};
-use crate::error::Result;
-use crate::schema::catalog::{
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::{
     Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table, TableDifferences, TableKind,
 };
-use crate::schema::options::caching::RowsPerPartition;
-use crate::schema::options::{Caching, Compaction, FeedHistory, TableOptions};
+use helenus_query::schema::ddl::{
+    Change, DdlContext, TableAction, check_bounds, check_table_name, without_user_types,
+};
+use helenus_query::schema::options::caching::RowsPerPartition;
+use helenus_query::schema::options::{Caching, Compaction, FeedHistory, TableOptions};
 
 /// A log of a feed with a time to live has about this many files.
 const FILES: u32 = 24;
 
 /// The change, with what it means for logs.
-pub(super) fn followed(before: &Catalog, mut change: Change, context: &DdlContext) -> Result<Change> {
+pub fn followed(before: &Catalog, mut change: Change, context: &DdlContext) -> Result<Change> {
     let mut catalog = Catalog::clone(&change.catalog);
     let mut actions = Vec::new();
     for (name, keyspace) in &change.catalog.keyspaces {
@@ -44,6 +44,7 @@ pub(super) fn followed(before: &Catalog, mut change: Change, context: &DdlContex
     }
     if !actions.is_empty() {
         change.catalog = Arc::new(catalog);
+        check_bounds(before, &change.catalog)?;
         change.table_actions.append(&mut actions);
     }
     Ok(change)
@@ -108,9 +109,7 @@ fn log_kept(
 ) -> Result<Option<TableAction>> {
     if base.is_counter {
         let name = base.full_name();
-        return invalid(format!(
-            "Cannot create CDC log for table {name}. Counter support not implemented"
-        ));
+        return invalid(format!("Cannot create CDC log for table {name}. Counter support not implemented"));
     }
     let present = keyspace.tables.get(&columns::log_name(&base.name)).cloned();
     let log = match &present {
@@ -174,10 +173,7 @@ fn log_options(base: &Table) -> Result<TableOptions> {
         compaction.extend([
             ("compaction_window_unit".to_owned(), "MINUTES".to_owned()),
             ("compaction_window_size".to_owned(), window_seconds.div_ceil(60).to_string()),
-            (
-                "expired_sstable_check_frequency_seconds".to_owned(),
-                (window_seconds / 2).max(1).to_string(),
-            ),
+            ("expired_sstable_check_frequency_seconds".to_owned(), (window_seconds / 2).max(1).to_string()),
         ]);
     }
     options.compaction = Compaction::from_map(&compaction)?;
@@ -194,7 +190,7 @@ fn with_columns_of(log: &Table, old: Option<&Table>, base: &Table, context: &Ddl
     let wanted = columns::log_columns(keys, base.value_columns().iter().map(typed));
     if let Some(name) = columns::name_taken_twice(&wanted) {
         let name = name.to_owned();
-        return configuration(format!(
+        return invalid(format!(
             "Cannot create CDC log for table {}: two columns of the log would have the name {name}",
             base.full_name()
         ));
@@ -256,3 +252,10 @@ fn id_of_new(log: &mut Table, name: &str, column_type: &CqlType) -> u32 {
     log.next_column_id += 1;
     id
 }
+
+fn invalid<T>(message: impl Into<String>) -> Result<T> {
+    Err(RequestError::Invalid(message.into()))
+}
+
+#[cfg(test)]
+mod tests;
