@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
 use futures::future::LocalBoxFuture;
-use helenus::testing::client::integer;
+use helenus::testing::client::{StatementResponse, integer};
 use helenus_engine::io::SplitMix64;
 
 use super::load::Workload;
@@ -19,8 +19,15 @@ use crate::client::Question;
 use crate::world::{World, pause_ms};
 
 const PARTITIONS: u64 = 8;
-const TABLE: &str = "CREATE TABLE sim.feeds (k int, c bigint, PRIMARY KEY (k, c)) WITH cdc = {'enabled': true, 'ttl': 0}";
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS sim.feeds (k int, c bigint, PRIMARY KEY (k, c)) WITH cdc = {'enabled': true, 'ttl': 0}";
 const TABLE_TRIES: usize = 20;
+
+const ROWS: &str = "SELECT c FROM sim.feeds";
+const ENTRIES: &str = "SELECT c FROM sim.feeds_scylla_cdc_log";
+
+fn numbers(answer: &StatementResponse) -> BTreeSet<i64> {
+    answer.rows.iter().filter_map(|row| integer(row, 0)).collect()
+}
 
 #[derive(Default)]
 pub struct Feeds {
@@ -102,9 +109,15 @@ impl Workload for Feeds {
                 let answer = world.insist(&mut random, &question, 10).await;
                 answer.map_err(|error| world.violation(format!("after healing, {text} at ALL fails: {error}")))
             };
-            let Ok(table) = read("SELECT c FROM sim.feeds").await else { return };
-            let Ok(log) = read("SELECT c FROM sim.feeds_scylla_cdc_log").await else {
-                return;
+            // A transaction may be finished between two reads.
+            let (log, rows) = loop {
+                let Ok(before) = read(ROWS).await else { return };
+                let Ok(log) = read(ENTRIES).await else { return };
+                let Ok(after) = read(ROWS).await else { return };
+                let rows = numbers(&after);
+                if numbers(&before) == rows {
+                    break (log, rows);
+                }
             };
             let mut entries: BTreeMap<i64, usize> = BTreeMap::new();
             for row in &log.rows {
@@ -113,7 +126,6 @@ impl Workload for Feeds {
                     None => world.violation("an entry of the change feed has no clustering column".to_owned()),
                 }
             }
-            let rows = table.rows.iter().filter_map(|row| integer(row, 0)).collect();
             self.judge(&world, &entries, &rows);
         })
     }
