@@ -25,6 +25,7 @@ use super::write::{apply, lead_all, no_any};
 use super::{Execution, Outcome, RequestOptions, denylist, disk_room, table_rate_limits};
 use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::bound_statement::BoundStatement;
+use crate::coordinator::change_feed;
 use crate::coordinator::local_write::{write_context, write_context_at};
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
@@ -64,7 +65,7 @@ fn try_batch(
             request.statements.iter().flat_map(BoundStatement::changes),
         )?;
     }
-    if request.plans().any(|plan| plan.is_counter() || plan.needs_read()) {
+    if request.plans().any(|plan| plan.is_counter() || change_feed::reads_first(plan)) {
         if let Some(counters) = request.plans().find(|plan| plan.is_counter())
             && request.options.consistency == Consistency::Any
         {
@@ -84,6 +85,7 @@ fn try_batch(
     }
     let mutations = set.finish(&write, None)?;
     BatchVolume::of_mutations(&mutations).check(request.kind, &context.node.config, warnings)?;
+    let mutations = change_feed::attach(context, mutations, &write, None)?;
     if request.kind == BatchKind::Logged && mutations.len() > 1 {
         return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, request.options))));
     }
@@ -112,6 +114,7 @@ async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) ->
         statement.add_to(&mut set, &write, Some(&rows))?;
     }
     let mutations = set.finish(&write, Some(&rows))?;
+    let mutations = change_feed::attach(&context, mutations, &write, Some(&rows))?;
     logged(context, mutations, request.options).await
 }
 

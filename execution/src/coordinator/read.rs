@@ -28,6 +28,7 @@ use super::virtual_state::NodeReports;
 use super::{
     Execution, Outcome, OwnedRequest, Request, nearest, table_rate_limits, virtual_read, virtual_state,
 };
+use crate::coordinator::change_feed::kept;
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
 use crate::shard::context::ShardContext;
 use crate::shard::{receipt, trace};
@@ -48,6 +49,11 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
         return Execution::Ready(select_virtual(context, request, rows));
     }
     context.metrics.reads.increment();
+    if plan.table.options.feed_history.is_some()
+        && let Err(error) = kept::check(context, plan, &request.bindings())
+    {
+        return Execution::Ready(Err(error));
+    }
     if plan.nearest.is_some() {
         return Execution::Pending(Box::pin(nearest::select(context.clone(), request.to_owned())));
     }

@@ -1,5 +1,5 @@
-//! Rows that must be read before the statements of a logged batch become mutations (lists changed by index or value),
-//! where the batch has several partitions. All its mutations must be known before any is applied, because they go to
+//! Rows that must be read before the statements of a logged batch become mutations (lists changed by index or value, images of change
+//! feeds), where the batch has several partitions. All its mutations must be known before any is applied, because they go to
 //! the batch log together.
 //!
 //! Invariant: rows are read at the consistency level of the batch. As in Cassandra, other clients may change a list
@@ -15,6 +15,7 @@ use cql_lite::frame::Consistency;
 use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
 use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::run::keys::{Slice, positions};
 use helenus_query::run::modify::ExistingRows;
 use helenus_query::schema::catalog::Table;
@@ -23,6 +24,7 @@ use helenus_query::stored_key::PartitionKey;
 use super::replica::read::{RangeRead, needs_others, read_range_part};
 use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
+use crate::coordinator::change_feed;
 use crate::coordinator::own_rows::{ShardRows, row_range};
 use crate::shard::context::ShardContext;
 use crate::shard::receipt;
@@ -54,7 +56,7 @@ impl RowsBeforeWrite {
         let mut known = BTreeSet::new();
         for statement in statements {
             let plan = statement.plan();
-            if !plan.needs_read() {
+            if !change_feed::reads_first(plan) {
                 continue;
             }
             let table = &plan.table;
@@ -65,7 +67,7 @@ impl RowsBeforeWrite {
                     if table.has_static_columns() {
                         wanted.push((partition.clone(), STATIC_POSITION.to_vec()));
                     }
-                    if !plan.clustering.is_empty() || table.clustering_key_count == 0 {
+                    if names_rows(plan) {
                         for position in positions(&plan.clustering, table, &values.bindings())? {
                             wanted.push((partition.clone(), position));
                         }
@@ -110,6 +112,11 @@ impl ExistingRows for RowsBeforeWrite {
         let there = regular.filter(|(_, row)| is_there(RowRef::new(row, 0)));
         Ok(there.take(rows_max).map(|((_, _, position), row)| (position.clone(), row.clone())).collect())
     }
+}
+
+/// Whether a modification names rows by their keys. Those that deletions of ranges meet are not read.
+fn names_rows(plan: &ModifyPlan) -> bool {
+    plan.table.clustering_key_count == 0 || plan.names_written_rows()
 }
 
 /// One row to read.
@@ -162,6 +169,7 @@ impl RowRead<'_> {
             live_rows: 1,
             consistency: self.consistency,
             deadline: self.deadline,
+            bypasses_cache: false,
         };
         // The range holds one row, so one range part is all of it.
         let piece = read_range_part(context, &read).await?;

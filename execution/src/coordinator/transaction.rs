@@ -40,6 +40,7 @@ use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::{check_alive, check_charge};
 use super::{Outcome, RequestOptions, denylist, paxos, table_rate_limits};
+use crate::coordinator::change_feed;
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{SLICE_BYTES_MAX, ShardRows, regular_rows, row_range, too_many_rows};
 use crate::coordinator::paxos::operation::Operation;
@@ -174,7 +175,7 @@ async fn decide_by_agreement(
             counter_id: *context.node.host_id.as_bytes(),
             mutation_bytes_max: context.node.config.mutation_bytes_max(),
         };
-        let evaluation = evaluate(transaction, &write, &rows)?;
+        let evaluation = evaluate_with_feeds(context, transaction, &write, &rows)?;
         // A transaction is about one partition of one table, so there is at most one mutation.
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
             // An agreement cannot be undone. So the live replicas are checked for the commit level before the first
@@ -263,7 +264,7 @@ fn reads_of(transaction: &Transaction) -> Result<PlannedReads> {
     for statement in &transaction.statements {
         let (plan, values) = (statement.plan(), statement.borrow());
         let table = &plan.table;
-        if plan.conditions.is_none() && !plan.needs_read() {
+        if plan.conditions.is_none() && !change_feed::reads_first(plan) {
             continue;
         }
         if table.has_static_columns() {
@@ -302,7 +303,19 @@ fn reads_of(transaction: &Transaction) -> Result<PlannedReads> {
 fn evaluate_here(context: &ShardContext, transaction: &Transaction) -> Result<Evaluation> {
     let write = write_context(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
     let rows = ShardRows { context, now_seconds: write.now_seconds };
-    evaluate(transaction, &write, &rows)
+    evaluate_with_feeds(context, transaction, &write, &rows)
+}
+
+/// As [`evaluate`]; the changes have their entries of change feeds. What the replicas agree on has them too.
+fn evaluate_with_feeds(
+    context: &ShardContext,
+    transaction: &Transaction,
+    write: &WriteContext,
+    rows: &dyn ExistingRows,
+) -> Result<Evaluation> {
+    let Evaluation { changes, outcome } = evaluate(transaction, write, rows)?;
+    let changes = change_feed::attach(context, changes, write, Some(rows))?;
+    Ok(Evaluation { changes, outcome })
 }
 
 /// Checks the conditions on the rows. If they hold, computes the changes.

@@ -21,6 +21,7 @@ use super::{
     table_rate_limits,
 };
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
+use crate::coordinator::change_feed;
 use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
@@ -47,7 +48,7 @@ pub fn modify(
         return Execution::Ready(Err(error));
     }
     let (plan, consistency) = (request.plan(), request.options.consistency);
-    if plan.is_counter() || plan.needs_read() {
+    if plan.is_counter() || change_feed::reads_first(plan) {
         if plan.is_counter() && consistency == Consistency::Any {
             return Execution::Ready(Err(no_any(&plan.table)));
         }
@@ -89,12 +90,12 @@ fn keys(request: &Request<'_, ModifyPlan>) -> Result<PartitionKeys> {
     partition_keys(&request.plan().partition, &request.plan().table, &request.bindings())
 }
 
-/// The mutations of a modification that reads nothing.
+/// The mutations of a modification that reads nothing, with the entries of change feeds.
 fn mutations(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Result<Vec<PartitionMutation>> {
     let write = write_context_at(context, request.options, request.call.now_micros);
     let mut set = MutationSet::default();
     set.add(request.plan(), keys(request)?, &request.bindings(), &write, None)?;
-    set.finish(&write, None)
+    change_feed::attach(context, set.finish(&write, None)?, &write, None)
 }
 
 /// Writes mutations to all their replicas and acknowledges when the consistency level is reached.

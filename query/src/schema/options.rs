@@ -18,6 +18,7 @@ pub mod tombstone_gc;
 use std::collections::BTreeMap;
 
 use cql_lite::types::literal::parse_hex;
+use helenus_feed_tables::options::stored;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -30,6 +31,7 @@ pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
 pub use self::speculative_retry::SpeculativeRetry;
 pub use self::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 use crate::error::{RequestError, Result};
+pub use helenus_feed_tables::{ChangeFeedOptions, Delta, FeedHistory, Preimage};
 
 /// The longest time to live: 20 years of 365 days.
 pub const MAX_TIME_TO_LIVE_SECONDS: i32 = 20 * 365 * 24 * 3_600;
@@ -115,7 +117,9 @@ pub struct TableOptions {
     /// In (0, 1].
     pub bloom_filter_fp_chance: f64,
     pub caching: Caching,
-    pub cdc: bool,
+    /// The table's change feed; `None`: it never had one, or `cdc = false` took it away.
+    #[serde(with = "stored")]
+    pub cdc: Option<ChangeFeedOptions>,
     pub comment: String,
     pub compaction: Compaction,
     pub compression: Compression,
@@ -128,8 +132,14 @@ pub struct TableOptions {
     pub is_encrypted: bool,
     /// Opaque bytes by name.
     pub extensions: BTreeMap<String, Vec<u8>>,
+    /// From when on the log of a change feed is complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feed_history: Option<FeedHistory>,
     pub gc_grace_seconds: u32,
     pub incremental_backups: bool,
+    /// The table is the log of a change feed. It can be neither given nor altered.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_feed_log: bool,
     pub max_index_interval: u32,
     /// The name of a memtable configuration; only `default`.
     pub memtable: String,
@@ -155,7 +165,7 @@ impl Default for TableOptions {
             allow_auto_snapshot: true,
             bloom_filter_fp_chance: 0.01,
             caching: Caching::default(),
-            cdc: false,
+            cdc: None,
             comment: String::new(),
             compaction: Compaction::default(),
             compression: Compression::default(),
@@ -163,8 +173,10 @@ impl Default for TableOptions {
             default_time_to_live: 0,
             is_encrypted: false,
             extensions: BTreeMap::new(),
+            feed_history: None,
             gc_grace_seconds: 864_000,
             incremental_backups: true,
+            is_feed_log: false,
             max_index_interval: 2_048,
             memtable: "default".to_owned(),
             memtable_flush_period_in_ms: 0,
@@ -221,10 +233,20 @@ impl TableOptions {
 
     /// How long a write may be under way to a replica that has missed it: until then its deletions elsewhere are not purged.
     pub fn delivery_seconds(&self) -> u32 {
+        if self.is_feed_log {
+            // Entries are never deleted: they may always be delivered.
+            return Self::default().gc_grace_seconds;
+        }
         match self.set_tombstone_gc.map(|option| option.mode) {
             Some(TombstoneGcMode::Immediate) => 0,
             _ => self.gc_grace_seconds,
         }
+    }
+
+    /// The change feed that writes to the table are written to.
+    #[inline]
+    pub fn feed(&self) -> Option<&ChangeFeedOptions> {
+        self.cdc.as_ref().filter(|feed| feed.enabled)
     }
 
     /// Whether requests to the table have a limit.
@@ -239,7 +261,12 @@ impl TableOptions {
         if let Some(map) = properties.map(CACHING)? {
             self.caching = Caching::from_map(map)?;
         }
-        set(&mut self.cdc, properties.boolean(CDC)?);
+        if properties.is_map(CDC) {
+            let options = properties.map(CDC)?.map(ChangeFeedOptions::from_map).transpose();
+            self.cdc = options.map_err(|error| RequestError::Configuration(error.to_string()))?;
+        } else if let Some(is_on) = properties.boolean(CDC)? {
+            self.cdc = is_on.then(ChangeFeedOptions::default);
+        }
         set(&mut self.comment, properties.text(COMMENT)?.map(str::to_owned));
         if let Some(map) = properties.map(COMPACTION)? {
             self.compaction = Compaction::from_map(map)?;
@@ -320,8 +347,8 @@ impl TableOptions {
                 self.default_time_to_live
             ));
         }
-        if self.cdc {
-            return configuration("Change data capture (cdc = true) is not supported by Helenus yet");
+        if self.is_feed_log && self.cdc.is_some() {
+            return configuration("Cannot create a CDC log for a CDC log table");
         }
         if self.memtable != "default" {
             return configuration(format!("Memtable configuration \"{}\" not found.", self.memtable));
@@ -448,9 +475,24 @@ mod tests {
 
     #[test]
     fn unsupported_options_are_refused() {
-        assert!(error(&[("cdc", "true")]).contains("not supported by Helenus yet"));
         assert_eq!(error(&[("memtable", "trie")]), "Memtable configuration \"trie\" not found.");
-        create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "100")]).unwrap();
+        create(&[("memtable", "default"), ("memtable_flush_period_in_ms", "100")]).unwrap();
+    }
+
+    #[test]
+    fn a_change_feed_is_turned_on_and_off_by_a_flag_or_a_map() {
+        let on = create(&[("cdc", "true")]).unwrap();
+        assert_eq!(on.feed(), Some(&ChangeFeedOptions::default()));
+        assert_eq!(on.alter(&texts(&[("comment", "x")])).unwrap().cdc, on.cdc);
+        assert_eq!(on.alter(&texts(&[("cdc", "false")])).unwrap().cdc, None);
+        let off = on.alter(&one_map("cdc", &[("enabled", "false"), ("ttl", "7")])).unwrap();
+        assert_eq!((off.feed(), off.cdc.unwrap().ttl_seconds), (None, 7));
+        assert_eq!(
+            error(&[("cdc", "perhaps")]).split(". ").next().unwrap(),
+            "Invalid boolean value perhaps for 'cdc'"
+        );
+        let unknown = on.alter(&one_map("cdc", &[("enabled", "true"), ("size", "1")]));
+        assert_eq!(unknown.unwrap_err().to_string(), "Invalid CDC option: size");
     }
 
     #[test]

@@ -107,10 +107,11 @@ pub enum LoadKind {
     Truncations,
     Indexes,
     Roles,
+    Feeds,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Registers,
         Self::Transactions,
         Self::Pages,
@@ -121,6 +122,7 @@ impl LoadKind {
         Self::Truncations,
         Self::Indexes,
         Self::Roles,
+        Self::Feeds,
     ];
 }
 
@@ -383,7 +385,8 @@ fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<
 
 /// The load of a seed. Each of these kinds is added to what a seed has chosen of the others, for one in four.
 fn choose_load(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<LoadKind> {
-    const ADDED: [(LoadKind, u64); 2] = [(LoadKind::Indexes, 0x000D_ECED), (LoadKind::Roles, 0x000A_07E5)];
+    const ADDED: [(LoadKind, u64); 3] =
+        [(LoadKind::Indexes, 0x000D_ECED), (LoadKind::Roles, 0x000A_07E5), (LoadKind::Feeds, 0x000F_EED5)];
     let is_added = |kind: LoadKind| ADDED.iter().any(|(added, _)| *added == kind);
     let others: Vec<LoadKind> = choice.load.iter().copied().filter(|kind| !is_added(*kind)).collect();
     let mut load = choose(random, &others, 2, 3);

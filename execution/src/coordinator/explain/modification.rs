@@ -15,6 +15,7 @@ use helenus_query::statement::Prepared;
 use super::statistics::Expected;
 use super::steps::{Explained, FAN_OUT_MAX, Steps, add_replicas, counted, level, replica_count};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
+use crate::coordinator::change_feed;
 use crate::coordinator::replica::read::level_demand;
 use crate::shard::context::ShardContext;
 
@@ -141,7 +142,7 @@ fn replicas_read(
 }
 
 fn reads_first(plan: &ModifyPlan) -> bool {
-    plan.conditions.is_some() || plan.needs_read() || plan.is_counter()
+    plan.conditions.is_some() || change_feed::reads_first(plan) || plan.is_counter()
 }
 
 fn add_statement(
@@ -177,6 +178,9 @@ fn add_ways(bound: &BoundStatement, steps: &mut Steps) {
         steps.add("READ", plan.table.full_name(), "a replica reads the counter before it changes it");
     } else if plan.needs_read() {
         steps.add("READ", plan.table.full_name(), "a replica reads the list before it changes it");
+    } else if change_feed::reads_images(plan) {
+        let detail = "a replica reads the rows before it changes them, for the images of the change feed";
+        steps.add("READ", plan.table.full_name(), detail);
     }
 }
 

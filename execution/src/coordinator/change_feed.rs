@@ -1,0 +1,194 @@
+//! Change feeds: the mutations of a request get the entries of their tables' logs as companions.
+//!
+//! Invariants:
+//! * An entry and its mutation are one write: one record of the commit log, the same replicas. So whatever becomes of the mutation (hints,
+//!   batch log, transactions, repair) becomes of its entry.
+//! * A request has one time. Its entries in a stream are a group, with consecutive numbers; the last one ends it.
+//! * The stream is one of those that are active at this time: it has the replicas and the shard of the partition.
+//! * Entries are made once for a write, where its mutations are finished: what is written again (hints, repair, streaming, a restore) gets none.
+
+pub mod kept;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cql_lite::types::timeuuid;
+use hashbrown::HashMap;
+use helenus_change_feed::entry::{Entry, Feed, Place, log_mutation};
+use helenus_change_feed::layout::LogLayout;
+use helenus_change_feed::time::entry_micros;
+use helenus_engine::{Expiry, Mutation, TableId};
+use helenus_feed_tables::history::kept_seconds;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::run::modify::{ExistingRows, PartitionMutation, WriteContext};
+use helenus_query::schema::catalog::Table;
+use helenus_query::schema::options::ChangeFeedOptions;
+use helenus_ring::change_feed::StreamId;
+use uuid::Uuid;
+
+use crate::shard::context::ShardContext;
+
+/// Whether a modification reads rows for the images that its table's feed has of them.
+#[inline]
+pub fn reads_images(plan: &ModifyPlan) -> bool {
+    plan.table.options.feed().is_some_and(ChangeFeedOptions::needs_row_of_before)
+}
+
+/// Whether a modification reads what it changes: for the new values, or for images.
+#[inline]
+pub fn reads_first(plan: &ModifyPlan) -> bool {
+    plan.needs_read() || reads_images(plan)
+}
+
+/// The mutations of a request with the entries of change feeds. `existing`: the rows of before, where the request reads them.
+#[inline]
+pub fn attach(
+    context: &ShardContext,
+    changes: Vec<PartitionMutation>,
+    write: &WriteContext,
+    existing: Option<&dyn ExistingRows>,
+) -> Result<Vec<PartitionMutation>> {
+    if changes.iter().all(|change| change.table.options.feed().is_none()) {
+        return Ok(changes);
+    }
+    with_entries(context, changes, write, existing)
+}
+
+/// The entries of one mutation.
+struct Pending {
+    /// Index of the mutation.
+    of: usize,
+    layout: Rc<LogLayout>,
+    stream: StreamId,
+    entries: Vec<Entry>,
+    expiry: Option<Expiry>,
+}
+
+#[inline(never)]
+fn with_entries(
+    context: &ShardContext,
+    mut changes: Vec<PartitionMutation>,
+    write: &WriteContext,
+    existing: Option<&dyn ExistingRows>,
+) -> Result<Vec<PartitionMutation>> {
+    let mut pending = Vec::with_capacity(changes.len());
+    for (of, PartitionMutation { table, mutation, .. }) in changes.iter().enumerate() {
+        let Some(options) = table.options.feed() else { continue };
+        let Some(layout) = layout(context, table)? else { continue };
+        let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
+        let feed = Feed { table, options, layout: &layout };
+        let entries = feed.entries(&view, existing, write.now_seconds)?;
+        if entries.is_empty() {
+            continue;
+        }
+        let expires_at = |ttl: u32| context.now_seconds().saturating_add(ttl);
+        let expiry = kept_seconds(options.ttl_seconds).map(|ttl| Expiry { ttl, expires_at: expires_at(ttl) });
+        pending.push(Pending { of, layout, stream: StreamId([0; 16]), entries, expiry });
+    }
+    let newest = pending.iter().flat_map(|pending| &pending.entries).map(|entry| entry.timestamp).max();
+    let Some(newest) = newest else { return Ok(changes) };
+    let micros = choose_streams(context, &changes, &mut pending, entry_micros(newest, write.now_micros))?;
+    let time = time_of(context, micros);
+    // The entries that each stream gets, all mutations together.
+    let mut left: BTreeMap<(TableId, StreamId), usize> = BTreeMap::new();
+    for Pending { layout, stream, entries, .. } in &pending {
+        *left.entry((layout.table, *stream)).or_default() += entries.len();
+    }
+    let mut next: BTreeMap<(TableId, StreamId), i32> = BTreeMap::new();
+    for Pending { of, layout, stream, entries, expiry } in pending {
+        let group = (layout.table, stream);
+        let count = entries.len();
+        let left = left.entry(group).or_default();
+        *left -= count;
+        let next = next.entry(group).or_default();
+        let place =
+            Place { stream: stream.0, time, first_number: *next, ends_group: *left == 0, expiry };
+        *next = i32::try_from(count).ok().and_then(|count| next.checked_add(count)).ok_or_else(|| {
+            RequestError::invalid("A request makes too many entries of a change feed")
+        })?;
+        let entry = log_mutation(&layout, entries, &place)?;
+        let change = &mut changes[of];
+        change.mutation = Mutation::with_companions(&change.mutation, &[entry])
+            .map_err(|error| RequestError::Server(error.to_string()))?;
+        check_size(change, write.mutation_bytes_max)?;
+    }
+    Ok(changes)
+}
+
+/// Sets the streams of the entries, and returns their time, which is the wanted one in all but one case: a clock that is behind the first
+/// generation puts the entries to its begin.
+fn choose_streams(
+    context: &ShardContext,
+    changes: &[PartitionMutation],
+    pending: &mut [Pending],
+    wanted_micros: i64,
+) -> Result<i64> {
+    const MICROS_PER_MS: i64 = 1_000;
+    let view = context.cluster_view();
+    let feed = view.change_feed();
+    let active = feed.active_at(wanted_micros.div_euclid(MICROS_PER_MS));
+    let (streams, micros) = match active {
+        Some(streams) => (streams, wanted_micros),
+        None => {
+            let first = feed.generations().first().ok_or_else(|| {
+                RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
+            })?;
+            (&**first, first.timestamp_ms().saturating_mul(MICROS_PER_MS))
+        }
+    };
+    for Pending { of, stream, .. } in pending {
+        *stream = streams.stream_of(changes[*of].token);
+    }
+    Ok(micros)
+}
+
+/// A timeuuid of this time that no other entry has.
+fn time_of(context: &ShardContext, micros: i64) -> Uuid {
+    let random = context.random.borrow_mut().next_u64().to_be_bytes();
+    let [c0, c1, node @ ..] = random;
+    timeuuid::from_micros(micros, 0, u16::from_be_bytes([c0, c1]), node)
+}
+
+fn check_size(change: &PartitionMutation, limit: usize) -> Result<()> {
+    let bytes = change.mutation.bytes().len();
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(RequestError::invalid(format!(
+        "Rejected an oversized mutation ({bytes}/{limit}) for keyspace: {}. It is a change of {} with its entry of the change feed",
+        change.table.keyspace, change.table.name
+    )))
+}
+
+/// The layouts of logs on a shard, by the ids of their base tables.
+#[derive(Default)]
+pub struct LogLayouts {
+    known: RefCell<HashMap<Uuid, KnownLayout>>,
+}
+
+struct KnownLayout {
+    base: Arc<Table>,
+    log: Arc<Table>,
+    layout: Rc<LogLayout>,
+}
+
+/// The layout of the log of a table. `None`: the log is gone, and the table with it, since the request was planned.
+fn layout(context: &ShardContext, base: &Arc<Table>) -> Result<Option<Rc<LogLayout>>> {
+    let view = context.catalog_view();
+    let log = view.catalog.keyspace(&base.keyspace).and_then(|keyspace| keyspace.feed_log(&base.name));
+    let Some(log) = log else { return Ok(None) };
+    let mut known = context.layers.get::<LogLayouts>().known.borrow_mut();
+    if let Some(known) = known.get(&base.id)
+        && Arc::ptr_eq(&known.base, base)
+        && Arc::ptr_eq(&known.log, log)
+    {
+        return Ok(Some(known.layout.clone()));
+    }
+    known.retain(|_, known| view.table(known.base.engine_id()).is_some());
+    let layout = Rc::new(LogLayout::new(base, log)?);
+    known.insert(base.id, KnownLayout { base: base.clone(), log: log.clone(), layout: layout.clone() });
+    Ok(Some(layout))
+}
