@@ -5,6 +5,7 @@
 //! Cassandra 5.0's.
 
 mod alter_table;
+mod cap;
 pub(crate) mod bounds;
 mod class_name;
 mod compact_table;
