@@ -19,19 +19,21 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_engine::io::whole_seconds;
-use helenus_engine::key::{REGULAR_END, REGULAR_START, STATIC_POSITION};
+use helenus_engine::key::{KeyRef, REGULAR_END, REGULAR_START, STATIC_POSITION};
 use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{DecodeError, Deletion, Mutation, MutationBuilder, Operation};
+use helenus_engine::{DecodeError, Deletion, Mutation, MutationBuilder, Operation, TableId};
 use helenus_query::error::{RequestError, Result};
+use helenus_query::run::keys::Slice;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::options::Cap;
 use helenus_query::stored_key::PartitionKey;
 
 use self::marks::{Mark, MarkSearch};
 use super::RequestOptions;
-use super::own_rows::regular_rows;
+use super::own_rows::slice_range;
 use super::replica::read::{RangeRead, needs_others, read_range_part};
 use super::replica::write::{WriteOptions, write};
+use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
 /// Most trims of a shard at a time. Further ones are left out.
@@ -106,6 +108,9 @@ pub async fn with_marks(
     mut mutations: Vec<PartitionMutation>,
     options: &RequestOptions,
 ) -> Result<Vec<PartitionMutation>> {
+    if context.has_bug(PlantedBug::UnmarkedRemoval) {
+        return Ok(mutations);
+    }
     let deadline = options.deadline_or(context, context.node.config.read_request_timeout_ms);
     for change in &mut mutations {
         let Some(cap) = &change.table.options.cap else { continue };
@@ -191,6 +196,13 @@ fn marked(
     Ok(builder.build())
 }
 
+/// The first evicted rows that are looked at for their timestamps, and the last ones: where a table is in the order of time, the newest
+/// is the first or the last one.
+const FIRST_EVICTED_ROWS: usize = 64;
+const LAST_EVICTED_ROWS: usize = 8;
+/// Bytes that are looked through for them: what marks have deleted may not be gone yet.
+const EVICTED_BYTES_MAX: u64 = 256 << 10;
+
 /// Searches the marks of the partition that a mutation is of, in the rows at a level.
 async fn find(
     context: &Rc<ShardContext>,
@@ -203,28 +215,35 @@ async fn find(
     if !needs_others(context, &change.table, level, || Some(vec![key.token])) {
         return find_here(context, change, cap, key).await;
     }
-    let (mut start, end) = regular_rows(&key)?;
     let now_seconds = whole_seconds(context.clock.now_micros());
     let mut search = MarkSearch::new(cap.clone(), now_seconds);
-    while start < end {
-        let read = RangeRead {
-            table: &change.table,
-            start,
-            end: end.clone(),
-            reversed: false,
-            now_seconds,
-            live_rows: search.wanted_rows(),
-            consistency: level,
-            deadline,
-        };
-        let part = read_range_part(context, &read).await?;
+    let read = async |positions: Slice, reversed: bool, live_rows: u64| {
+        let (start, end) = slice_range(&key, &positions)?;
+        let table = &*change.table;
+        let read =
+            RangeRead { table, start, end, reversed, now_seconds, live_rows, consistency: level, deadline };
+        read_range_part(context, &read).await
+    };
+    let mut from = Some(REGULAR_START.to_vec());
+    while let Some(start) = from.take() {
+        let part = read(Slice { start, end: REGULAR_END.to_vec() }, false, search.wanted_rows()).await?;
+        let mut is_found = false;
         for row in part.rows.iter() {
-            if !search.row(row.position, row.row).map_err(malformed)? {
-                return Ok(search);
-            }
+            is_found = is_found || !search.row(row.position, row.row).map_err(malformed)?;
         }
-        let Some(resume) = part.resume else { break };
-        start = resume;
+        let resume = part.resume.as_deref().filter(|_| !is_found).map(KeyRef::parse).transpose();
+        from = resume.map_err(malformed)?.map(|bound| bound.position.to_vec());
+    }
+    let Some(start) = search.end().map(<[u8]>::to_vec) else { return Ok(search) };
+    let behind = Slice { start, end: REGULAR_END.to_vec() };
+    for (reversed, rows) in [(false, FIRST_EVICTED_ROWS), (true, LAST_EVICTED_ROWS)] {
+        let part = read(behind.clone(), reversed, rows as u64).await?;
+        for row in part.rows.iter() {
+            search.evicted(row.row).map_err(malformed)?;
+        }
+        if part.resume.is_none() {
+            break;
+        }
     }
     Ok(search)
 }
@@ -240,31 +259,45 @@ async fn find_here(
     let owner = context.node.shard_of(key.token);
     let search = move |context: Rc<ShardContext>| {
         let search = async move {
-            let (start, end) = regular_rows(&key)?;
-            let now_seconds = whole_seconds(context.clock.now_micros());
-            let read = || {
-                let mut search = MarkSearch::new(cap.clone(), now_seconds);
-                let (start, end) = (start.as_slice(), end.as_slice());
-                let request =
-                    ScanRequest { table, start, end, reversed: false, now_seconds, budget: Budget::UNLIMITED };
-                let mut scan = context.shard.scan(&request)?;
-                while let Step::Row(view) = scan.next()? {
-                    if !search.row(view.position, view.row).map_err(malformed)? {
-                        break;
-                    }
-                }
-                Ok::<_, RequestError>(search)
-            };
-            context.shard.read_cold(read).await
+            let search = || find_in_turn(&context, table, &cap, &key);
+            context.shard.read_cold(search).await
         };
         Box::pin(search) as futures::future::LocalBoxFuture<'static, _>
     };
     context.run_on(owner, search).await?
 }
 
+fn find_in_turn(context: &ShardContext, table: TableId, cap: &Cap, key: &PartitionKey) -> Result<MarkSearch> {
+    let now_seconds = whole_seconds(context.clock.now_micros());
+    let scan = |positions: &Slice, reversed: bool, budget: Budget| {
+        let (start, end) = slice_range(key, positions)?;
+        let request = ScanRequest { table, start: &start, end: &end, reversed, now_seconds, budget };
+        Ok::<_, RequestError>(context.shard.scan(&request)?)
+    };
+    let mut search = MarkSearch::new(cap.clone(), now_seconds);
+    let mut kept = scan(&Slice::all_rows(), false, Budget::UNLIMITED)?;
+    while let Step::Row(view) = kept.next()? {
+        if !search.row(view.position, view.row).map_err(malformed)? {
+            break;
+        }
+    }
+    drop(kept);
+    let Some(start) = search.end().map(<[u8]>::to_vec) else { return Ok(search) };
+    let behind = Slice { start, end: REGULAR_END.to_vec() };
+    for (reversed, rows_max) in [(false, FIRST_EVICTED_ROWS), (true, LAST_EVICTED_ROWS)] {
+        let budget = Budget { bytes: EVICTED_BYTES_MAX, ..Budget::UNLIMITED };
+        let mut evicted = scan(&behind, reversed, budget)?;
+        for _ in 0..rows_max {
+            let Step::Row(view) = evicted.next()? else { break };
+            search.evicted(view.row).map_err(malformed)?;
+        }
+    }
+    Ok(search)
+}
+
 #[cfg(test)]
 mod tests {
-    use helenus_engine::{Cell, CellKind, Liveness, RowBuilder, TableId};
+    use helenus_engine::{Cell, CellKind, Liveness, RowBuilder};
 
     use super::*;
 
@@ -286,7 +319,11 @@ mod tests {
     #[test]
     fn only_what_may_remove_a_row_reads_before_it_is_written() {
         let tombstone = CellKind::Tombstone { local_deletion_time: 3 };
-        let at = |position: &'static [u8], mut row: RowBuilder| change(|builder| drop(builder.row(position, &mut row)));
+        let at = |position: &'static [u8], mut row: RowBuilder| {
+            change(|builder| {
+                builder.row(position, &mut row);
+            })
+        };
         let stays = |rows| RowChanges { rows, removed_at: None };
         assert_eq!(at(&[2, 5], row(9, true, CellKind::Live)), stays(1));
         assert_eq!(at(&[2, 5], row(9, false, CellKind::Live)), stays(1));
@@ -301,7 +338,9 @@ mod tests {
             builder.delete_range(&[2, 5], &[2, 6], deletion(6)).delete_partition(deletion(4));
         });
         assert_eq!(whole.removed_at, Some(4));
-        let statics = change(|builder| drop(builder.delete_range(&[1], &[2], deletion(4))));
+        let statics = change(|builder| {
+            builder.delete_range(&[1], &[2], deletion(4));
+        });
         assert_eq!(statics, stays(0));
     }
 

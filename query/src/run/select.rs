@@ -295,11 +295,15 @@ impl<'p> SelectRun<'p> {
         if !self.plan.layout.is_there(source.row, self.now_seconds) {
             return Ok(Flow::Continue);
         }
-        match capped.count(&source) {
-            Wanted::Yes => self.regular_row(&source),
-            Wanted::No => Ok(Flow::Continue),
-            Wanted::NoMore => Ok(Flow::SkipPartition),
-        }
+        let wanted = capped.count(&source);
+        let is_last = capped.left() == 0;
+        let flow = match wanted {
+            Wanted::Yes => self.regular_row(&source)?,
+            Wanted::No => Flow::Continue,
+            Wanted::NoMore => Flow::SkipPartition,
+        };
+        // What is behind it may be many rows that are gone, but not from the files yet.
+        Ok(if is_last && flow == Flow::Continue { Flow::SkipPartition } else { flow })
     }
 
     fn regular_row(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
@@ -446,8 +450,7 @@ impl<'p> SelectRun<'p> {
         if self.plan.distinct {
             return Some(PartitionHead::OneRow);
         }
-        let takes_every_row =
-            !self.plan.is_grouped() && self.filters.is_empty() && self.capped.is_none();
+        let takes_every_row = !self.plan.is_grouped() && self.filters.is_empty() && self.capped.is_none();
         self.per_partition_limit.filter(|_| takes_every_row).map(PartitionHead::RegularRows)
     }
 
@@ -458,7 +461,7 @@ impl<'p> SelectRun<'p> {
         let wanted = if capped.skips_rows() { usize::MAX } else { wanted };
         match &self.plan.restrictions.partition {
             // More rows of a partition are not there.
-            PartitionRestriction::Keys(_) => wanted.min(capped.left() as usize + 1),
+            PartitionRestriction::Keys(_) => wanted.min(capped.left().max(1) as usize),
             PartitionRestriction::Range(_) => wanted,
         }
     }

@@ -5,8 +5,8 @@
 //! Cassandra 5.0's.
 
 mod alter_table;
-mod cap;
 pub(crate) mod bounds;
+mod cap;
 mod class_name;
 mod compact_table;
 mod constant;

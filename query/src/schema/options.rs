@@ -247,7 +247,7 @@ impl TableOptions {
         if let Some(map) = properties.map(CACHING)? {
             self.caching = Caching::from_map(map)?;
         }
-        if let Some(cap) = Cap::from_properties(properties)? {
+        if let Some(cap) = Cap::from_properties(properties, CAP)? {
             self.cap = Some(cap);
         }
         set(&mut self.cdc, properties.boolean(CDC)?);

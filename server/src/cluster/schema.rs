@@ -28,8 +28,9 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CAPS, CASSANDRA_5_SCHEMAS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES, RATE_LIMITS,
-    REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
+    self, CAPS, CASSANDRA_5_SCHEMAS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
+    RATE_LIMITS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand,
+    dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -221,11 +222,7 @@ const ADDITIONS: &[Addition<Table>] = &[
         permission: "per_partition_rate_limit and rate_limit can be set",
         is_used_by: |table| table.options.has_rate_limit(),
     },
-    Addition {
-        level: CAPS,
-        permission: "cap can be set",
-        is_used_by: |table| table.options.cap.is_some(),
-    },
+    Addition { level: CAPS, permission: "cap can be set", is_used_by: |table| table.options.cap.is_some() },
     Addition {
         level: ENCRYPTED_TABLES,
         permission: "encryption can be set",

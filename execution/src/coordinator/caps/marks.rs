@@ -17,7 +17,6 @@ pub(super) struct MarkSearch {
     now_seconds: u32,
     /// Rows that the partition keeps.
     kept: u64,
-    evicted: u64,
     newest_evicted: Option<i64>,
     /// Behind the last row that the cap lets the partition keep; `None`: it has fewer.
     end: Option<Vec<u8>>,
@@ -33,7 +32,6 @@ impl MarkSearch {
             cap,
             now_seconds,
             kept: 0,
-            evicted: 0,
             newest_evicted: None,
             end: None,
             earlier_ends: Vec::new(),
@@ -41,19 +39,26 @@ impl MarkSearch {
         }
     }
 
-    /// Rows that are still to be looked at: those that the partition keeps, and as many evicted ones.
+    /// Rows that the partition may keep besides those that were taken.
     pub fn wanted_rows(&self) -> u64 {
-        (2 * u64::from(self.cap.rows)).saturating_sub(self.kept + self.evicted).max(1)
+        u64::from(self.cap.rows).saturating_sub(self.kept).max(1)
     }
 
-    /// Takes the next row. False if no more are needed.
+    /// Behind the last row that the cap lets the partition keep; `None`: it has fewer.
+    pub fn end(&self) -> Option<&[u8]> {
+        self.end.as_deref()
+    }
+
+    /// Takes a row from behind the end.
+    pub fn evicted(&mut self, row: RowRef<'_>) -> Result<(), DecodeError> {
+        self.newest_evicted = self.newest_evicted.max(row.validate()?.newest());
+        Ok(())
+    }
+
+    /// Takes the next row, before the end. False if that is behind it now.
     pub fn row(&mut self, position: &[u8], row: RowRef<'_>) -> Result<bool, DecodeError> {
         match self.cap.standing(self.kept) {
-            Standing::Evicted => {
-                self.evicted += 1;
-                self.newest_evicted = self.newest_evicted.max(row.validate()?.newest());
-                return Ok(self.evicted < u64::from(self.cap.rows));
-            }
+            Standing::Evicted => return Ok(false),
             Standing::Since(timestamp) => {
                 self.is_cut |= row.validate()?.oldest().is_some_and(|oldest| oldest <= timestamp);
                 let shadow = Deletion { timestamp, local_deletion_time: 0 };
@@ -71,7 +76,7 @@ impl MarkSearch {
         if self.kept == u64::from(self.cap.rows) {
             self.end = Some(behind());
         }
-        Ok(true)
+        Ok(self.end.is_none())
     }
 
     /// The marks that a change needs which removes rows at this timestamp: what is evicted before it stays evicted. What the same change

@@ -177,6 +177,10 @@ fn add_ways(bound: &BoundStatement, steps: &mut Steps) {
         steps.add("READ", plan.table.full_name(), "a replica reads the counter before it changes it");
     } else if plan.needs_read() {
         steps.add("READ", plan.table.full_name(), "a replica reads the list before it changes it");
+    } else if plan.table.options.cap.is_some() && plan.kind == ModifyKind::Delete {
+        let detail =
+            "the first rows of the partition are read at a quorum, so that those behind the cap stay evicted";
+        steps.add("READ", plan.table.full_name(), detail);
     }
 }
 

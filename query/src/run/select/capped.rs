@@ -80,7 +80,12 @@ impl<'p> CappedRows<'p> {
     }
 
     /// What is left of the next row of the partition. A part is written to `rest`.
-    pub(super) fn left_of(&self, source: &SourceRow<'_>, now_seconds: u32, rest: &mut Vec<u8>) -> Result<Left> {
+    pub(super) fn left_of(
+        &self,
+        source: &SourceRow<'_>,
+        now_seconds: u32,
+        rest: &mut Vec<u8>,
+    ) -> Result<Left> {
         match self.cap.standing(self.seen) {
             Standing::Whole => Ok(Left::Whole),
             Standing::Evicted => Ok(Left::NothingFromHere),

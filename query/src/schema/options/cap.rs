@@ -8,8 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::properties::Properties;
-use super::{CAP, configuration};
-use crate::error::Result;
+use crate::error::{RequestError, Result};
 
 /// The largest cap. A read of some rows of a partition reads those before them.
 pub const CAP_ROWS_MAX: u32 = 10_000;
@@ -48,12 +47,14 @@ impl Cap {
         Self { rows, earlier: Vec::new() }
     }
 
-    /// The cap that is named, if there is one.
-    pub(super) fn from_properties(properties: &Properties) -> Result<Option<Self>> {
-        let Some(value) = properties.integer(CAP)? else { return Ok(None) };
+    /// The cap that the option of this name gives, if it is there.
+    pub(super) fn from_properties(properties: &Properties, name: &str) -> Result<Option<Self>> {
+        let Some(value) = properties.integer(name)? else { return Ok(None) };
         match u32::try_from(value) {
             Ok(rows) if (1..=CAP_ROWS_MAX).contains(&rows) => Ok(Some(Self::new(rows))),
-            _ => configuration(format!("{CAP} must be from 1 to {CAP_ROWS_MAX} (got {value})")),
+            _ => Err(RequestError::Configuration(format!(
+                "{name} must be from 1 to {CAP_ROWS_MAX} (got {value})"
+            ))),
         }
     }
 
@@ -78,8 +79,7 @@ impl Cap {
         if rows_before >= u64::from(self.rows) {
             return Standing::Evicted;
         }
-        let mut reached =
-            self.earlier.iter().rev().filter(|earlier| rows_before >= u64::from(earlier.rows));
+        let mut reached = self.earlier.iter().rev().filter(|earlier| rows_before >= u64::from(earlier.rows));
         reached.next().map_or(Standing::Whole, |earlier| Standing::Since(earlier.until_micros))
     }
 }
@@ -114,7 +114,10 @@ mod tests {
         assert_eq!(raised.standing(19), Standing::Since(1_000));
         assert_eq!(raised.standing(20), Standing::Evicted);
         let twice = raised.changed_to(30, 2_000);
-        assert_eq!((twice.standing(15), twice.standing(25)), (Standing::Since(1_000), Standing::Since(2_000)));
+        assert_eq!(
+            (twice.standing(15), twice.standing(25)),
+            (Standing::Since(1_000), Standing::Since(2_000))
+        );
         let lowered = twice.changed_to(20, 3_000);
         assert_eq!((lowered.standing(15), lowered.standing(20)), (Standing::Since(1_000), Standing::Evicted));
         assert_eq!(lowered.changed_to(5, 4_000), Cap::new(5));

@@ -61,10 +61,12 @@ fn live_rows<'m>(mutations: impl IntoIterator<Item = &'m Mutation>) -> Vec<(Vec<
 
 fn search(cap: &Cap, rows: &[(Vec<u8>, Vec<u8>)]) -> MarkSearch {
     let mut search = MarkSearch::new(cap.clone(), NOW_SECONDS);
-    for (position, row) in rows {
-        if !search.row(position, RowRef::new(row, 0)).unwrap() {
-            break;
-        }
+    let mut is_kept =
+        |(position, row): &(Vec<u8>, Vec<u8>)| search.row(position, RowRef::new(row, 0)).unwrap();
+    let last_kept = rows.iter().take_while(|row| is_kept(row)).count();
+    let behind = rows.get(last_kept + 1..).unwrap_or_default();
+    for (_, row) in behind.iter().take(2).chain(behind.last()) {
+        search.evicted(RowRef::new(row, 0)).unwrap();
     }
     search
 }
@@ -190,9 +192,17 @@ fn a_removed_row_makes_room_for_new_rows_and_brings_back_none() {
     let cap = Cap::new(2);
     let mark = |timestamp| vec![Mark { start: key::behind(&position(2)), timestamp }];
     assert_eq!(search(&cap, &rows).before_removal(9), mark(8));
-    assert_eq!(search(&cap, &rows).before_removal(3), mark(5), "evicted rows stay so whatever the deletion's timestamp");
+    assert_eq!(
+        search(&cap, &rows).before_removal(3),
+        mark(5),
+        "evicted rows stay so whatever the deletion's timestamp"
+    );
     assert_eq!(search(&cap, &rows).of_evicted(), mark(5));
-    assert_eq!(search(&cap, &rows[..2]).before_removal(9), mark(8), "some replicas may have dropped what is behind");
+    assert_eq!(
+        search(&cap, &rows[..2]).before_removal(9),
+        mark(8),
+        "some replicas may have dropped what is behind"
+    );
     assert_eq!(search(&cap, &rows[..2]).of_evicted(), []);
     assert_eq!(search(&cap, &rows[..1]).before_removal(9), []);
 }
