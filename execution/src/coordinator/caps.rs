@@ -35,11 +35,13 @@ use super::replica::read::{RangeRead, needs_others, read_range_part};
 use super::replica::write::{WriteOptions, write};
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
+use crate::shard::receipt::{self, RowMeter};
 
 /// Most trims of a shard at a time. Further ones are left out.
 const TRIMS_MAX: usize = 8;
-/// A partition is trimmed after about as many new rows as its cap, and after at least so many.
-const TRIM_ROWS_MIN: u64 = 64;
+/// A partition is trimmed after about as many new rows as this many times its cap, and after at least so many.
+const TRIM_CAPS: u64 = 2;
+const TRIM_ROWS_MIN: u64 = 128;
 
 /// The trims of a shard that are under way.
 #[derive(Debug, Default)]
@@ -127,7 +129,7 @@ pub async fn with_marks(
 pub fn trim_some(context: &Rc<ShardContext>, mutations: &[PartitionMutation]) {
     for (change, cap) in capped(mutations) {
         let Ok(RowChanges { rows, .. }) = RowChanges::of(&change.mutation) else { continue };
-        let period = u64::from(cap.rows).max(TRIM_ROWS_MIN);
+        let period = (TRIM_CAPS * u64::from(cap.rows)).max(TRIM_ROWS_MIN);
         if !context.random.borrow_mut().chance(rows, period) {
             continue;
         }
@@ -201,7 +203,7 @@ fn marked(
 const FIRST_EVICTED_ROWS: usize = 64;
 const LAST_EVICTED_ROWS: usize = 8;
 /// Bytes that are looked through for them: what marks have deleted may not be gone yet.
-const EVICTED_BYTES_MAX: u64 = 256 << 10;
+const EVICTED_BYTES_MAX: u64 = 16 << 10;
 
 /// Searches the marks of the partition that a mutation is of, in the rows at a level.
 async fn find(
@@ -241,7 +243,7 @@ async fn find(
         for row in part.rows.iter() {
             search.evicted(row.row).map_err(malformed)?;
         }
-        if part.resume.is_none() {
+        if part.resume.is_none() || search.is_newest_evicted_first() {
             break;
         }
     }
@@ -259,7 +261,11 @@ async fn find_here(
     let owner = context.node.shard_of(key.token);
     let search = move |context: Rc<ShardContext>| {
         let search = async move {
-            let search = || find_in_turn(&context, table, &cap, &key);
+            let mark = receipt::mark();
+            let search = || {
+                receipt::set_back(&mark);
+                find_in_turn(&context, table, &cap, &key)
+            };
             context.shard.read_cold(search).await
         };
         Box::pin(search) as futures::future::LocalBoxFuture<'static, _>
@@ -275,8 +281,11 @@ fn find_in_turn(context: &ShardContext, table: TableId, cap: &Cap, key: &Partiti
         Ok::<_, RequestError>(context.shard.scan(&request)?)
     };
     let mut search = MarkSearch::new(cap.clone(), now_seconds);
+    receipt::count_range(1);
+    let mut meter = RowMeter::begin();
     let mut kept = scan(&Slice::all_rows(), false, Budget::UNLIMITED)?;
     while let Step::Row(view) = kept.next()? {
+        meter.add(view.partition_key, view.position, view.row, None);
         if !search.row(view.position, view.row).map_err(malformed)? {
             break;
         }
@@ -289,7 +298,11 @@ fn find_in_turn(context: &ShardContext, table: TableId, cap: &Cap, key: &Partiti
         let mut evicted = scan(&behind, reversed, budget)?;
         for _ in 0..rows_max {
             let Step::Row(view) = evicted.next()? else { break };
+            meter.add(view.partition_key, view.position, view.row, None);
             search.evicted(view.row).map_err(malformed)?;
+        }
+        if search.is_newest_evicted_first() {
+            break;
         }
     }
     Ok(search)

@@ -18,6 +18,8 @@ pub(super) struct MarkSearch {
     /// Rows that the partition keeps.
     kept: u64,
     newest_evicted: Option<i64>,
+    /// The newest timestamps of the first and of the last one that was taken.
+    evicted_ends: Option<(i64, i64)>,
     /// Behind the last row that the cap lets the partition keep; `None`: it has fewer.
     end: Option<Vec<u8>>,
     /// As `end` and their timestamps, for the caps of before.
@@ -33,6 +35,7 @@ impl MarkSearch {
             now_seconds,
             kept: 0,
             newest_evicted: None,
+            evicted_ends: None,
             end: None,
             earlier_ends: Vec::new(),
             is_cut: false,
@@ -51,8 +54,16 @@ impl MarkSearch {
 
     /// Takes a row from behind the end.
     pub fn evicted(&mut self, row: RowRef<'_>) -> Result<(), DecodeError> {
-        self.newest_evicted = self.newest_evicted.max(row.validate()?.newest());
+        let Some(newest) = row.validate()?.newest() else { return Ok(()) };
+        self.newest_evicted = self.newest_evicted.max(Some(newest));
+        let first = self.evicted_ends.map_or(newest, |(first, _)| first);
+        self.evicted_ends = Some((first, newest));
         Ok(())
+    }
+
+    /// Whether the evicted rows get older from one to the next, as far as they were taken.
+    pub fn is_newest_evicted_first(&self) -> bool {
+        self.evicted_ends.is_some_and(|(first, last)| first > last && Some(first) == self.newest_evicted)
     }
 
     /// Takes the next row, before the end. False if that is behind it now.
