@@ -74,6 +74,17 @@ pub enum PaxosOrder {
     },
 }
 
+impl PaxosOrder {
+    /// The commit that comes with the order.
+    pub fn commit(&self) -> Option<&Commit> {
+        match self {
+            Self::Ask { question: Question::Prepare { commit, .. }, .. } => commit.as_ref(),
+            Self::Commit(commit) => Some(commit),
+            Self::Ask { question: Question::Propose { .. }, .. } | Self::Forget { .. } => None,
+        }
+    }
+}
+
 /// A replica's answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum PaxosResponse {
