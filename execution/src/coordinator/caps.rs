@@ -21,7 +21,7 @@ use cql_lite::frame::response::WriteType;
 use helenus_engine::io::whole_seconds;
 use helenus_engine::key::{KeyRef, REGULAR_END, REGULAR_START, STATIC_POSITION};
 use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{DecodeError, Deletion, Mutation, MutationBuilder, Operation, TableId};
+use helenus_engine::{DecodeError, Deletion, Mutation, MutationBuilder, MutationRef, Operation, TableId};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::keys::Slice;
 use helenus_query::run::modify::PartitionMutation;
@@ -173,7 +173,7 @@ fn level_before(level: Consistency) -> Consistency {
     }
 }
 
-/// A mutation with marks: with all of its own changes, or with none.
+/// A mutation with marks: with all of its own changes and companions, or with none.
 fn marked(
     context: &ShardContext,
     mutation: &Mutation,
@@ -195,7 +195,15 @@ fn marked(
         let deletion = Deletion { timestamp: *timestamp, local_deletion_time };
         builder.delete_range(start, REGULAR_END, deletion);
     }
-    Ok(builder.build())
+    let own = builder.build();
+    if !with_changes || !view.has_companions() {
+        return Ok(own);
+    }
+    let companion = |part: Result<MutationRef<'_>, DecodeError>| {
+        part.and_then(|part| Mutation::from_bytes(mutation.bytes().slice_ref(part.bytes)))
+    };
+    let companions = view.companions().map(companion).collect::<Result<Vec<_>, _>>().map_err(malformed)?;
+    Mutation::with_companions(&own, &companions).map_err(malformed)
 }
 
 /// The first evicted rows that are looked at for their timestamps, and the last ones: where a table is in the order of time, the newest
