@@ -63,10 +63,12 @@ pub fn changes<'m>(layout: &LogLayout, parts: &'m Parts<'_>) -> Result<Vec<Chang
     for (position, row) in &parts.rows {
         add_row(layout, position, row.view(), &mut changes)?;
     }
-    changes.extend(parts.ranges.iter().map(|range| Change {
-        timestamp: range.deletion.timestamp,
-        kind: ChangeKind::DeleteRange(*range),
-    }));
+    changes.extend(
+        parts.ranges.iter().map(|range| Change {
+            timestamp: range.deletion.timestamp,
+            kind: ChangeKind::DeleteRange(*range),
+        }),
+    );
     changes.extend(
         parts
             .partition
@@ -101,9 +103,8 @@ fn add_row<'m>(
 ) -> Result<()> {
     let head = row.head().map_err(malformed)?;
     let mut by_stamp: BTreeMap<Stamp, Columns<'m>> = BTreeMap::new();
-    let inserted = head.liveness.map(|liveness| {
-        (liveness.timestamp, liveness.expiry.map_or(0, |expiry| expiry.ttl))
-    });
+    let inserted =
+        head.liveness.map(|liveness| (liveness.timestamp, liveness.expiry.map_or(0, |expiry| expiry.ttl)));
     if let Some(stamp) = inserted {
         by_stamp.entry(stamp).or_default();
     }

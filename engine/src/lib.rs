@@ -66,6 +66,7 @@ pub use invariant::BrokenInvariant;
 pub use mutation::{Mutation, MutationBuilder, MutationRef, Operation, TableId, ValidMutation};
 pub use partition_watch::{FilePartitions, PartitionWatch, WrittenPartition};
 pub use read::{Budget, RowView, Scan, ScanRequest, Step, VersionLimit, VersionScanRequest, Versions};
+pub use reconcile::{Purpose, merge_rows};
 pub use row::RowRef;
 pub use row_writer::{RowBuilder, RowWriter, transcode};
 pub use shard::{Dropped, Load, Lookup, RowRequest, Shard, ShardOptions, TableOptions, TableStatistics};

@@ -12,6 +12,7 @@ pub mod batch_limits;
 pub mod batch_log;
 pub mod batch_request;
 pub mod bound_statement;
+pub mod caps;
 pub mod change_feed;
 pub mod consistency;
 pub mod denylist;

@@ -33,11 +33,13 @@ pub enum PlantedBug {
     RolesForever,
     /// A leader of the metadata log takes what it has applied for the newest, without asking whether it still leads.
     UnconfirmedLeader,
+    /// What removes a row of a table with a cap does not mark what is evicted.
+    UnmarkedRemoval,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -52,5 +54,6 @@ impl PlantedBug {
         Self::SearchTornRows,
         Self::RolesForever,
         Self::UnconfirmedLeader,
+        Self::UnmarkedRemoval,
     ];
 }

@@ -21,8 +21,8 @@ use super::replica::forward::Led;
 use super::replica::write::check_charge;
 use super::rows_before_write::RowsBeforeWrite;
 use super::transaction::{Transaction, TransactionKind, transact};
-use super::write::{apply, lead_all, no_any};
-use super::{Execution, Outcome, RequestOptions, denylist, disk_room, table_rate_limits};
+use super::write::{apply, apply_capped, lead_all, no_any};
+use super::{Execution, Outcome, RequestOptions, caps, denylist, disk_room, table_rate_limits};
 use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::change_feed;
@@ -71,6 +71,11 @@ fn try_batch(
         {
             return Err(no_any(&counters.table));
         }
+        if request.plans().any(|plan| plan.table.options.cap.is_some()) {
+            return Err(RequestError::invalid(
+                "A batch that changes tables with a cap can have no statements that read before they write yet",
+            ));
+        }
         let volume = BatchVolume::of_statements(&request.statements);
         volume.check(request.kind, &context.node.config, warnings)?;
         if request.kind == BatchKind::Logged && partition_count > 1 {
@@ -89,8 +94,12 @@ fn try_batch(
     if request.kind == BatchKind::Logged && mutations.len() > 1 {
         return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, request.options))));
     }
+    let is_capped = mutations.iter().any(|change| change.table.options.cap.is_some());
     // A batch of one partition is one mutation: it is applied whole or not at all, like a single statement.
     let write_type = if mutations.len() == 1 { WriteType::Simple } else { WriteType::UnloggedBatch };
+    if is_capped {
+        return Ok(apply_capped(context, mutations, &request.options, write_type));
+    }
     Ok(apply(context, mutations, &request.options, write_type))
 }
 
@@ -123,6 +132,12 @@ async fn logged(
     mutations: Vec<PartitionMutation>,
     options: RequestOptions,
 ) -> Result<Outcome> {
+    let mutations = if caps::removes_rows(&mutations)? {
+        caps::with_marks(&context, mutations, &options).await?
+    } else {
+        caps::trim_some(&context, &mutations);
+        mutations
+    };
     // The batch log keeps all of them as one value.
     let bytes: usize = mutations.iter().map(|change| 4 + change.mutation.bytes().len()).sum();
     if bytes > context.node.config.mutation_bytes_max() {

@@ -58,7 +58,11 @@ pub fn ranges(
                     })
                 });
             }
-            let slices = clustering_slices(&plan.restrictions.clustering, &plan.table, bindings)?;
+            let slices = if is_capped(plan) {
+                vec![Slice::all_rows()]
+            } else {
+                clustering_slices(&plan.restrictions.clustering, &plan.table, bindings)?
+            };
             let mut ranges = KeyRanges::with_capacity(keys.len() * slices.len());
             // The partitions are in the order of their key values: those before the paging state's partition are
             // complete.
@@ -96,7 +100,9 @@ pub fn ranges(
                         });
                     }
                     let mut next = full_key(&key, &paging_state.position)?;
-                    if !paging_state.is_unread {
+                    if is_capped(plan) {
+                        next = full_key(&key, REGULAR_START)?;
+                    } else if !paging_state.is_unread {
                         next.push(0);
                     }
                     start = start.max(next);
@@ -108,6 +114,11 @@ pub fn ranges(
             Ok(ranges)
         }
     }
+}
+
+/// Whether partitions are read from their first row on, whichever of their rows are wanted: the run counts them for the table's cap.
+fn is_capped(plan: &SelectPlan) -> bool {
+    plan.table.options.cap.is_some()
 }
 
 /// Whether a page has ended with all of its last partition: with the row of the partition's static content, which comes where the partition has no
@@ -123,7 +134,11 @@ fn only_row(
     bindings: &Bindings<'_>,
     paging_state: Option<&PagingState>,
 ) -> Result<Option<KeyRange>> {
-    if paging_state.is_some() || plan.reads_static || plan.distinct || plan.restrictions.key_tokens.is_some()
+    if paging_state.is_some()
+        || plan.reads_static
+        || plan.distinct
+        || plan.restrictions.key_tokens.is_some()
+        || is_capped(plan)
     {
         return Ok(None);
     }
@@ -170,7 +185,7 @@ fn partition_ranges(
     }
     let mut add = |slice: &Slice| -> Result<()> {
         let (mut start, mut end) = (slice.start.clone(), slice.end.clone());
-        if let Some(paging_state) = paging_state {
+        if let Some(paging_state) = paging_state.filter(|_| !is_capped(plan)) {
             let mut at = paging_state.position.clone();
             if plan.reversed == paging_state.is_unread {
                 at.push(0);
@@ -193,7 +208,7 @@ fn partition_ranges(
     };
     // A row that is named exactly is read exactly, so that filters on rows apply.
     let exact = |slice: &Slice| Slice { start: slice.start.clone(), end: key::behind(&slice.start) };
-    let names_rows = plan.names_rows();
+    let names_rows = plan.names_rows() && !is_capped(plan);
     let ordered: Box<dyn Iterator<Item = &Slice>> =
         if plan.reversed { Box::new(slices.iter().rev()) } else { Box::new(slices.iter()) };
     for slice in ordered {

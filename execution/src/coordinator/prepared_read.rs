@@ -74,6 +74,9 @@ pub fn end_early(run: &mut SelectRun<'_>, left: &KeyRange) -> Result<Option<bool
     if !matches!(bound.position.first(), Some(&(key::REGULAR_TAG | STATIC_TAG))) {
         return Ok(None);
     }
+    if run.is_on_earlier_page(bound.partition_key, bound.position) {
+        return Ok(None);
+    }
     let flow = run.passed_up_to(bound.partition_key, bound.position)?;
     Ok(Some(flow != Flow::Done))
 }

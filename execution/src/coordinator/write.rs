@@ -17,7 +17,7 @@ use super::replica::forward::Led;
 use super::replica::write::WriteOptions;
 use super::replica::{forward, only_here};
 use super::{
-    Execution, Outcome, OwnedRequest, Request, RequestOptions, denylist, disk_room, replica,
+    Execution, Outcome, OwnedRequest, Request, RequestOptions, caps, denylist, disk_room, replica,
     table_rate_limits,
 };
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
@@ -56,6 +56,9 @@ pub fn modify(
     }
     match mutations(context, request) {
         Err(error) => Execution::Ready(Err(error)),
+        Ok(mutations) if plan.table.options.cap.is_some() => {
+            apply_capped(context, mutations, request.options, WriteType::Simple)
+        }
         Ok(mutations) => apply(context, mutations, request.options, WriteType::Simple),
     }
 }
@@ -123,6 +126,32 @@ pub fn apply(
         replica::write::write(&context, mutations, options).await?;
         Ok(Outcome::Void)
     }))
+}
+
+/// As [`apply`], where tables with a cap are among those of the mutations.
+pub fn apply_capped(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    options: &RequestOptions,
+    write_type: WriteType,
+) -> Execution {
+    match caps::removes_rows(&mutations) {
+        Err(error) => Execution::Ready(Err(error)),
+        Ok(false) => {
+            caps::trim_some(context, &mutations);
+            apply(context, mutations, options, write_type)
+        }
+        Ok(true) => {
+            let (context, options) = (context.clone(), options.clone());
+            Execution::Pending(Box::pin(async move {
+                let mutations = caps::with_marks(&context, mutations, &options).await?;
+                match apply(&context, mutations, &options, write_type) {
+                    Execution::Ready(outcome) => outcome,
+                    Execution::Pending(later) => later.await,
+                }
+            }))
+        }
+    }
 }
 
 /// Like [`apply`], without an answer for a client.

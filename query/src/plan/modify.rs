@@ -419,6 +419,7 @@ impl UsingTerms {
         plan.timestamp = self.timestamp.take();
         plan.time_to_live = self.time_to_live.take();
         plan.timeout = self.timeout.take();
+        refuse_on_capped(plan)?;
         if plan.is_counter() {
             if plan.timestamp.is_some() {
                 return Err(RequestError::invalid("Cannot provide custom timestamp for counter updates"));
@@ -432,6 +433,23 @@ impl UsingTerms {
         }
         Ok(())
     }
+}
+
+/// Refuses what could bring back rows that the cap of a table has evicted, or would have to read them.
+fn refuse_on_capped(plan: &ModifyPlan) -> Result<()> {
+    if plan.table.options.cap.is_none() {
+        return Ok(());
+    }
+    let what = if plan.time_to_live.is_some() {
+        "TTL is"
+    } else if plan.conditions.is_some() {
+        "Conditions are"
+    } else if plan.needs_read() {
+        "Changes of lists by index or value are"
+    } else {
+        return Ok(());
+    };
+    Err(RequestError::invalid(format!("{what} not supported on tables with a cap yet")))
 }
 
 fn resolve_using(

@@ -126,6 +126,12 @@ pub fn plan_select(
     } else {
         resolve_order(statement, table, &mut fetched, &restrictions, index_use.is_read_by_index)?
     };
+    let (reversed, result_order) = if reversed && table.options.cap.is_some() {
+        check_reversed_capped(statement, is_grouped)?;
+        (false, reversed_order(table, &mut fetched))
+    } else {
+        (reversed, result_order)
+    };
     let is_virtual = table.kind == crate::schema::catalog::TableKind::Virtual
         && !virtual_tables::asks_for_filtering(table);
     check_filtering(statement, table, &restrictions, &index_use, is_virtual)?;
@@ -392,6 +398,23 @@ fn resolve_group_by(
         ));
     }
     Ok(selectors)
+}
+
+/// Rows of a table with a cap are read from the first one on, and then put in order.
+fn check_reversed_capped(statement: &ast::Select, is_grouped: bool) -> Result<()> {
+    if is_grouped || statement.per_partition_limit.is_some() {
+        return Err(RequestError::invalid(
+            "Aggregates, GROUP BY and PER PARTITION LIMIT are not supported in the reverse order of a table with a cap yet",
+        ));
+    }
+    Ok(())
+}
+
+/// The order of a result whose partitions are in the reverse order of their table.
+fn reversed_order(table: &Table, fetched: &mut Fetched) -> Vec<(usize, bool)> {
+    let first = table.partition_key_count;
+    let columns = table.clustering_key().iter().enumerate();
+    columns.map(|(index, column)| (fetched.slot(first + index), !column.is_descending())).collect()
 }
 
 /// Of several items with the same column the last one counts, in the place of the first one.

@@ -228,6 +228,9 @@ fn only_table<'t>(mut tables: impl Iterator<Item = &'t Arc<Table>>) -> Result<Ar
     if first.kind == TableKind::Virtual {
         return Err(RequestError::invalid("Transactions are not supported by virtual tables"));
     }
+    if first.options.cap.is_some() {
+        return Err(RequestError::invalid("Transactions are not supported on tables with a cap yet"));
+    }
     Ok(first.clone())
 }
 

@@ -26,7 +26,9 @@ pub struct RowFilters<'p> {
 impl<'p> RowFilters<'p> {
     /// Whether a plan has such filters.
     pub fn are_in(plan: &SelectPlan) -> bool {
-        plan.restrictions.filters.iter().any(|filter| is_of_row(plan, filter))
+        // Rows that do not pass count for the cap of a table.
+        plan.table.options.cap.is_none()
+            && plan.restrictions.filters.iter().any(|filter| is_of_row(plan, filter))
     }
 
     /// Binds the filters of a plan.

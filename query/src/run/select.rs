@@ -7,6 +7,7 @@
 //!   statement shows that it was the last one: LIMIT is reached, or no partition that it names has more.
 //! * The paging state names the last row that the page consumed: reading continues directly behind it.
 
+mod capped;
 mod collected_rows;
 mod limit;
 mod nearest_rows;
@@ -18,6 +19,7 @@ use helenus_engine::RowRef;
 use helenus_engine::key::STATIC_POSITION;
 use smallvec::SmallVec;
 
+use self::capped::{CappedRows, Left, Wanted, rest_of};
 use self::collected_rows::CollectedRows;
 use self::limit::limit_value;
 use self::nearest_rows::NearestRows;
@@ -138,6 +140,8 @@ pub struct SelectRun<'p> {
     /// The result rows, if they are the nearest to a vector.
     nearest: Option<NearestRows>,
     partition: PartitionState,
+    /// If the table has a cap.
+    capped: Option<Box<CappedRows<'p>>>,
     group: Option<Group>,
     /// The last row consumed, or left out by a filter, once the page may end with it.
     last: Option<(Vec<u8>, Vec<u8>)>,
@@ -174,6 +178,7 @@ impl<'p> SelectRun<'p> {
             partition.has_rows = paging_state.has_rows;
             partition.result_rows = paging_state.partition_result_rows;
         }
+        let capped = CappedRows::of(plan, &bindings, paging_state)?.map(Box::new);
         let is_in_table_order = plan.result_order.is_empty() && nearest.is_none();
         let bounds = if is_in_table_order { bounds } else { PageBounds { rows: None, bytes: usize::MAX } };
         let json_names = plan.json.then(|| {
@@ -199,6 +204,7 @@ impl<'p> SelectRun<'p> {
             collected: CollectedRows::default(),
             nearest,
             partition,
+            capped,
             group: None,
             last: None,
             resumes_at_last: false,
@@ -240,6 +246,9 @@ impl<'p> SelectRun<'p> {
             self.partition.has_rows = false;
             self.partition.result_rows = 0;
             self.partition.is_done = false;
+            if let Some(capped) = &mut self.capped {
+                capped.begin_partition();
+            }
         }
         if self.partition.is_done
             || self.per_partition_limit.is_some_and(|limit| self.partition.result_rows >= limit)
@@ -266,6 +275,38 @@ impl<'p> SelectRun<'p> {
             let flow = self.take(source, None)?;
             return Ok(if flow == Flow::Continue { Flow::SkipPartition } else { flow });
         }
+        if self.capped.is_some() {
+            return self.row_of_capped(source);
+        }
+        self.regular_row(source)
+    }
+
+    /// As [`Self::regular_row`], if the row is one of those that the partition keeps, and is wanted.
+    #[inline(never)]
+    fn row_of_capped(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
+        let Some(capped) = &mut self.capped else { return self.regular_row(source) };
+        let mut rest = Vec::new();
+        let source = match capped.left_of(source, self.now_seconds, &mut rest)? {
+            Left::Whole => *source,
+            Left::Rest => rest_of(source, &rest),
+            Left::Nothing => return Ok(Flow::Continue),
+            Left::NothingFromHere => return Ok(Flow::SkipPartition),
+        };
+        if !self.plan.layout.is_there(source.row, self.now_seconds) {
+            return Ok(Flow::Continue);
+        }
+        let wanted = capped.count(&source);
+        let is_last = capped.left() == 0;
+        let flow = match wanted {
+            Wanted::Yes => self.regular_row(&source)?,
+            Wanted::No => Flow::Continue,
+            Wanted::NoMore => Flow::SkipPartition,
+        };
+        // What is behind it may be many rows that are gone, but not from the files yet.
+        Ok(if is_last && flow == Flow::Continue { Flow::SkipPartition } else { flow })
+    }
+
+    fn regular_row(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
         self.partition.has_rows = true;
         let plan = self.plan;
         if let Some(rows) = &plan.direct_rows {
@@ -368,6 +409,12 @@ impl<'p> SelectRun<'p> {
         Ok(ResultPage { rows: self.out, row_count: self.row_count, paging_state })
     }
 
+    /// Whether the pages before have come further than this row, so that the page cannot end with it: a partition of a table with a cap is
+    /// read from its first row on for each page.
+    pub fn is_on_earlier_page(&self, partition_key: &[u8], position: &[u8]) -> bool {
+        self.capped.as_ref().is_some_and(|capped| capped.is_on_earlier_page(partition_key, position))
+    }
+
     /// Records that everything before a row was read, so that the next page begins with that row. Other flows than
     /// [`Flow::Continue`]: the page has ended before.
     pub fn passed_up_to(&mut self, partition_key: &[u8], position: &[u8]) -> Result<Flow> {
@@ -391,6 +438,7 @@ impl<'p> SelectRun<'p> {
     /// Whether the run reads nothing of rows but their keys: an empty row does for any.
     pub fn reads_keys_only(&self) -> bool {
         self.plan.layout.reads_keys_only()
+            && !self.capped.as_ref().is_some_and(|capped| capped.needs_timestamps())
     }
 
     /// The rows of each partition that the run wants, if that does not depend on what they contain.
@@ -402,13 +450,20 @@ impl<'p> SelectRun<'p> {
         if self.plan.distinct {
             return Some(PartitionHead::OneRow);
         }
-        let takes_every_row = !self.plan.is_grouped() && self.filters.is_empty();
+        let takes_every_row = !self.plan.is_grouped() && self.filters.is_empty() && self.capped.is_none();
         self.per_partition_limit.filter(|_| takes_every_row).map(PartitionHead::RegularRows)
     }
 
     /// The most rows that the reader should request before it asks again.
     pub fn wanted_rows(&self) -> usize {
-        if self.filters.is_empty() { self.wanted_result_rows() } else { usize::MAX }
+        let wanted = if self.filters.is_empty() { self.wanted_result_rows() } else { usize::MAX };
+        let Some(capped) = &self.capped else { return wanted };
+        let wanted = if capped.skips_rows() { usize::MAX } else { wanted };
+        match &self.plan.restrictions.partition {
+            // More rows of a partition are not there.
+            PartitionRestriction::Keys(_) => wanted.min(capped.left().max(1) as usize),
+            PartitionRestriction::Range(_) => wanted,
+        }
     }
 
     /// The most rows that pass the filters which the reader should request before it asks again.

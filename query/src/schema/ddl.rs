@@ -6,6 +6,7 @@
 
 mod alter_table;
 pub(crate) mod bounds;
+mod cap;
 mod class_name;
 mod compact_table;
 mod constant;

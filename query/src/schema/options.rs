@@ -6,6 +6,7 @@
 //!   (caching, index intervals, retries between replicas), and extensions are stored and shown.
 
 pub mod caching;
+pub mod cap;
 pub mod compaction;
 pub mod compression;
 pub mod encryption;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::caching::Caching;
+pub use self::cap::{Cap, Standing};
 pub use self::compaction::{Compaction, CompactionClass};
 pub use self::compression::{CHUNK_LENGTH_BYTES_MAX, Compression, Compressor};
 pub use self::properties::Properties;
@@ -42,6 +44,7 @@ const ADDITIONAL_WRITE_POLICY: &str = "additional_write_policy";
 const ALLOW_AUTO_SNAPSHOT: &str = "allow_auto_snapshot";
 const BLOOM_FILTER_FP_CHANCE: &str = "bloom_filter_fp_chance";
 const CACHING: &str = "caching";
+const CAP: &str = "cap";
 const CDC: &str = "cdc";
 const COMMENT: &str = "comment";
 const COMPACTION: &str = "compaction";
@@ -63,11 +66,12 @@ const READ_REPAIR: &str = "read_repair";
 const SPECULATIVE_RETRY: &str = "speculative_retry";
 const TOMBSTONE_GC: &str = "tombstone_gc";
 
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 25] = [
     ADDITIONAL_WRITE_POLICY,
     ALLOW_AUTO_SNAPSHOT,
     BLOOM_FILTER_FP_CHANCE,
     CACHING,
+    CAP,
     CDC,
     COMMENT,
     COMPACTION,
@@ -117,6 +121,9 @@ pub struct TableOptions {
     /// In (0, 1].
     pub bloom_filter_fp_chance: f64,
     pub caching: Caching,
+    /// The rows that a partition keeps; `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Cap>,
     /// The table's change feed; `None`: it never had one, or `cdc = false` took it away.
     #[serde(with = "stored")]
     pub cdc: Option<ChangeFeedOptions>,
@@ -165,6 +172,7 @@ impl Default for TableOptions {
             allow_auto_snapshot: true,
             bloom_filter_fp_chance: 0.01,
             caching: Caching::default(),
+            cap: None,
             cdc: None,
             comment: String::new(),
             compaction: Compaction::default(),
@@ -261,6 +269,9 @@ impl TableOptions {
         if let Some(map) = properties.map(CACHING)? {
             self.caching = Caching::from_map(map)?;
         }
+        if let Some(cap) = Cap::from_properties(properties, CAP)? {
+            self.cap = Some(cap);
+        }
         if properties.is_map(CDC) {
             let options = properties.map(CDC)?.map(ChangeFeedOptions::from_map).transpose();
             self.cdc = options.map_err(|error| RequestError::Configuration(error.to_string()))?;
@@ -345,6 +356,11 @@ impl TableOptions {
             return configuration(format!(
                 "{DEFAULT_TIME_TO_LIVE} must be less than or equal to {MAX_TIME_TO_LIVE_SECONDS} (got {})",
                 self.default_time_to_live
+            ));
+        }
+        if self.cap.is_some() && self.default_time_to_live > 0 {
+            return configuration(format!(
+                "{DEFAULT_TIME_TO_LIVE} is not supported on tables with a {CAP} yet: rows that expire would make room for evicted ones"
             ));
         }
         if self.is_feed_log && self.cdc.is_some() {

@@ -59,6 +59,8 @@ pub const SECURITY: u16 = 15;
 pub const DENYLIST: u16 = 15;
 /// The feature level from which tables may limit the requests a second.
 pub const RATE_LIMITS: u16 = 15;
+/// The feature level from which tables may have the option `cap`.
+pub const CAPS: u16 = 15;
 /// The feature level from which tables may have the option `encryption`, and members say whether they encrypt.
 pub const ENCRYPTED_TABLES: u16 = 15;
 /// The feature level from which tables may have change feeds.

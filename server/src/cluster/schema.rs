@@ -29,8 +29,8 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
-    RATE_LIMITS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand,
+    self, CAPS, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION,
+    INDEXES, RATE_LIMITS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand,
     dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
@@ -223,6 +223,7 @@ const ADDITIONS: &[Addition<Table>] = &[
         permission: "per_partition_rate_limit and rate_limit can be set",
         is_used_by: |table| table.options.has_rate_limit(),
     },
+    Addition { level: CAPS, permission: "cap can be set", is_used_by: |table| table.options.cap.is_some() },
     Addition {
         level: ENCRYPTED_TABLES,
         permission: "encryption can be set",
@@ -495,6 +496,9 @@ mod tests {
             assert_eq!(refusal(&limit, RATE_LIMITS), None);
             assert_eq!(refusal(&format!("ALTER TABLE t WITH {option} = {{}}"), 1), None);
         }
+        let capped = "CREATE TABLE f (k int, c int, PRIMARY KEY (k, c)) WITH cap = 5";
+        assert!(refusal(capped, CAPS - 1).is_some());
+        assert_eq!(refusal(capped, CAPS), None);
         let compact = "CREATE TABLE c (k int PRIMARY KEY, v int) WITH COMPACT STORAGE";
         assert!(refusal(compact, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(compact, CASSANDRA_5_SCHEMAS), None);

@@ -16,6 +16,7 @@ use crate::session::latencies::Latencies;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
+use helenus_execution::coordinator::caps::Trims;
 use helenus_execution::coordinator::change_feed::LogLayouts;
 use helenus_execution::coordinator::local_work::LocalWork;
 use helenus_execution::coordinator::paxos;
@@ -60,6 +61,7 @@ pub fn of_shard() -> Layers {
         .with(RepairState::default())
         .with(LocalWork::default())
         .with(LogLayouts::default())
+        .with(Trims::default())
         .with(Latencies::default())
         .with(Connections::default())
         .with(LivenessMonitor::default())

@@ -108,6 +108,7 @@ pub enum LoadKind {
     Indexes,
     Roles,
     Feeds,
+    Caps,
 }
 
 impl LoadKind {
@@ -123,6 +124,7 @@ impl LoadKind {
         Self::Indexes,
         Self::Roles,
         Self::Feeds,
+        Self::Caps,
     ];
 }
 
@@ -385,8 +387,12 @@ fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<
 
 /// The load of a seed. Each of these kinds is added to what a seed has chosen of the others, for one in four.
 fn choose_load(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<LoadKind> {
-    const ADDED: [(LoadKind, u64); 3] =
-        [(LoadKind::Indexes, 0x000D_ECED), (LoadKind::Roles, 0x000A_07E5), (LoadKind::Feeds, 0x000F_EED5)];
+    const ADDED: [(LoadKind, u64); 4] = [
+        (LoadKind::Indexes, 0x000D_ECED),
+        (LoadKind::Roles, 0x000A_07E5),
+        (LoadKind::Feeds, 0x000F_EED5),
+        (LoadKind::Caps, 0x0000_CA95),
+    ];
     let is_added = |kind: LoadKind| ADDED.iter().any(|(added, _)| *added == kind);
     let others: Vec<LoadKind> = choice.load.iter().copied().filter(|kind| !is_added(*kind)).collect();
     let mut load = choose(random, &others, 2, 3);

@@ -181,6 +181,10 @@ fn add_ways(bound: &BoundStatement, steps: &mut Steps) {
     } else if change_feed::reads_images(plan) {
         let detail = "a replica reads the rows before it changes them, for the images of the change feed";
         steps.add("READ", plan.table.full_name(), detail);
+    } else if plan.table.options.cap.is_some() && plan.kind == ModifyKind::Delete {
+        let detail =
+            "the first rows of the partition are read at a quorum, so that those behind the cap stay evicted";
+        steps.add("READ", plan.table.full_name(), detail);
     }
 }
 

@@ -101,7 +101,7 @@ fn access(
         PartitionRestriction::Keys(keys) => {
             let keys = partition_keys(keys, &plan.table, &request.bindings())?;
             let tokens = keys.iter().map(|key| key.token).collect();
-            Access::Keys { tokens, ranges, names_rows: plan.names_rows() }
+            Access::Keys { tokens, ranges, names_rows: plan.names_rows() && plan.table.options.cap.is_none() }
         }
         PartitionRestriction::Range(_) => Access::Scan { ranges },
     })
@@ -129,7 +129,10 @@ fn expected_counts(
             (*ranges as u64, up_to(*ranges as u64))
         }
         Access::Keys { tokens, ranges, .. } => {
-            (*ranges as u64, up_to(expected.rows_of_partition()?.saturating_mul(tokens.len() as u64)))
+            let of_partition = expected.rows_of_partition()?;
+            let of_partition =
+                table.options.cap.as_ref().map_or(of_partition, |cap| of_partition.min(cap.rows.into()));
+            (*ranges as u64, up_to(of_partition.saturating_mul(tokens.len() as u64)))
         }
         Access::Scan { ranges } => {
             let view = context.cluster_view();
@@ -216,6 +219,14 @@ fn add_work(
     if table.kind != TableKind::Virtual {
         let files = counted(usize::try_from(expected.files).unwrap_or(usize::MAX), "file");
         steps.add("SOURCES", table.full_name(), format!("memtables and {files} of this node are merged"));
+    }
+    if let Some(cap) = &table.options.cap {
+        let rows = counted(cap.rows as usize, "row");
+        steps.add(
+            "CAP",
+            table.full_name(),
+            format!("each partition is read from its first row on, up to {rows}"),
+        );
     }
     if !plan.restrictions.filters.is_empty() {
         let columns = plan.restrictions.filters.iter().flat_map(|filter| filter.subject.columns());

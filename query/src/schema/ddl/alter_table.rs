@@ -6,6 +6,7 @@
 use cql_lite::syntax::ast::{self, AlterTable, AlterTableOperation, ColumnDefinition, Identifier, Property};
 use cql_lite::types::CqlType;
 
+use super::cap::{change_cap, check_cap, check_drop};
 use super::table::{STATIC_WITHOUT_CLUSTERING, declare_rules, new_column, refuse_time_to_live_of_counters};
 use super::user_type::nested_multi_cell_field;
 use super::{Change, Ddl, configuration, invalid, refuse_system_keyspace};
@@ -37,6 +38,7 @@ impl Ddl<'_> {
                 add_columns(&mut altered, keyspace, columns, *if_not_exists)?
             }
             AlterTableOperation::DropColumns { if_exists, columns, timestamp } => {
+                check_drop(table)?;
                 let dropped_at_micros = timestamp.unwrap_or(self.context.now_micros);
                 drop_columns(&mut altered, columns, *if_exists, dropped_at_micros)?
             }
@@ -58,7 +60,9 @@ impl Ddl<'_> {
                 }
                 drop_compact_storage(&mut altered)?
             }
-            AlterTableOperation::SetProperties(properties) => set_properties(&mut altered, properties)?,
+            AlterTableOperation::SetProperties(properties) => {
+                set_properties(&mut altered, properties, self.context.now_micros)?
+            }
         };
         if !is_changed {
             return Ok(self.unchanged());
@@ -331,10 +335,12 @@ fn set_constraints(
     Ok(is_changed)
 }
 
-fn set_properties(table: &mut Table, properties: &[Property]) -> Result<bool> {
-    let options = table.options.alter(&Properties::from_ast(properties)?)?;
+fn set_properties(table: &mut Table, properties: &[Property], now_micros: i64) -> Result<bool> {
+    let mut options = table.options.alter(&Properties::from_ast(properties)?)?;
+    change_cap(&table.options, &mut options, now_micros)?;
     let is_changed = options != table.options;
     table.options = options;
+    check_cap(table)?;
     refuse_time_to_live_of_counters(table)?;
     Ok(is_changed)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cql_lite::syntax::ast::CopyTable;
 use cql_lite::types::{CqlType, UserType};
 
+use super::cap::{check_cap, check_indexes};
 use super::table::{check_table_name, refuse_time_to_live_of_counters};
 use super::{Change, ChangeTarget, ChangeType, Ddl, TableAction, event, index, invalid};
 use crate::error::{RequestError, Result};
@@ -49,6 +50,11 @@ impl Ddl<'_> {
         name.clone_into(&mut table.name);
         table.id = self.context.new_id;
         table.options = table.options.alter(&Properties::from_ast(&copy.properties)?)?;
+        if let Some(cap) = &mut table.options.cap {
+            // The new table has no rows that an earlier cap has evicted.
+            cap.earlier.clear();
+        }
+        check_cap(&table)?;
         refuse_time_to_live_of_counters(&table)?;
         check_table_name(&table)?;
         let mut warnings = Vec::new();
@@ -63,6 +69,7 @@ impl Ddl<'_> {
                 ));
             }
         }
+        check_indexes(&table)?;
         let table = Arc::new(table);
         let mut keyspace = Keyspace::clone(target);
         keyspace.tables.insert(name.to_owned(), table.clone());

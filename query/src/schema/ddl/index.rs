@@ -44,6 +44,9 @@ impl Ddl<'_> {
         if table.is_counter {
             return invalid("Secondary indexes on counter tables aren't supported");
         }
+        if table.options.cap.is_some() {
+            return invalid("Indexes are not supported on tables with a cap yet");
+        }
         let targets = targets(create, table)?;
         check_number(&targets, class.is_some())?;
         targets.iter().try_for_each(|target| check_target(table, *target, class.is_some()))?;

@@ -8,6 +8,7 @@ use cql_lite::syntax::ast::{
 };
 use cql_lite::types::CqlType;
 
+use super::cap::check_cap;
 use super::compact_table::{check_compact_columns, make_compact};
 use super::type_name::resolve;
 use super::user_type::nested_multi_cell_field;
@@ -161,6 +162,7 @@ pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, 
     if create.options.compact_storage {
         make_compact(&mut table);
     }
+    check_cap(&table)?;
     Ok(table)
 }
 

@@ -349,6 +349,7 @@ fn described_statements_create_an_equal_schema() {
          e duration, f set<timestamp>, g timeuuid static, h varint, i smallint, j tinyint, \
          PRIMARY KEY ((p, q), c1, c2)) WITH CLUSTERING ORDER BY (c1 DESC, c2 ASC) AND gc_grace_seconds = 5 \
          AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_size': '2'}",
+        "CREATE TABLE capped (k int, c int, PRIMARY KEY (k, c)) WITH cap = 5",
         "ALTER TABLE all_types DROP i USING TIMESTAMP 5",
         "ALTER TABLE all_types DROP j USING TIMESTAMP 6",
         "ALTER TABLE all_types ADD j tinyint",

@@ -110,6 +110,20 @@ fn indexes_are_read_back_and_tables_without_are_written_as_before() {
 }
 
 #[test]
+fn caps_are_read_back_with_those_of_before() {
+    let written = |catalog: &Catalog| serde_json::to_string(&CatalogDocument::of(catalog)).unwrap();
+    let table = "CREATE TABLE t (k int, c int, PRIMARY KEY (k, c))";
+    let start = [CREATE_KEYSPACE, &format!("{table} WITH cap = 5")];
+    assert!(!written(&catalog_of(&[CREATE_KEYSPACE, table]).catalog).contains("\"cap\""));
+    assert!(written(&catalog_of(&start).catalog).contains(r#""cap":{"rows":5}"#));
+    let raised = catalog_of(&[&start[..], &["ALTER TABLE t WITH cap = 7"]].concat());
+    let text = written(&raised.catalog);
+    assert!(text.contains(r#""cap":{"rows":7,"earlier":[{"rows":5,"until_micros":"#), "{text}");
+    let read = serde_json::from_str::<CatalogDocument>(&text).unwrap().catalog().unwrap();
+    assert_eq!(format!("{read:?}"), format!("{:?}", raised.catalog));
+}
+
+#[test]
 fn rate_limits_are_read_back_and_tables_without_are_written_as_before() {
     let written = |catalog: &Catalog| serde_json::to_string(&CatalogDocument::of(catalog)).unwrap();
     let table = "CREATE TABLE t (k int PRIMARY KEY) WITH";

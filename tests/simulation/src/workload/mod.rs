@@ -1,6 +1,7 @@
 //! Load with checkers: each kind knows the guarantees given to its clients.
 
 pub mod batches;
+pub mod caps;
 pub mod compaction;
 pub mod counters;
 pub mod deletions;
@@ -80,6 +81,7 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Indexes => Rc::new(indexes::Indexes::default()),
         LoadKind::Schema => Rc::new(schema::Schema::default()),
         LoadKind::Roles => Rc::new(roles::Roles::default()),
+        LoadKind::Caps => Rc::new(caps::Caps::default()),
         LoadKind::Truncations => Rc::new(truncations::Truncations::default()),
     }
 }
