@@ -33,11 +33,15 @@ pub enum PlantedBug {
     RolesForever,
     /// A leader of the metadata log takes what it has applied for the newest, without asking whether it still leads.
     UnconfirmedLeader,
+    /// The token of a transaction is not remembered.
+    ForgetToken,
+    /// A transaction is computed of what one replica has read, and not of the newest that a quorum has.
+    DecideOnOneReading,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -52,5 +56,7 @@ impl PlantedBug {
         Self::SearchTornRows,
         Self::RolesForever,
         Self::UnconfirmedLeader,
+        Self::ForgetToken,
+        Self::DecideOnOneReading,
     ];
 }

@@ -34,7 +34,7 @@ use helenus_query::schema::document::CatalogDocument;
 pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand};
 pub use self::features::{
     AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
-    MEMBER_SNAPSHOTS, RATE_LIMITS, RECEIPTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS,
+    MEMBER_SNAPSHOTS, RATE_LIMITS, RECEIPTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS, TRANSACTION_TOKENS,
     REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
 pub use self::state::{ClusterState, StateDocument, dropped_keyspaces};

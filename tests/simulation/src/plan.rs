@@ -107,10 +107,11 @@ pub enum LoadKind {
     Truncations,
     Indexes,
     Roles,
+    Increments,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Registers,
         Self::Transactions,
         Self::Pages,
@@ -121,6 +122,7 @@ impl LoadKind {
         Self::Truncations,
         Self::Indexes,
         Self::Roles,
+        Self::Increments,
     ];
 }
 
@@ -383,7 +385,11 @@ fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<
 
 /// The load of a seed. Each of these kinds is added to what a seed has chosen of the others, for one in four.
 fn choose_load(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<LoadKind> {
-    const ADDED: [(LoadKind, u64); 2] = [(LoadKind::Indexes, 0x000D_ECED), (LoadKind::Roles, 0x000A_07E5)];
+    const ADDED: [(LoadKind, u64); 3] = [
+        (LoadKind::Indexes, 0x000D_ECED),
+        (LoadKind::Roles, 0x000A_07E5),
+        (LoadKind::Increments, 0x000C_0007),
+    ];
     let is_added = |kind: LoadKind| ADDED.iter().any(|(added, _)| *added == kind);
     let others: Vec<LoadKind> = choice.load.iter().copied().filter(|kind| !is_added(*kind)).collect();
     let mut load = choose(random, &others, 2, 3);

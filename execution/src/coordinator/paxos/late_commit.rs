@@ -20,6 +20,7 @@ use helenus_internode::service::Failure;
 use super::ballot::Ballot;
 use super::state::Proposal;
 use crate::coordinator::replica::hints;
+use crate::coordinator::transaction_tokens;
 use crate::shard::context::ShardContext;
 
 /// The microseconds up to which no ballot can be from an operation in progress: they are that much older than this
@@ -46,11 +47,14 @@ pub fn is_late(context: &ShardContext, table: TableId, origin: &Ballot) -> bool 
     origin.micros <= outdated_micros(context) && hints::has_expired(context, table, origin.micros)
 }
 
-/// A mutation of the same partition that changes nothing. Whoever gets the state of this replica applies nothing either: a node that joins
+/// A mutation of the same partition that changes nothing, with the records of tokens: what was agreed on stays agreed on. Whoever gets the state of this replica applies nothing either: a node that joins
 /// later does not know of the truncation.
 pub fn without_rows(rows: &MutationRef<'_>) -> Result<Mutation, Failure> {
+    let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
     let emptied = MutationBuilder::new(rows.table, rows.token, rows.partition_key);
-    emptied.map(MutationBuilder::build).map_err(|error| Failure::Malformed(error.to_string()))
+    let emptied = emptied.map(MutationBuilder::build).map_err(|error| malformed(&error))?;
+    let records = transaction_tokens::records(rows).map_err(|error| malformed(&error))?;
+    Mutation::with_companions(&emptied, &records).map_err(|error| malformed(&error))
 }
 
 /// The proposal as this replica accepts it: without rows, if a truncation is later.

@@ -39,6 +39,13 @@ impl ReadOrder {
     };
 }
 
+/// What a participant reads of one table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableRead {
+    pub table_id: [u8; 16],
+    pub order: ReadOrder,
+}
+
 /// The versions that a participant has of one range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeVersions {
@@ -71,6 +78,12 @@ pub enum PaxosOrder {
     /// Forget the state that is not above this ballot: all replicas have settled it.
     Forget {
         ballot: Ballot,
+    },
+    /// As `Ask`, and reads several tables: their ranges one after the other, up to the first that is not read to its end. Sent from the
+    /// feature level [`helenus_ring::metadata::TRANSACTION_TOKENS`] on.
+    AskOfTables {
+        question: Question,
+        reads: Vec<TableRead>,
     },
 }
 

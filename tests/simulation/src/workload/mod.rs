@@ -4,6 +4,7 @@ pub mod batches;
 pub mod compaction;
 pub mod counters;
 pub mod deletions;
+pub mod increments;
 pub mod indexes;
 pub mod load;
 pub mod pages;
@@ -75,6 +76,7 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Counters => Rc::new(counters::Counters::default()),
         LoadKind::Batches => Rc::new(batches::Batches::default()),
         LoadKind::Deletions => Rc::new(deletions::Deletions::default()),
+        LoadKind::Increments => Rc::new(increments::Increments::default()),
         LoadKind::Indexes => Rc::new(indexes::Indexes::default()),
         LoadKind::Schema => Rc::new(schema::Schema::default()),
         LoadKind::Roles => Rc::new(roles::Roles::default()),
