@@ -8,7 +8,11 @@
 //! ```
 //!
 //! Operations come in any order and may repeat positions: reconciliation makes the order irrelevant.
+//!
+//! A mutation may have *companions*: mutations of other tables that belong to it. They are written together or not at all
+//! ([`companions`]).
 
+mod companions;
 mod split;
 
 use std::convert::Infallible;
@@ -202,9 +206,11 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// Takes bytes from outside and checks all of them.
+    /// Takes bytes from outside and checks all of them, those of companions too.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, DecodeError> {
-        MutationRef::parse(&bytes)?.validate()?;
+        for part in MutationRef::parse(&bytes)?.parts() {
+            part?.validate()?;
+        }
         Ok(Self { bytes })
     }
 
@@ -225,12 +231,14 @@ impl Mutation {
 /// A view of an encoded mutation with its head parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutationRef<'a> {
-    /// The whole encoding.
+    /// The whole encoding, with companions.
     pub bytes: &'a [u8],
     pub table: TableId,
     pub token: i64,
     pub partition_key: &'a [u8],
     operations: &'a [u8],
+    /// The encoded companions: empty for most mutations.
+    companions: &'a [u8],
 }
 
 impl<'a> MutationRef<'a> {
@@ -243,7 +251,7 @@ impl<'a> MutationRef<'a> {
         let mut reader = Reader::new(bytes);
         let version = reader.byte("a mutation")?;
         if version != MUTATION_VERSION {
-            return Err(DecodeError::Invalid { what: "version of a mutation", value: u64::from(version) });
+            return Self::parse_with_companions(bytes);
         }
         let table = TableId(reader.array("a mutation's table id")?);
         let token = i64::from_be_bytes(reader.array("a mutation's token")?);
@@ -251,16 +259,16 @@ impl<'a> MutationRef<'a> {
         if partition_key.len() > MAX_PARTITION_KEY_BYTES {
             return Err(DecodeError::Overflow { what: "a mutation's partition key" });
         }
-        Ok(Self { bytes, table, token, partition_key, operations: reader.rest() })
+        Ok(Self { bytes, table, token, partition_key, operations: reader.rest(), companions: &[] })
     }
 
-    /// The changes in the order they were added.
+    /// The changes in the order they were added, without those of companions.
     #[inline]
     pub fn operations(&self) -> Operations<'a> {
         Operations { reader: Reader::new(self.operations) }
     }
 
-    /// Checks every operation and every row to the last byte.
+    /// Checks every operation and every row to the last byte. Companions are checked as [`MutationRef::parts`].
     pub fn validate(self) -> Result<ValidMutation<'a>, DecodeError> {
         let mut timestamps = TimestampRange::EMPTY;
         for operation in self.operations() {
@@ -310,7 +318,7 @@ impl<'a> ValidMutation<'a> {
             Ok(Operation::Row { row, .. }) => Some(row.cells().count() * CELL_GROWTH_BYTES),
             Ok(Operation::RangeTombstone { .. }) | Err(_) => None,
         });
-        self.view.bytes.len() + rows.sum::<usize>()
+        self.view.own_bytes() + rows.sum::<usize>()
     }
 }
 

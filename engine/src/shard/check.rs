@@ -136,8 +136,9 @@ async fn check_log(
     let mut replay =
         CommitLog::open(log_environment, &directory, log_options, manifest.log_needed_from).await?;
     while let Some((_, record)) = replay.next().await? {
-        let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
-        mutation.validate().map_err(EngineError::Mutation)?;
+        for part in MutationRef::parse(&record).map_err(EngineError::Mutation)?.parts() {
+            part.and_then(MutationRef::validate).map_err(EngineError::Mutation)?;
+        }
         report.log_records += 1;
     }
     Ok(())

@@ -148,30 +148,32 @@ fn select(
     while bytes < PART_BYTES
         && let Some((_, record)) = records.pop_front()
     {
-        let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
-        if !selection.tables.contains(&mutation.table) {
-            selected.others.insert(mutation.table);
-            continue;
+        for part in MutationRef::parse(&record).map_err(EngineError::Mutation)?.parts() {
+            let mutation = part.map_err(EngineError::Mutation)?;
+            if !selection.tables.contains(&mutation.table) {
+                selected.others.insert(mutation.table);
+                continue;
+            }
+            let valid = mutation.validate().map_err(EngineError::Mutation)?;
+            let newest = valid.timestamps().newest();
+            if !newest.is_some_and(|newest| selection.timestamps.contains(&newest)) {
+                continue;
+            }
+            *selected.mutation_counts.entry(mutation.table).or_default() += 1;
+            if selection.only_counts {
+                continue;
+            }
+            let memtables = selected.memtables.entry(mutation.table).or_default();
+            let has_room = |memtable: &Memtable| !memtable.outgrows(&valid, WRITE_BYTES_MAX);
+            bytes += if let Some(memtable) = memtables.last_mut().filter(|memtable| has_room(memtable)) {
+                memtable.apply::<false>(&valid, None)?
+            } else {
+                let mut memtable = Memtable::default();
+                let grown = memtable.apply::<false>(&valid, None)?;
+                memtables.push(memtable);
+                grown
+            };
         }
-        let valid = mutation.validate().map_err(EngineError::Mutation)?;
-        let newest = valid.timestamps().newest();
-        if !newest.is_some_and(|newest| selection.timestamps.contains(&newest)) {
-            continue;
-        }
-        *selected.mutation_counts.entry(mutation.table).or_default() += 1;
-        if selection.only_counts {
-            continue;
-        }
-        let memtables = selected.memtables.entry(mutation.table).or_default();
-        let has_room = |memtable: &Memtable| !memtable.outgrows(&valid, WRITE_BYTES_MAX);
-        bytes += if let Some(memtable) = memtables.last_mut().filter(|memtable| has_room(memtable)) {
-            memtable.apply::<false>(&valid, None)?
-        } else {
-            let mut memtable = Memtable::default();
-            let grown = memtable.apply::<false>(&valid, None)?;
-            memtables.push(memtable);
-            grown
-        };
     }
     Ok(selected)
 }

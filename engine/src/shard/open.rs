@@ -229,9 +229,11 @@ impl Recovery {
     async fn list_dropped_tables(&mut self) -> Result<(), EngineError> {
         let mut replay = self.open_log().await?;
         while let Some((_, record)) = replay.next().await? {
-            let id = MutationRef::parse(&record).map_err(EngineError::Mutation)?.table;
-            if !self.manifest.tables.contains_key(&id) {
-                self.manifest.dropped.insert(id);
+            for part in MutationRef::parse(&record).map_err(EngineError::Mutation)?.parts() {
+                let id = part.map_err(EngineError::Mutation)?.table;
+                if !self.manifest.tables.contains_key(&id) {
+                    self.manifest.dropped.insert(id);
+                }
             }
         }
         Ok(())
@@ -380,22 +382,25 @@ impl Recovery {
             self.manifest.tables.iter().map(|(id, table)| (*id, table.flushed_to)).collect();
         let mut memtable_bytes = 0;
         while let Some((position, record)) = replay.next().await? {
-            let mutation = MutationRef::parse(&record).map_err(EngineError::Mutation)?;
-            let valid = mutation.validate().map_err(EngineError::Mutation)?;
-            self.logged.insert(mutation.table);
-            let Some(table) = self.tables.get(&mutation.table) else {
-                self.check_dropped(mutation.table, position)?;
-                continue;
-            };
-            if flushed_to.get(&mutation.table).is_some_and(|flushed_to| position < *flushed_to) {
-                continue;
+            for part in MutationRef::parse(&record).map_err(EngineError::Mutation)?.parts() {
+                let mutation = part.map_err(EngineError::Mutation)?;
+                let valid = mutation.validate().map_err(EngineError::Mutation)?;
+                self.logged.insert(mutation.table);
+                let Some(table) = self.tables.get(&mutation.table) else {
+                    self.check_dropped(mutation.table, position)?;
+                    continue;
+                };
+                if flushed_to.get(&mutation.table).is_some_and(|flushed_to| position < *flushed_to) {
+                    continue;
+                }
+                if table.must_freeze_before(&valid, &self.options) {
+                    // Parts of this record that are in these files are not behind the new position: they may be applied again.
+                    self.flush_all(position).await?;
+                    memtable_bytes = 0;
+                }
+                let Some(table) = self.tables.get(&mutation.table) else { continue };
+                memtable_bytes += table.apply(&valid, Some(position))?;
             }
-            if table.must_freeze_before(&valid, &self.options) {
-                self.flush_all(position).await?;
-                memtable_bytes = 0;
-            }
-            let Some(table) = self.tables.get(&mutation.table) else { continue };
-            memtable_bytes += table.apply(&valid, Some(position))?;
             if memtable_bytes > self.options.memtable_bytes_max {
                 self.flush_all(LogPosition { offset: position.offset + 1, ..position }).await?;
                 memtable_bytes = 0;

@@ -1,5 +1,6 @@
 //! The behaviour of a shard after a broken invariant.
 
+mod companions;
 mod dropped_tables;
 mod full_disk_starts;
 mod given_up_edits;

@@ -1,14 +1,19 @@
-//! Writing: commit log, then memtable, in one critical section.
+//! Writing: commit log, then memtable, in one critical section. A mutation and its companions are one record of the log.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
 use super::backlog::PaceWait;
 use super::state::Shard;
+use super::table_state::TableState;
 use crate::commit_log::{CommitLogError, LogPosition};
 use crate::error::EngineError;
 use crate::memtable::INDEX_BYTES_MAX;
-use crate::mutation::{MutationRef, ValidMutation, WRITE_BYTES_MAX};
+use crate::mutation::{MutationRef, TableId, ValidMutation, WRITE_BYTES_MAX};
 use crate::table::ROW_BYTES_MAX;
 
 /// Whether [`Shard::load`] appends a mutation to the commit log.
@@ -20,7 +25,20 @@ pub enum Load {
     PastLog,
 }
 
-/// Refuses a mutation that memtables and files cannot hold. A mutation above the usual limit may come from a version of this
+/// Refuses a mutation that memtables and files cannot hold.
+#[inline]
+fn check_sizes(table: &TableState, mutation: &ValidMutation<'_>) -> Result<(), EngineError> {
+    if mutation.view().own_bytes() > WRITE_BYTES_MAX {
+        check_large(mutation)?;
+    }
+    let index_bytes = table.active.borrow().read(|memtable| memtable.index_bytes_of(mutation));
+    if index_bytes > INDEX_BYTES_MAX {
+        return Err(EngineError::MutationTooLarge { bytes: index_bytes, limit: INDEX_BYTES_MAX });
+    }
+    Ok(())
+}
+
+/// Refuses what memtables and files cannot hold. A mutation above the usual limit may come from a version of this
 /// program without that limit. It is accepted as long as its rows have room in files.
 #[cold]
 fn check_large(mutation: &ValidMutation<'_>) -> Result<(), EngineError> {
@@ -54,23 +72,68 @@ impl Shard {
         let tables = self.tables.borrow();
         let table = tables.get(&mutation.table).ok_or(EngineError::UnknownTable(mutation.table))?;
         let valid = mutation.validate().map_err(EngineError::Mutation)?;
-        if mutation.bytes.len() > WRITE_BYTES_MAX {
-            check_large(&valid)?;
+        if mutation.has_companions() {
+            return self.load_parts(&tables, mutation, load);
         }
-        let index_bytes = table.active.borrow().read(|memtable| memtable.index_bytes_of(&valid));
-        if index_bytes > INDEX_BYTES_MAX {
-            return Err(EngineError::MutationTooLarge { bytes: index_bytes, limit: INDEX_BYTES_MAX });
+        check_sizes(table, &valid)?;
+        let position = self.append(mutation, load == Load::Logged && table.is_logged.get())?;
+        self.apply_to(table, &valid, position)?;
+        Ok(position)
+    }
+
+    /// As [`Shard::load`], of a mutation with companions: one record in the log, if any of the tables is logged. All is checked before
+    /// anything is changed.
+    #[cold]
+    fn load_parts(
+        &self,
+        tables: &HashMap<TableId, Rc<TableState>>,
+        mutation: &MutationRef<'_>,
+        load: Load,
+    ) -> Result<Option<LogPosition>, EngineError> {
+        let mut parts: SmallVec<[(&TableState, ValidMutation<'_>); 4]> = SmallVec::new();
+        for part in mutation.parts() {
+            let part = part.map_err(EngineError::Mutation)?;
+            let table = tables.get(&part.table).ok_or(EngineError::UnknownTable(part.table))?;
+            let valid = part.validate().map_err(EngineError::Mutation)?;
+            check_sizes(table, &valid)?;
+            parts.push((table, valid));
         }
-        let is_logged = load == Load::Logged && table.is_logged.get();
-        let position = if is_logged {
-            Some(self.log.append(mutation.bytes)?)
-        } else if let Some(failure) = self.log.failure() {
+        let is_logged = load == Load::Logged && parts.iter().any(|(table, _)| table.is_logged.get());
+        let position = self.append(mutation, is_logged)?;
+        for (table, valid) in &parts {
+            self.apply_to(table, valid, position)?;
+        }
+        Ok(position)
+    }
+
+    /// Appends a mutation to the log if it `is_logged`.
+    #[inline]
+    fn append(
+        &self,
+        mutation: &MutationRef<'_>,
+        is_logged: bool,
+    ) -> Result<Option<LogPosition>, EngineError> {
+        if is_logged {
+            return Ok(Some(self.log.append(mutation.bytes)?));
+        }
+        if let Some(failure) = self.log.failure() {
             return Err(EngineError::Refusing(failure.to_string()));
-        } else {
+        }
+        Ok(None)
+    }
+
+    /// Applies a part that is in the log at `position` to its memtable.
+    #[inline]
+    fn apply_to(
+        &self,
+        table: &TableState,
+        valid: &ValidMutation<'_>,
+        position: Option<LogPosition>,
+    ) -> Result<(), EngineError> {
+        if position.is_none() {
             table.has_unlogged.set(true);
-            None
-        };
-        if table.must_freeze_before(&valid, &self.options) {
+        }
+        if table.must_freeze_before(valid, &self.options) {
             self.freeze(table, position.unwrap_or_else(|| self.log.end_position()));
             self.signals.flush_wanted.notify_one();
         }
@@ -79,7 +142,7 @@ impl Shard {
         {
             self.memtable_index.note_logged(table.id, position);
         }
-        let grown = table.apply(&valid, position);
+        let grown = table.apply(valid, position);
         self.watch.check()?;
         let grown = grown?;
         let bytes = self.memtable_bytes.get() + grown;
@@ -92,7 +155,7 @@ impl Shard {
             }
             self.signals.flush_wanted.notify_one();
         }
-        Ok(position)
+        Ok(())
     }
 
     /// Resolves when all mutations up to and including the one at `position` are durable (in periodic mode immediately), or with an

@@ -10,6 +10,7 @@ use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
 use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::own_rows::ShardRows;
+use crate::coordinator::replica::apply::apply_own;
 use crate::shard::context::ShardContext;
 use crate::shard::receipt;
 
@@ -36,7 +37,7 @@ pub fn apply_here(context: &ShardContext, mutation: &Mutation) -> Result<LogPosi
     let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
     context.metrics.writes.increment();
     let started = context.clock.monotonic();
-    let position = context.shard.apply(&view)?;
+    let position = apply_own(context, &view)?;
     LocalWork::note_write(context, &view, started);
     receipt::count_logged(mutation.bytes().len());
     context.note_append(position);

@@ -170,7 +170,11 @@ async fn decide_by_agreement(
     let mut applied_outcomes = BTreeMap::new();
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
         receipt::set_back(&mark);
-        let reads = if context.has_bug(PlantedBug::DecideOnOneReading) { reads.get(..1).unwrap_or(reads) } else { reads };
+        let reads = if context.has_bug(PlantedBug::DecideOnOneReading) {
+            reads.get(..1).unwrap_or(reads)
+        } else {
+            reads
+        };
         let rows = AgreedRows::merge(reads, operation.ranges_before(), now_seconds)?;
         if transaction.explicit().is_some() && rows.complete_ranges < range_count {
             return Err(too_many_rows());
@@ -316,8 +320,11 @@ fn reads_of(transaction: &Transaction) -> Result<PlannedReads> {
 
 /// The reading of a token's record.
 fn record_read(context: &ShardContext, token: &TransactionToken, key: &PartitionKey) -> Result<TableRead> {
-    let order =
-        ReadOrder { ranges: vec![token.range(key)?], now_seconds: context.now_seconds(), ..ReadOrder::UNLIMITED };
+    let order = ReadOrder {
+        ranges: vec![token.range(key)?],
+        now_seconds: context.now_seconds(),
+        ..ReadOrder::UNLIMITED
+    };
     Ok(TableRead { table_id: transaction_tokens::TABLE.0, order })
 }
 
@@ -352,9 +359,10 @@ fn evaluate(
     write: &WriteContext,
     rows: &dyn ExistingRows,
 ) -> Result<Evaluation> {
-    let Some(explicit) = transaction.explicit() else { return evaluate_conditional(transaction, write, rows) };
-    let Evaluation { changes, outcome } =
-        explicit::evaluate(&transaction.statements, explicit, write, rows)?;
+    let Some(explicit) = transaction.explicit() else {
+        return evaluate_conditional(transaction, write, rows);
+    };
+    let Evaluation { changes, outcome } = explicit::evaluate(&transaction.statements, explicit, write, rows)?;
     let Some(token) = explicit.token.as_ref().filter(|_| !context.has_bug(PlantedBug::ForgetToken)) else {
         return Ok(Evaluation { changes, outcome });
     };

@@ -19,8 +19,7 @@
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{
-    Cell, CellKind, EngineError, Expiry, Mutation, MutationBuilder, RowBuilder, RowRef, TableId,
-    TableOptions,
+    Cell, CellKind, Expiry, Mutation, MutationBuilder, RowBuilder, RowRef, TableId, TableOptions,
 };
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::term::BindValue;
@@ -162,19 +161,6 @@ impl TransactionToken {
     }
 }
 
-/// The records among the companions of a mutation.
-pub fn records(mutation: &helenus_engine::MutationRef<'_>) -> std::result::Result<Vec<Mutation>, EngineError> {
-    let mut records = Vec::new();
-    for companion in mutation.companions() {
-        let companion = companion.map_err(EngineError::Mutation)?;
-        if companion.table == TABLE {
-            let record = Mutation::from_bytes(companion.bytes.to_vec().into());
-            records.push(record.map_err(EngineError::Mutation)?);
-        }
-    }
-    Ok(records)
-}
-
 /// Tells a transaction from others: its text, its table, the columns that it returns, and its values.
 fn digest(statement: &Prepared<TransactionPlan>, table: TableId, values: &[BindValue<'_>]) -> [u8; 16] {
     let mut digest = Sha256::new();
@@ -267,9 +253,9 @@ mod tests {
 
     /// What the record in a mutation says at a time.
     fn told(whole: &Mutation, token: &TransactionToken, now_seconds: u32) -> Result<Option<Outcome>> {
-        let records = records(&whole.view().unwrap()).unwrap();
-        let [record] = &records[..] else { panic!("one record, not {}", records.len()) };
-        let view = record.view().unwrap();
+        let view = whole.view().unwrap();
+        let records: Vec<_> = view.companions().map(std::result::Result::unwrap).collect();
+        let [view] = records[..] else { panic!("one record, not {}", records.len()) };
         assert_eq!((view.table, view.token, view.partition_key), (TABLE, -5, &b"key"[..]));
         let Some(Ok(helenus_engine::Operation::Row { position, row })) = view.operations().next() else {
             panic!("a record is a row");

@@ -126,7 +126,9 @@ impl TransactionPlan {
                 Err(_) => Err(RequestError::invalid("The token of a transaction is a uuid")),
             },
             Bound::Null => Err(RequestError::invalid("Invalid null value for the token of a transaction")),
-            Bound::Unset => Err(RequestError::invalid("Invalid 'unset' value for the token of a transaction")),
+            Bound::Unset => {
+                Err(RequestError::invalid("Invalid 'unset' value for the token of a transaction"))
+            }
         }
     }
 }
@@ -158,7 +160,9 @@ pub(super) fn plan_transaction(
         return Err(RequestError::invalid("A transaction with conditions needs modifications"));
     }
     if transaction.modifications.is_empty() && transaction.token.is_some() {
-        return Err(RequestError::invalid("A transaction that only reads takes no token: it can be repeated"));
+        return Err(RequestError::invalid(
+            "A transaction that only reads takes no token: it can be repeated",
+        ));
     }
     let parts = transaction.rows.len() + transaction.modifications.len();
     if parts > PARTS_MAX {

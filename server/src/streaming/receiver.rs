@@ -195,7 +195,9 @@ fn planned(context: &ShardContext, sides: &Sides, is_removal: bool) -> Result<Pl
                     let key = StreamTaskKey::new(source, shard, table);
                     match session.tasks.get_mut(place).filter(|task| task.key == key) {
                         Some(task) => task.ranges.extend(&ranges),
-                        None => session.tasks.insert(place, StreamTask { key, table, ranges: ranges.clone() }),
+                        None => {
+                            session.tasks.insert(place, StreamTask { key, table, ranges: ranges.clone() })
+                        }
                     }
                 }
                 session.tasks.extend(tables.iter().map(|&table| StreamTask {

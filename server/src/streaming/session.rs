@@ -30,6 +30,7 @@ use super::place::Place;
 use super::progress::{self, StreamTaskProgress};
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 use helenus_execution::coordinator::paxos;
+use helenus_execution::coordinator::replica::apply::apply_own;
 use helenus_execution::shard::context::ShardContext;
 use helenus_ring::intervals;
 
@@ -410,7 +411,7 @@ fn apply_commits(
         let catalog = context.catalog_view();
         let placement = catalog.table(rows.table).and_then(|table| view.placement(&table.keyspace));
         if placement.is_some_and(|it| it.replicas(rows.token).contains(&context.node.host_id)) {
-            let position = context.shard.apply(&rows).map_err(|error| here(&error))?;
+            let position = apply_own(context, &rows).map_err(|error| here(&error))?;
             context.note_append(position);
             last = Some(position);
         }

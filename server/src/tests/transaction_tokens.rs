@@ -102,7 +102,10 @@ fn conditions_that_did_not_hold_are_remembered_too() {
         for node in 0..3 {
             let answer = cluster.query(node, text, Consistency::Quorum).await.unwrap();
             assert_eq!(answer.integers(), [[Some(10)]]);
-            cluster.query(node, "UPDATE three.rows SET v = 20 WHERE k = 1 AND c = 1", Consistency::All).await.unwrap();
+            cluster
+                .query(node, "UPDATE three.rows SET v = 20 WHERE k = 1 AND c = 1", Consistency::All)
+                .await
+                .unwrap();
         }
         assert_eq!(stored(&cluster, 0).await, 20);
         let other = text.replace("SET v = 0", "SET v = 1");

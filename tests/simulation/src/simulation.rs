@@ -243,7 +243,9 @@ async fn run_load(world: &Rc<World>) {
     // gave up is only finished by the next one on its partition.
     if !world.plan.kills_nodes() && world.plan.keeps_hints() {
         let mut hinted = convergence::tables(world);
-        hinted.retain(|table| !["transactions", "increments", "truncations", "deletions"].contains(&table.as_str()));
+        hinted.retain(|table| {
+            !["transactions", "increments", "truncations", "deletions"].contains(&table.as_str())
+        });
         converge(world, &hinted, "hints").await;
     }
     deliver_hints(world).await;

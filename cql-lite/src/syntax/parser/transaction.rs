@@ -53,7 +53,14 @@ impl Parser<'_> {
         }
         self.expect_word("commit")?;
         self.expect_word("transaction")?;
-        Ok(Transaction { token, rows, returning, conditions, modifications, marker_count: self.markers.len() })
+        Ok(Transaction {
+            token,
+            rows,
+            returning,
+            conditions,
+            modifications,
+            marker_count: self.markers.len(),
+        })
     }
 
     /// `TOKEN …`, behind USING.

@@ -23,7 +23,7 @@ use helenus_ring::member::Member;
 use helenus_ring::placement::Replicas;
 use tokio::sync::oneshot;
 
-use super::late_commit;
+use super::late_commit::{self, Remainder};
 use super::message::{PaxosOrder, PaxosRequest};
 use super::round::send;
 use super::state::Commit;
@@ -173,28 +173,36 @@ impl Distribution {
         None
     }
 
-    /// Whether the table was truncated since, or the rows must not be applied any more for another reason.
-    fn is_late(&self) -> bool {
-        late_commit::is_late(&self.context, self.change.table.engine_id(), &self.agreed.origin)
+    /// What is left of the mutation, if its table was truncated since, or some of it must not be applied any more for another reason.
+    fn remainder(&self) -> Option<Remainder> {
+        let is_late = |table| late_commit::is_late(&self.context, table, &self.agreed.origin);
+        let view = self.change.mutation.view().map_err(|error| Failure::Malformed(error.to_string()));
+        match view.and_then(|view| late_commit::without(&view, is_late)) {
+            Ok(remainder) => remainder,
+            Err(error) => unreachable!("a mutation that was agreed on can be read: {error}"),
+        }
     }
 
-    /// The commit as participants get it: without rows if it is late. One that has just joined cannot know that.
+    /// The commit as participants get it: without rows that are late. One that has just joined cannot know that.
     fn for_participants(&self) -> Commit {
         let mut commit = self.agreed.clone();
-        if self.is_late() {
-            let rows = self.change.mutation.view().map_err(|error| error.to_string());
-            let emptied =
-                rows.and_then(|rows| late_commit::without_rows(&rows).map_err(|error| error.to_string()));
-            commit.mutation = match emptied {
-                Ok(emptied) => emptied.bytes().to_vec(),
-                Err(error) => unreachable!("a mutation that was agreed on can be read: {error}"),
-            };
+        if let Some(Remainder { noted, .. }) = self.remainder() {
+            commit.mutation = noted.bytes().to_vec();
         }
         commit
     }
 
+    /// The change that replicas apply that take no part; `None`: all of it is late.
+    fn change_in_time(&self) -> Option<Mutation> {
+        match self.remainder() {
+            None => Some(self.change.mutation.clone()),
+            Some(remainder) => remainder.applied,
+        }
+    }
+
     async fn store_hint(&self, member: &Member) {
-        if !self.is_late() {
+        if self.change_in_time().is_some() {
+            // Parts that are late are left out when it is delivered.
             hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
         }
     }
@@ -207,10 +215,10 @@ impl Distribution {
         let context = self.context.clone();
         let left = self.left();
         if !self.operation.is_participant(&context, &member) {
-            if self.is_late() {
+            let Some(mutation) = self.change_in_time() else {
                 return Box::pin(std::future::ready((member, Ok(()))));
-            }
-            let mutation = self.change.mutation.bytes().to_vec();
+            };
+            let mutation = mutation.bytes().to_vec();
             let request = ReplicaRequest::Write { epoch, mutation };
             let shard = shard_of(self.operation.key.token, u32::from(member.shard_count), IGNORE_MSB) as u16;
             return Box::pin(async move {

@@ -13,14 +13,16 @@
 //! `gc_grace_seconds`, it must be repaired. At ANY, no replica need have applied what was acknowledged: if its coordinator dies at once, and
 //! the partition is not settled within `gc_grace_seconds` because a replica is away, the rows are lost, as those of a write at ANY whose
 //! hint expires.
+//!
+//! The record of a token ([`crate::coordinator::transaction_tokens`]) is never late: what was agreed on stays agreed on.
 
-use helenus_engine::{Mutation, MutationBuilder, MutationRef, TableId};
+use bytes::Bytes;
+use helenus_engine::{DecodeError, Mutation, MutationBuilder, MutationRef, TableId};
 use helenus_internode::service::Failure;
 
 use super::ballot::Ballot;
 use super::state::Proposal;
 use crate::coordinator::replica::hints;
-use crate::coordinator::transaction_tokens;
 use crate::shard::context::ShardContext;
 
 /// The microseconds up to which no ballot can be from an operation in progress: they are that much older than this
@@ -47,22 +49,56 @@ pub fn is_late(context: &ShardContext, table: TableId, origin: &Ballot) -> bool 
     origin.micros <= outdated_micros(context) && hints::has_expired(context, table, origin.micros)
 }
 
-/// A mutation of the same partition that changes nothing, with the records of tokens: what was agreed on stays agreed on. Whoever gets the state of this replica applies nothing either: a node that joins
-/// later does not know of the truncation.
-pub fn without_rows(rows: &MutationRef<'_>) -> Result<Mutation, Failure> {
-    let malformed = |error: &dyn std::fmt::Display| Failure::Malformed(error.to_string());
-    let emptied = MutationBuilder::new(rows.table, rows.token, rows.partition_key);
-    let emptied = emptied.map(MutationBuilder::build).map_err(|error| malformed(&error))?;
-    let records = transaction_tokens::records(rows).map_err(|error| malformed(&error))?;
-    Mutation::with_companions(&emptied, &records).map_err(|error| malformed(&error))
+/// What is left of an agreed mutation of which some comes too late.
+pub struct Remainder {
+    /// What is noted as agreed: the partition stays, without the changes that are late. Whoever gets the state of this replica does not
+    /// apply them either: a node that joins later does not know of the truncation.
+    pub noted: Mutation,
+    /// The changes that are not late, if any.
+    pub applied: Option<Mutation>,
 }
 
-/// The proposal as this replica accepts it: without rows, if a truncation is later.
+/// Leaves out the changes of the tables for which `is_late` says so; `None`: there are none.
+pub fn without(
+    mutation: &MutationRef<'_>,
+    is_late: impl Fn(TableId) -> bool,
+) -> Result<Option<Remainder>, Failure> {
+    let malformed = |error: DecodeError| Failure::Malformed(error.to_string());
+    let is_head_late = is_late(mutation.table);
+    let (mut kept, mut has_late) = (Vec::new(), is_head_late);
+    for companion in mutation.companions() {
+        let companion = companion.map_err(malformed)?;
+        if is_late(companion.table) {
+            has_late = true;
+        } else {
+            kept.push(Mutation::from_bytes(Bytes::copy_from_slice(companion.bytes)).map_err(malformed)?);
+        }
+    }
+    if !has_late {
+        return Ok(None);
+    }
+    let of_partition = MutationBuilder::new(mutation.table, mutation.token, mutation.partition_key)
+        .map_err(|error| Failure::Malformed(error.to_string()))?;
+    if is_head_late {
+        let noted = Mutation::with_companions(&of_partition.build(), &kept).map_err(malformed)?;
+        let applied = match kept.split_first() {
+            Some((head, others)) => Some(Mutation::with_companions(head, others).map_err(malformed)?),
+            None => None,
+        };
+        return Ok(Some(Remainder { noted, applied }));
+    }
+    let head = mutation.parts().next().unwrap_or(Err(DecodeError::Truncated { what: "a mutation" }));
+    let head = head.and_then(|head| Mutation::from_bytes(Bytes::copy_from_slice(head.bytes)));
+    let noted = Mutation::with_companions(&head.map_err(malformed)?, &kept).map_err(malformed)?;
+    Ok(Some(Remainder { applied: Some(noted.clone()), noted }))
+}
+
+/// The proposal as this replica accepts it: without the changes of tables that were truncated later.
 pub fn as_accepted(context: &ShardContext, mut proposal: Proposal) -> Result<Proposal, Failure> {
     if let Some(bytes) = &proposal.mutation {
         let rows = MutationRef::parse(bytes).map_err(|error| Failure::Malformed(error.to_string()))?;
-        if is_truncated(context, rows.table, &proposal.origin) {
-            proposal.mutation = Some(without_rows(&rows)?.bytes().to_vec());
+        if let Some(kept) = without(&rows, |table| is_truncated(context, table, &proposal.origin))? {
+            proposal.mutation = Some(kept.noted.bytes().to_vec());
         }
     }
     Ok(proposal)

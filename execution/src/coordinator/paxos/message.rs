@@ -87,6 +87,20 @@ pub enum PaxosOrder {
     },
 }
 
+impl PaxosOrder {
+    /// The commit that comes with the order.
+    pub fn commit(&self) -> Option<&Commit> {
+        match self {
+            Self::Ask { question, .. } | Self::AskOfTables { question, .. } => match question {
+                Question::Prepare { commit, .. } => commit.as_ref(),
+                Question::Propose { .. } => None,
+            },
+            Self::Commit(commit) => Some(commit),
+            Self::Forget { .. } => None,
+        }
+    }
+}
+
 /// A replica's answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum PaxosResponse {

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use helenus_engine::read::{Purgeable, VersionLimit, VersionScanRequest};
-use helenus_engine::{Mutation, TableId};
+use helenus_engine::{Mutation, MutationRef, TableId};
 use helenus_internode::service::Failure;
 use helenus_ring::view::ClusterView;
 
@@ -26,7 +26,7 @@ use super::proposer::{Promise, Question};
 use super::state::{Commit, PromiseOutcome};
 use super::store::{self, Change, StoreError};
 use super::truncation;
-use crate::coordinator::replica::epoch;
+use crate::coordinator::replica::{apply, epoch};
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
@@ -70,6 +70,13 @@ fn failed(error: &StoreError) -> Failure {
 /// Executes a request on the shard that owns the partition.
 pub async fn receive(context: &Rc<ShardContext>, request: PaxosRequest) -> Result<PaxosResponse, Failure> {
     let owner = context.node.shard_of(request.partition.token);
+    if let Some(commit) = request.order.commit() {
+        let mutation = MutationRef::parse(&commit.mutation);
+        let mutation = mutation.map_err(|error| Failure::Malformed(error.to_string()))?;
+        if mutation.has_companions() {
+            apply::apply_elsewhere(context, Some(request.epoch), &mutation).await?;
+        }
+    }
     if owner == context.index {
         return carry_out(context.clone(), request).await;
     }
@@ -162,18 +169,18 @@ fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -
     if !is_of_partition {
         return Err(malformed(&"a commit of another partition"));
     }
-    let position = if late_commit::is_late(context, view.table, &commit.origin) {
+    let in_time = late_commit::without(&view, |table| late_commit::is_late(context, table, &commit.origin))?;
+    let position = if let Some(in_time) = in_time {
         tracing::debug!(table = %view.table, ballot = %commit.ballot, "a commit is noted and not applied");
-        let rest = late_commit::without_rows(&view)?;
-        let records = rest.view().map_err(|error| malformed(&error))?;
-        if records.has_companions() {
-            context.shard.apply(&records).map_err(Failure::from)?;
+        if let Some(applied) = in_time.applied {
+            let applied = applied.view().map_err(|error| malformed(&error))?;
+            apply::apply_own(context, &applied).map_err(Failure::from)?;
         }
-        let mutation = rest.bytes().to_vec();
+        let mutation = in_time.noted.bytes().to_vec();
         store::save_commit(&context.shard, name, &Commit { mutation, ..commit.clone() })
     } else {
         context.metrics.writes.increment();
-        context.shard.apply(&view).map_err(Failure::from)?;
+        apply::apply_own(context, &view).map_err(Failure::from)?;
         store::save_commit(&context.shard, name, commit)
     };
     context.note_append(position.map_err(|error| failed(&error))?);

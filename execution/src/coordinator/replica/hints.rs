@@ -22,12 +22,13 @@ mod target;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
-use helenus_engine::{Deletion, Mutation, TableId, TableOptions};
+use helenus_engine::{DecodeError, Deletion, Mutation, TableId, TableOptions};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
@@ -35,6 +36,7 @@ use helenus_ring::HostId;
 use uuid::Uuid;
 
 use self::target::HintTarget;
+use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, PrivateTable};
@@ -388,21 +390,57 @@ impl Left {
     }
 }
 
-/// The mutation of a hint or batch together with its table; `None` if it must not be applied any more.
+/// The mutation of a hint or batch together with its table, without the parts that must not be applied any more; `None`: nothing is left.
 pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
-    let Ok(view) = mutation.view() else {
-        debug_assert!(false, "a stored mutation can be read");
-        tracing::error!("a stored mutation cannot be read; it is dropped");
-        return None;
-    };
-    let table = context.catalog_view().table(view.table)?.clone();
-    if context.replication().hints.is_truncated(&view.table, created_micros) {
-        return None;
+    match revive_parts(context, mutation, created_micros) {
+        Ok(revived) => revived,
+        Err(error) => {
+            debug_assert!(false, "a stored mutation can be read: {error}");
+            tracing::error!(%error, "a stored mutation cannot be read; it is dropped");
+            None
+        }
     }
-    if has_expired(context, &table, created_micros) {
-        return None;
+}
+
+fn revive_parts(
+    context: &ShardContext,
+    mutation: &Mutation,
+    created_micros: i64,
+) -> Result<Option<PartitionMutation>, DecodeError> {
+    let view = mutation.view()?;
+    if !view.has_companions() {
+        let table = wanted_table(context, view.table, created_micros);
+        let revive = |table| PartitionMutation { token: view.token, table, mutation: mutation.clone() };
+        return Ok(table.map(revive));
     }
-    Some(PartitionMutation { token: view.token, table, mutation: mutation.clone() })
+    let mut head = None;
+    let mut companions = Vec::new();
+    for part in view.parts() {
+        let part = part?;
+        if part.table == transaction_tokens::TABLE {
+            // It goes where its own mutation goes, which has just been found to be wanted. Without that, a quorum has it.
+            if head.as_ref().is_some_and(|head: &PartitionMutation| head.table.engine_id() == view.table) {
+                companions.push(Mutation::from_bytes(Bytes::copy_from_slice(part.bytes))?);
+            }
+            continue;
+        }
+        let Some(table) = wanted_table(context, part.table, created_micros) else { continue };
+        let alone = Mutation::from_bytes(Bytes::copy_from_slice(part.bytes))?;
+        match head {
+            None => head = Some(PartitionMutation { token: part.token, table, mutation: alone }),
+            Some(_) => companions.push(alone),
+        }
+    }
+    let Some(PartitionMutation { token, table, mutation }) = head else { return Ok(None) };
+    let mutation = Mutation::with_companions(&mutation, &companions)?;
+    Ok(Some(PartitionMutation { token, table, mutation }))
+}
+
+/// The table, if it is there, and what was written to it at that time may still be applied.
+fn wanted_table(context: &ShardContext, id: TableId, created_micros: i64) -> Option<Arc<Table>> {
+    let table = context.catalog_view().table(id)?.clone();
+    let is_truncated = context.replication().hints.is_truncated(&id, created_micros);
+    (!is_truncated && !has_expired(context, &table, created_micros)).then_some(table)
 }
 
 /// Whether something that was written at that time is too old to be applied to a table: nine tenths of its

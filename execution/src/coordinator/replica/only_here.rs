@@ -17,6 +17,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::view::ClusterView;
 
+use super::apply::{apply_elsewhere, reaches_elsewhere};
 use crate::coordinator::local_write::apply_here;
 use crate::shard::context::ShardContext;
 use crate::shard::{receipt, trace};
@@ -34,7 +35,7 @@ pub fn apply_at_once(context: &ShardContext, changes: &[PartitionMutation]) -> O
     let [change] = changes else { return None };
     let is_here = context.node.shard_of(change.token) == context.index
         && is_only_here(&context.cluster_view(), &change.table.keyspace);
-    if !is_here {
+    if !is_here || reaches_elsewhere(context, &change.mutation) {
         return None;
     }
     let admitted = context.shard.admit().now_or_never()?;
@@ -49,6 +50,13 @@ pub async fn apply(
     context: &Rc<ShardContext>,
     changes: Vec<PartitionMutation>,
 ) -> Result<Vec<PartitionMutation>> {
+    for change in &changes {
+        let view = change.mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
+        if view.has_companions() {
+            let applied = apply_elsewhere(context, None, &view).await;
+            applied.map_err(|failure| RequestError::Server(failure.to_string()))?;
+        }
+    }
     let mut by_owner: BTreeMap<usize, Vec<PartitionMutation>> = BTreeMap::new();
     for change in changes {
         by_owner.entry(context.node.shard_of(change.token)).or_default().push(change);

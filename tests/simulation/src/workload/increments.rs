@@ -141,7 +141,9 @@ impl Increments {
         let answer = match world.insist(&mut random, &read, 10).await {
             Ok(answer) => answer,
             Err(error) => {
-                world.violation(format!("after healing, a SERIAL read of increments of row {k} fails: {error}"));
+                world.violation(format!(
+                    "after healing, a SERIAL read of increments of row {k} fails: {error}"
+                ));
                 return;
             }
         };
@@ -163,8 +165,7 @@ impl Workload for Increments {
     fn prepare(self: Rc<Self>, world: Rc<World>) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             let mut random = world.random();
-            let insert =
-                |k: u64| format!("INSERT INTO sim.increments (k, n) VALUES ({k}, 0) IF NOT EXISTS");
+            let insert = |k: u64| format!("INSERT INTO sim.increments (k, n) VALUES ({k}, 0) IF NOT EXISTS");
             for text in std::iter::once(TABLE.to_owned()).chain((0..ROWS).map(insert)) {
                 if let Err(error) = world.insist(&mut random, &question(&text), 10).await {
                     world.violation(format!("{text}: {error}"));
