@@ -132,12 +132,7 @@ async fn decide_by_agreement(
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
     let PlannedReads { key, ranges, max_rows, max_bytes } = reads_of(transaction)?;
-    let range_count = ranges.len();
-    let token = transaction.token();
-    let read_before = match token {
-        Some(token) => vec![record_read(context, token, &key)?],
-        None => Vec::new(),
-    };
+    let record = transaction.token().map(|token| record_read(context, token, &key)).transpose()?;
     let timeout_ms = context.node.config.cas_contention_timeout_ms;
     let deadline = options.deadline_or(context, timeout_ms);
     let mut operation = Operation {
@@ -146,7 +141,7 @@ async fn decide_by_agreement(
         serial: serial_level(transaction),
         is_write: !transaction.is_read(),
         is_unanimous: false,
-        read_before,
+        read_before: record.into_iter().collect(),
         read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, max_bytes, ..ReadOrder::UNLIMITED },
         deadline,
     };
@@ -170,15 +165,6 @@ async fn decide_by_agreement(
     let mut applied_outcomes = BTreeMap::new();
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
         receipt::set_back(&mark);
-        let reads = if context.has_bug(PlantedBug::DecideOnOneReading) {
-            reads.get(..1).unwrap_or(reads)
-        } else {
-            reads
-        };
-        let rows = AgreedRows::merge(reads, operation.ranges_before(), now_seconds)?;
-        if transaction.explicit().is_some() && rows.complete_ranges < range_count {
-            return Err(too_many_rows());
-        }
         let write = WriteContext {
             timestamp: ballot.micros,
             now_seconds,
@@ -187,14 +173,7 @@ async fn decide_by_agreement(
             counter_id: *context.node.host_id.as_bytes(),
             mutation_bytes_max: context.node.config.mutation_bytes_max(),
         };
-        let remembered = match token {
-            Some(token) => remembered_by(context, token, reads)?,
-            None => None,
-        };
-        let evaluation = match remembered {
-            Some(outcome) => Evaluation { changes: Vec::new(), outcome },
-            None => evaluate(context, transaction, &write, &rows)?,
-        };
+        let evaluation = evaluate_agreed(context, transaction, &operation, &write, reads)?;
         // A transaction is about one partition of one table, so there is at most one mutation.
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
             // An agreement cannot be undone. So the live replicas are checked for the commit level before the first
@@ -338,6 +317,29 @@ fn remembered_by(
     let merged = merge_range(reads, 0, false, now_seconds)?;
     let Some(row) = merged.rows.iter().next() else { return Ok(None) };
     token.remembered(row.row, now_seconds)
+}
+
+/// Evaluates a transaction on what a quorum has read.
+fn evaluate_agreed(
+    context: &ShardContext,
+    transaction: &Transaction,
+    operation: &Operation,
+    write: &WriteContext,
+    reads: &[ReadAnswer],
+) -> Result<Evaluation> {
+    let is_wrong = context.has_bug(PlantedBug::DecideOnOneReading);
+    let reads = if is_wrong { reads.get(..1).unwrap_or(reads) } else { reads };
+    // Before the rows: what they have become since does not matter any more.
+    if let Some(token) = transaction.token()
+        && let Some(outcome) = remembered_by(context, token, reads)?
+    {
+        return Ok(Evaluation { changes: Vec::new(), outcome });
+    }
+    let rows = AgreedRows::merge(reads, operation.ranges_before(), write.now_seconds)?;
+    if transaction.explicit().is_some() && rows.complete_ranges < operation.read.ranges.len() {
+        return Err(too_many_rows());
+    }
+    evaluate(context, transaction, write, &rows)
 }
 
 /// Evaluates a transaction on the rows of this shard.
