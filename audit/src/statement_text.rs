@@ -395,6 +395,10 @@ mod tests {
             ("EXPLAIN", "- - -"),
             ("BEGIN UNLOGGED BATCH UPDATE t SET v = 1 WHERE k = 1; APPLY BATCH", "BATCH - -"),
             ("BEGIN TRANSACTION UPDATE t SET v = 1 WHERE k = 1; COMMIT TRANSACTION", "TRANSACTION - -"),
+            (
+                "BEGIN TRANSACTION USING TOKEN ? UPDATE t SET v = 1 WHERE k = 1; COMMIT TRANSACTION",
+                "TRANSACTION - -",
+            ),
             ("TRUNCATE TABLE ks.t", "TRUNCATE ks t"),
             ("TRUNCATE t", "TRUNCATE here t"),
             ("USE \"Ks\";", "USE_KEYSPACE Ks -"),

@@ -38,6 +38,7 @@ pub mod table_rate_limits;
 pub mod top_partitions;
 pub mod traces;
 pub mod transaction;
+pub mod transaction_tokens;
 pub mod virtual_read;
 pub mod virtual_state;
 pub mod virtual_write;

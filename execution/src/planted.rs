@@ -35,11 +35,15 @@ pub enum PlantedBug {
     UnconfirmedLeader,
     /// What removes a row of a table with a cap does not mark what is evicted.
     UnmarkedRemoval,
+    /// The token of a transaction is not remembered.
+    ForgetToken,
+    /// A transaction is computed of what one replica has read, and not of the newest that a quorum has.
+    DecideOnOneReading,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -55,5 +59,7 @@ impl PlantedBug {
         Self::RolesForever,
         Self::UnconfirmedLeader,
         Self::UnmarkedRemoval,
+        Self::ForgetToken,
+        Self::DecideOnOneReading,
     ];
 }

@@ -72,7 +72,7 @@ use helenus_execution::coordinator::batch_log::store as batch_log;
 use helenus_execution::coordinator::paxos::ballot::{Ballot, SerialScope};
 use helenus_execution::coordinator::paxos::message::{
     LeaseAnswer, LeaseOrder, LeaseRequest, PartitionName, PaxosOrder, PaxosRequest, PaxosResponse,
-    RangeVersions, ReadOrder,
+    RangeVersions, ReadOrder, TableRead,
 };
 use helenus_execution::coordinator::paxos::proposer::{Promise, Question};
 use helenus_execution::coordinator::paxos::state::{Accepted, Commit, Proposal, Registers, Trail};

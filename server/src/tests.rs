@@ -5,5 +5,6 @@ mod contention;
 mod repair;
 mod replication;
 mod settling;
+mod transaction_tokens;
 mod transactions;
 mod truncation;

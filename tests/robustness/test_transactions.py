@@ -160,7 +160,8 @@ def test_with_conditional_statements_of_the_same_rows(accounts):
             "Updates within transactions may not specify custom ttls; INSERT statement at [1:19]",
         ),
         ("LET r = (SELECT * FROM others WHERE k = 1);", InvalidRequest, "Transaction contains no reads or writes"),
-        ("USING TOKEN 1 UPDATE others SET v = 1 WHERE k = 1;", SyntaxException, "BEGIN TRANSACTION takes no USING"),
+        ("USING TOKEN 1 UPDATE others SET v = 1 WHERE k = 1;", InvalidRequest, "Invalid INTEGER constant (1)"),
+        ("USING TTL 1 UPDATE others SET v = 1 WHERE k = 1;", SyntaxException, "BEGIN TRANSACTION takes USING TOKEN only"),
     ],
 )
 def test_what_is_refused_is_refused_with_a_sentence(accounts, body, error, words):

@@ -165,8 +165,9 @@ impl Serve for ReplicaRequest {
             Self::Truncate { .. } => "TRUNCATE",
             Self::Read(_) => "READ",
             Self::Paxos(request) => match &request.order {
-                PaxosOrder::Ask { question: Question::Prepare { .. }, .. } => "PAXOS_PREPARE",
-                PaxosOrder::Ask { .. } => "PAXOS_PROPOSE",
+                PaxosOrder::Ask { question: Question::Prepare { .. }, .. }
+                | PaxosOrder::AskOfTables { question: Question::Prepare { .. }, .. } => "PAXOS_PREPARE",
+                PaxosOrder::Ask { .. } | PaxosOrder::AskOfTables { .. } => "PAXOS_PROPOSE",
                 PaxosOrder::Commit(_) => "PAXOS_COMMIT",
                 PaxosOrder::Forget { .. } => "PAXOS_CLEANUP",
             },

@@ -35,15 +35,17 @@ use self::refusal::{accepted, check_mix, refused};
 use self::request::only_partition;
 pub use self::request::{Transaction, TransactionKind};
 use super::paxos::commit::commit;
-use super::paxos::message::{ReadAnswer, ReadOrder};
+use super::paxos::message::{ReadAnswer, ReadOrder, TableRead};
 use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::{check_alive, check_charge};
+use super::transaction_tokens::{self, TransactionToken};
 use super::{Outcome, RequestOptions, denylist, paxos, table_rate_limits};
 use crate::coordinator::change_feed;
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{SLICE_BYTES_MAX, ShardRows, regular_rows, row_range, too_many_rows};
 use crate::coordinator::paxos::operation::Operation;
+use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::receipt;
 
@@ -131,7 +133,7 @@ async fn decide_by_agreement(
     }
     let now_seconds = options.now_seconds.unwrap_or_else(|| context.now_seconds());
     let PlannedReads { key, ranges, max_rows, max_bytes } = reads_of(transaction)?;
-    let range_count = ranges.len();
+    let record = transaction.token().map(|token| record_read(context, token, &key)).transpose()?;
     let timeout_ms = context.node.config.cas_contention_timeout_ms;
     let deadline = options.deadline_or(context, timeout_ms);
     let mut operation = Operation {
@@ -140,6 +142,7 @@ async fn decide_by_agreement(
         serial: serial_level(transaction),
         is_write: !transaction.is_read(),
         is_unanimous: false,
+        read_before: record.into_iter().collect(),
         read: ReadOrder { ranges, reversed: false, now_seconds, max_rows, max_bytes, ..ReadOrder::UNLIMITED },
         deadline,
     };
@@ -163,10 +166,6 @@ async fn decide_by_agreement(
     let mut applied_outcomes = BTreeMap::new();
     let agreement = agree(context, &operation, &mut guard, &mut |ballot, reads| {
         receipt::set_back(&mark);
-        let rows = AgreedRows::merge(reads, now_seconds)?;
-        if transaction.explicit().is_some() && rows.complete_ranges < range_count {
-            return Err(too_many_rows());
-        }
         let write = WriteContext {
             timestamp: ballot.micros,
             now_seconds,
@@ -175,7 +174,7 @@ async fn decide_by_agreement(
             counter_id: *context.node.host_id.as_bytes(),
             mutation_bytes_max: context.node.config.mutation_bytes_max(),
         };
-        let evaluation = evaluate_with_feeds(context, transaction, &write, &rows)?;
+        let evaluation = evaluate_agreed(context, transaction, &operation, &write, reads)?;
         // A transaction is about one partition of one table, so there is at most one mutation.
         Ok(if let Some(change) = evaluation.changes.into_iter().next() {
             // An agreement cannot be undone. So the live replicas are checked for the commit level before the first
@@ -299,30 +298,93 @@ fn reads_of(transaction: &Transaction) -> Result<PlannedReads> {
     Ok(PlannedReads { key: partition.clone(), ranges, max_rows, max_bytes })
 }
 
-/// Evaluates a transaction on the rows of this shard.
-fn evaluate_here(context: &ShardContext, transaction: &Transaction) -> Result<Evaluation> {
-    let write = write_context(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
-    let rows = ShardRows { context, now_seconds: write.now_seconds };
-    evaluate_with_feeds(context, transaction, &write, &rows)
+/// The reading of a token's record.
+fn record_read(context: &ShardContext, token: &TransactionToken, key: &PartitionKey) -> Result<TableRead> {
+    let order = ReadOrder {
+        ranges: vec![token.range(key)?],
+        now_seconds: context.now_seconds(),
+        ..ReadOrder::UNLIMITED
+    };
+    Ok(TableRead { table_id: transaction_tokens::TABLE.0, order })
 }
 
-/// As [`evaluate`]; the changes have their entries of change feeds. What the replicas agree on has them too.
-fn evaluate_with_feeds(
+/// What a quorum remembers of a token: its record was read first.
+fn remembered_by(
+    context: &ShardContext,
+    token: &TransactionToken,
+    reads: &[ReadAnswer],
+) -> Result<Option<Outcome>> {
+    let now_seconds = context.now_seconds();
+    let merged = merge_range(reads, 0, false, now_seconds)?;
+    let Some(row) = merged.rows.iter().next() else { return Ok(None) };
+    token.remembered(row.row, now_seconds)
+}
+
+/// Evaluates a transaction on what a quorum has read.
+fn evaluate_agreed(
+    context: &ShardContext,
+    transaction: &Transaction,
+    operation: &Operation,
+    write: &WriteContext,
+    reads: &[ReadAnswer],
+) -> Result<Evaluation> {
+    let is_wrong = context.has_bug(PlantedBug::DecideOnOneReading);
+    let reads = if is_wrong { reads.get(..1).unwrap_or(reads) } else { reads };
+    // Before the rows: what they have become since does not matter any more.
+    if let Some(token) = transaction.token()
+        && let Some(outcome) = remembered_by(context, token, reads)?
+    {
+        return Ok(Evaluation { changes: Vec::new(), outcome });
+    }
+    let rows = AgreedRows::merge(reads, operation.ranges_before(), write.now_seconds)?;
+    if transaction.explicit().is_some() && rows.complete_ranges < operation.read.ranges.len() {
+        return Err(too_many_rows());
+    }
+    evaluate(context, transaction, write, &rows)
+}
+
+/// Evaluates a transaction on the rows of this shard.
+fn evaluate_here(context: &ShardContext, transaction: &Transaction) -> Result<Evaluation> {
+    if let (Some(token), Some((_, key))) = (transaction.token(), only_partition(transaction)?)
+        && let Some(outcome) = token.remembered_here(context, key)?
+    {
+        return Ok(Evaluation { changes: Vec::new(), outcome });
+    }
+    let write = write_context(context, &RequestOptions { timestamp: None, ..transaction.options.clone() });
+    let rows = ShardRows { context, now_seconds: write.now_seconds };
+    evaluate(context, transaction, &write, &rows)
+}
+
+/// Checks the conditions on the rows. If they hold, computes the changes. With a token, there is a change in any case: the record of the answer.
+fn evaluate(
     context: &ShardContext,
     transaction: &Transaction,
     write: &WriteContext,
     rows: &dyn ExistingRows,
 ) -> Result<Evaluation> {
-    let Evaluation { changes, outcome } = evaluate(transaction, write, rows)?;
+    let Some(explicit) = transaction.explicit() else {
+        let Evaluation { changes, outcome } = evaluate_conditional(transaction, write, rows)?;
+        let changes = change_feed::attach(context, changes, write, Some(rows))?;
+        return Ok(Evaluation { changes, outcome });
+    };
+    let Evaluation { changes, outcome } = explicit::evaluate(&transaction.statements, explicit, write, rows)?;
+    // What the replicas agree on has the entries of change feeds too.
     let changes = change_feed::attach(context, changes, write, Some(rows))?;
-    Ok(Evaluation { changes, outcome })
+    let Some(token) = explicit.token.as_ref().filter(|_| !context.has_bug(PlantedBug::ForgetToken)) else {
+        return Ok(Evaluation { changes, outcome });
+    };
+    let change = changes.first().map(|change| &change.mutation);
+    let mutation = token.with_record(change, &explicit.key, &outcome, write)?;
+    let change = PartitionMutation { token: explicit.key.token, table: explicit.table().clone(), mutation };
+    Ok(Evaluation { changes: vec![change], outcome })
 }
 
-/// Checks the conditions on the rows. If they hold, computes the changes.
-fn evaluate(transaction: &Transaction, write: &WriteContext, rows: &dyn ExistingRows) -> Result<Evaluation> {
-    if let Some(explicit) = transaction.explicit() {
-        return explicit::evaluate(&transaction.statements, explicit, write, rows);
-    }
+/// As [`evaluate`], of statements with conditions.
+fn evaluate_conditional(
+    transaction: &Transaction,
+    write: &WriteContext,
+    rows: &dyn ExistingRows,
+) -> Result<Evaluation> {
     if transaction.is_batch() {
         check_mix(transaction)?;
     }
@@ -358,12 +420,13 @@ struct AgreedRows {
 }
 
 impl AgreedRows {
-    fn merge(reads: &[ReadAnswer], now_seconds: u32) -> Result<Self> {
+    /// Merges the ranges of the table, which begin at index `first` of the answers.
+    fn merge(reads: &[ReadAnswer], first: usize, now_seconds: u32) -> Result<Self> {
         let (mut rows, mut complete_ranges) = (BTreeMap::new(), 0);
         let Some(count) = reads.iter().map(Vec::len).min() else {
             return Err(broken("a transaction decides on what at least one replica has read"));
         };
-        for range in 0..count {
+        for range in first..count {
             let merged = merge_range(reads, range, false, now_seconds)?;
             complete_ranges += usize::from(merged.resume.is_none());
             for row in merged.rows.iter() {

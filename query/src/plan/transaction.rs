@@ -29,6 +29,8 @@ const PARTS_MAX: usize = 256;
 #[derive(Debug)]
 pub struct TransactionPlan {
     pub table: Arc<Table>,
+    /// The client's name for this execution: a uuid. `None`: it is executed as often as it is asked for.
+    pub token: Option<Term>,
     /// The rows with names.
     pub rows: Vec<RowPlan>,
     pub returning: Option<ReturningPlan>,
@@ -114,6 +116,23 @@ impl TransactionPlan {
     }
 }
 
+impl TransactionPlan {
+    /// The value of the token, if it has one.
+    pub fn token(&self, bindings: &Bindings<'_>) -> Result<Option<[u8; 16]>> {
+        let Some(token) = &self.token else { return Ok(None) };
+        match token.evaluate(bindings)? {
+            Bound::Bytes(bytes) => match bytes.as_ref().try_into() {
+                Ok(token) => Ok(Some(token)),
+                Err(_) => Err(RequestError::invalid("The token of a transaction is a uuid")),
+            },
+            Bound::Null => Err(RequestError::invalid("Invalid null value for the token of a transaction")),
+            Bound::Unset => {
+                Err(RequestError::invalid("Invalid 'unset' value for the token of a transaction"))
+            }
+        }
+    }
+}
+
 impl RowPlan {
     /// Refuses a LIMIT that allows several rows; a marker for it has its value only now.
     pub fn check_limit(&self, bindings: &Bindings<'_>) -> Result<()> {
@@ -140,6 +159,11 @@ pub(super) fn plan_transaction(
     if transaction.modifications.is_empty() && !transaction.conditions.is_empty() {
         return Err(RequestError::invalid("A transaction with conditions needs modifications"));
     }
+    if transaction.modifications.is_empty() && transaction.token.is_some() {
+        return Err(RequestError::invalid(
+            "A transaction that only reads takes no token: it can be repeated",
+        ));
+    }
     let parts = transaction.rows.len() + transaction.modifications.len();
     if parts > PARTS_MAX {
         return Err(RequestError::invalid(format!(
@@ -147,11 +171,14 @@ pub(super) fn plan_transaction(
         )));
     }
     let mut markers = Markers::of_transaction(References::new(transaction.marker_count));
+    let scope = NameScope { catalog, keyspace, table: None };
+    let token = Receiver::new("[token]", CqlType::Uuid);
+    let token = transaction.token.as_ref().map(|value| resolve(value, &token, &scope, &mut markers));
+    let token = token.transpose()?;
     let mut rows = Vec::with_capacity(transaction.rows.len());
     for row in &transaction.rows {
         rows.push(plan_row(row, catalog, keyspace, &mut markers)?);
     }
-    let scope = NameScope { catalog, keyspace, table: None };
     let index_of = |bind_value: usize| bind_value - transaction.marker_count;
     let returning = match &transaction.returning {
         None => None,
@@ -202,6 +229,7 @@ pub(super) fn plan_transaction(
     let marker_count = transaction.marker_count;
     let plan = TransactionPlan {
         table,
+        token,
         rows,
         returning,
         conditions,

@@ -67,3 +67,5 @@ pub const ENCRYPTED_TABLES: u16 = 15;
 pub const CHANGE_FEEDS: u16 = 15;
 /// The feature level from which replicas send a receipt of their part in a request.
 pub const RECEIPTS: u16 = 15;
+/// The feature level from which transactions may have tokens, and replicas read several tables together with a promise.
+pub const TRANSACTION_TOKENS: u16 = 15;

@@ -48,7 +48,7 @@ use super::propose::propose;
 use crate::cluster::own_member::{own_member, version_as_member};
 use crate::cluster::raft::MetadataLog;
 use crate::streaming::{self, progress, receiver, replicated_tables};
-use helenus_execution::coordinator::paxos;
+use helenus_execution::coordinator::{paxos, transaction_tokens};
 use helenus_execution::shard::context::ShardContext;
 
 /// Timeout of a proposal.
@@ -250,7 +250,7 @@ pub fn check_removed(context: &ShardContext) -> Result<()> {
     Ok(())
 }
 
-/// Empties the tables of the ring, and that of transactions: data of a node that is not a member remains from a join that was aborted.
+/// Empties the tables of the ring, and those of transactions: data of a node that is not a member remains from a join that was aborted.
 async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
     let tables: Vec<_> = {
         let catalog = context.catalog();
@@ -259,7 +259,7 @@ async fn discard_ranges(context: &Rc<ShardContext>) -> Result<()> {
             .values()
             .filter(|keyspace| !keyspace.is_virtual && keyspace.replication != Replication::Local);
         let of_ring = keyspaces.flat_map(|keyspace| replicated_tables(keyspace));
-        [paxos::store::TABLE].into_iter().chain(of_ring).collect()
+        [paxos::store::TABLE, transaction_tokens::TABLE].into_iter().chain(of_ring).collect()
     };
     for shard in 0..context.node.shard_count() {
         let tables = tables.clone();

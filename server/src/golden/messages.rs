@@ -139,6 +139,10 @@ pub fn requests() -> Vec<Sample> {
         max_tombstones: 100_000,
     };
     let prepare = Question::Prepare { ballot: ballot(10), is_write: true, commit: Some(commit()) };
+    let of_tables = PaxosOrder::AskOfTables {
+        question: prepare.clone(),
+        reads: vec![TableRead { table_id: [8; 16], order: read_order.clone() }],
+    };
     let prepare_read = Question::Prepare { ballot: ballot(-10), is_write: false, commit: None };
     let propose = |mutation| {
         let accepted = accepted(mutation);
@@ -171,6 +175,7 @@ pub fn requests() -> Vec<Sample> {
         replica("read data", read(Wants::Data)),
         replica("read digest", read(Wants::Digest)),
         paxos("paxos prepare", PaxosOrder::Ask { question: prepare, read: Some(read_order) }),
+        paxos("paxos prepare of tables", of_tables),
         paxos("paxos prepare read", PaxosOrder::Ask { question: prepare_read, read: None }),
         paxos("paxos propose", PaxosOrder::Ask { question: propose(Some(bytes.clone())), read: None }),
         paxos("paxos propose nothing", PaxosOrder::Ask { question: propose(None), read: None }),

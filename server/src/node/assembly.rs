@@ -52,7 +52,7 @@ use crate::session::request_logs::RequestLogs;
 use crate::streaming::progress;
 use helenus_execution::coordinator::repair::{self, kept};
 use helenus_execution::coordinator::replica::{self, hints};
-use helenus_execution::coordinator::{batch_log, paxos};
+use helenus_execution::coordinator::{batch_log, paxos, transaction_tokens};
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::shard::context::{
     Departure, FirstState, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts,
@@ -243,6 +243,7 @@ fn private_tables() -> Vec<(TableId, TableOptions)> {
         (progress::TABLE.0, progress::table_options()),
         (kept::TABLE.0, kept::table_options()),
         (paxos::store::TABLE, paxos::store::table_options()),
+        (transaction_tokens::TABLE, transaction_tokens::table_options()),
     ]
 }
 

@@ -26,7 +26,7 @@ use super::progress::{self, StreamTaskKey, StreamTaskProgress, StreamTaskState};
 use super::replicated_tables;
 use super::session::run_session;
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
-use helenus_execution::coordinator::paxos;
+use helenus_execution::coordinator::{paxos, transaction_tokens};
 use helenus_execution::shard::context::ShardContext;
 use helenus_ring::intervals::intervals;
 
@@ -154,6 +154,10 @@ fn planned(context: &ShardContext, sides: &Sides, is_removal: bool) -> Result<Pl
     let mut planned = Planned { sessions: Vec::new(), blocked: 0, lost: 0, waiting: BTreeSet::new() };
     let mut known: Vec<(Replications, FetchPlan)> = Vec::new();
     let catalog = context.catalog();
+    let mut of_transactions = vec![paxos::store::TABLE];
+    if view.topology.feature_level >= TRANSACTION_TOKENS {
+        of_transactions.push(transaction_tokens::TABLE);
+    }
     for keyspace in catalog.keyspaces.values().filter(|keyspace| view.placement(&keyspace.name).is_some()) {
         let Some(replications) = sides.replications(keyspace) else { continue };
         let plan = if let Some((_, plan)) = known.iter().find(|(known, _)| *known == replications) {
@@ -187,13 +191,14 @@ fn planned(context: &ShardContext, sides: &Sides, is_removal: bool) -> Result<Pl
                 });
                 // The source's state of transactions is streamed before the data that it describes: this node must
                 // not claim to know a commit whose changes it lacks.
-                let state = StreamTaskKey::new(source, shard, paxos::store::TABLE);
-                match session.tasks.first_mut().filter(|task| task.key == state) {
-                    Some(task) => task.ranges.extend(&ranges),
-                    None => session.tasks.insert(
-                        0,
-                        StreamTask { key: state, table: paxos::store::TABLE, ranges: ranges.clone() },
-                    ),
+                for (place, &table) in of_transactions.iter().enumerate() {
+                    let key = StreamTaskKey::new(source, shard, table);
+                    match session.tasks.get_mut(place).filter(|task| task.key == key) {
+                        Some(task) => task.ranges.extend(&ranges),
+                        None => {
+                            session.tasks.insert(place, StreamTask { key, table, ranges: ranges.clone() })
+                        }
+                    }
                 }
                 session.tasks.extend(tables.iter().map(|&table| StreamTask {
                     key: StreamTaskKey::new(source, shard, table),

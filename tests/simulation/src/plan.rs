@@ -109,6 +109,7 @@ pub enum LoadKind {
     Roles,
     Feeds,
     Caps,
+    Increments,
 }
 
 impl LoadKind {
@@ -125,6 +126,7 @@ impl LoadKind {
         Self::Roles,
         Self::Feeds,
         Self::Caps,
+        Self::Increments,
     ];
 }
 
@@ -387,11 +389,12 @@ fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<
 
 /// The load of a seed. Each of these kinds is added to what a seed has chosen of the others, for one in four.
 fn choose_load(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<LoadKind> {
-    const ADDED: [(LoadKind, u64); 4] = [
+    const ADDED: [(LoadKind, u64); 5] = [
         (LoadKind::Indexes, 0x000D_ECED),
         (LoadKind::Roles, 0x000A_07E5),
         (LoadKind::Feeds, 0x000F_EED5),
         (LoadKind::Caps, 0x0000_CA95),
+        (LoadKind::Increments, 0x000C_0007),
     ];
     let is_added = |kind: LoadKind| ADDED.iter().any(|(added, _)| *added == kind);
     let others: Vec<LoadKind> = choice.load.iter().copied().filter(|kind| !is_added(*kind)).collect();

@@ -247,8 +247,8 @@ async fn run_load(world: &Rc<World>) {
     // gave up is only finished by the next one on its partition.
     if !world.plan.kills_nodes() && world.plan.keeps_hints() {
         let mut hinted = convergence::tables(world);
-        const UNFINISHED: [&str; 5] =
-            ["transactions", "truncations", "deletions", "feeds", "feeds_scylla_cdc_log"];
+        const UNFINISHED: [&str; 6] =
+            ["transactions", "increments", "truncations", "deletions", "feeds", "feeds_scylla_cdc_log"];
         hinted.retain(|table| !UNFINISHED.contains(&table.as_str()));
         converge(world, &hinted, "hints").await;
     }

@@ -10,6 +10,8 @@ use super::{
 /// `BEGIN TRANSACTION … COMMIT TRANSACTION`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
+    /// `USING TOKEN …`: a constant or a marker.
+    pub token: Option<Expression>,
     /// The rows with names.
     pub rows: Vec<NamedRow>,
     /// The rows that it returns; they are those from before its modifications. `None`: it returns nothing.

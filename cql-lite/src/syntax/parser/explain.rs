@@ -3,6 +3,7 @@
 use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{Explain, Statement},
+    error::SyntaxError,
     keyword::Keyword,
     lexer::TokenKind,
 };
@@ -39,6 +40,9 @@ impl Parser<'_> {
             TokenKind::Keyword(Keyword::Insert) => Statement::Insert(self.insert()?),
             TokenKind::Keyword(Keyword::Update) => Statement::Update(self.update()?),
             TokenKind::Keyword(Keyword::Delete) => Statement::Delete(self.delete()?),
+            TokenKind::Keyword(Keyword::Begin) if self.begins_transaction() => {
+                return Err(SyntaxError::Rule("EXPLAIN is not possible of BEGIN TRANSACTION".to_owned()));
+            }
             TokenKind::Keyword(Keyword::Begin) => Statement::Batch(self.batch()?),
             _ => return Err(self.no_viable_alternative()),
         };

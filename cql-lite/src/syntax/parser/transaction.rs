@@ -20,9 +20,7 @@ impl Parser<'_> {
     pub(super) fn transaction(&mut self) -> Result<Transaction> {
         self.advance();
         self.advance();
-        if self.is_keyword(Keyword::Using) {
-            return Err(SyntaxError::Rule("BEGIN TRANSACTION takes no USING clause".to_owned()));
-        }
+        let token = self.eat_keyword(Keyword::Using).then(|| self.transaction_token()).transpose()?;
         let mut rows = Vec::new();
         while self.is_word_at(0, "let") {
             rows.push(self.named_row()?);
@@ -55,7 +53,25 @@ impl Parser<'_> {
         }
         self.expect_word("commit")?;
         self.expect_word("transaction")?;
-        Ok(Transaction { rows, returning, conditions, modifications, marker_count: self.markers.len() })
+        Ok(Transaction {
+            token,
+            rows,
+            returning,
+            conditions,
+            modifications,
+            marker_count: self.markers.len(),
+        })
+    }
+
+    /// `TOKEN …`, behind USING.
+    fn transaction_token(&mut self) -> Result<Expression> {
+        if !self.eat_keyword(Keyword::Token) {
+            return Err(SyntaxError::Rule("BEGIN TRANSACTION takes USING TOKEN only".to_owned()));
+        }
+        match self.value()? {
+            token @ (Expression::Literal(_) | Expression::Marker(_)) => Ok(token),
+            _ => Err(SyntaxError::Rule("The token of a transaction is a constant or a marker".to_owned())),
+        }
     }
 
     /// `LET name = (SELECT …);`

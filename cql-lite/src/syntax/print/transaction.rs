@@ -10,6 +10,9 @@ use crate::syntax::ast::{
 impl Display for Transaction {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("BEGIN TRANSACTION")?;
+        if let Some(token) = &self.token {
+            write!(f, " USING TOKEN {token}")?;
+        }
         for NamedRow { name, select, .. } in &self.rows {
             write!(f, " LET {name} = ({select});")?;
         }

@@ -13,6 +13,8 @@
 //! `gc_grace_seconds`, it must be repaired. At ANY, no replica need have applied what was acknowledged: if its coordinator dies at once, and
 //! the partition is not settled within `gc_grace_seconds` because a replica is away, the rows are lost, as those of a write at ANY whose
 //! hint expires.
+//!
+//! The record of a token ([`crate::coordinator::transaction_tokens`]) is never late: what was agreed on stays agreed on.
 
 use bytes::Bytes;
 use helenus_engine::{DecodeError, Mutation, MutationBuilder, MutationRef, TableId};

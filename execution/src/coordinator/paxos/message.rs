@@ -39,6 +39,13 @@ impl ReadOrder {
     };
 }
 
+/// What a participant reads of one table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableRead {
+    pub table_id: [u8; 16],
+    pub order: ReadOrder,
+}
+
 /// The versions that a participant has of one range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeVersions {
@@ -72,15 +79,24 @@ pub enum PaxosOrder {
     Forget {
         ballot: Ballot,
     },
+    /// As `Ask`, and reads several tables: their ranges one after the other, up to the first that is not read to its end. Sent from the
+    /// feature level [`helenus_ring::metadata::TRANSACTION_TOKENS`] on.
+    AskOfTables {
+        question: Question,
+        reads: Vec<TableRead>,
+    },
 }
 
 impl PaxosOrder {
     /// The commit that comes with the order.
     pub fn commit(&self) -> Option<&Commit> {
         match self {
-            Self::Ask { question: Question::Prepare { commit, .. }, .. } => commit.as_ref(),
+            Self::Ask { question, .. } | Self::AskOfTables { question, .. } => match question {
+                Question::Prepare { commit, .. } => commit.as_ref(),
+                Question::Propose { .. } => None,
+            },
             Self::Commit(commit) => Some(commit),
-            Self::Ask { question: Question::Propose { .. }, .. } | Self::Forget { .. } => None,
+            Self::Forget { .. } => None,
         }
     }
 }

@@ -10,8 +10,8 @@ use helenus_query::stored_key::PartitionKey;
 use helenus_ring::member::Member;
 
 use super::ballot::SerialScope;
-use super::message::{PartitionName, ReadOrder};
-use super::proposer::Electorate;
+use super::message::{PartitionName, PaxosOrder, ReadOrder, TableRead};
+use super::proposer::{Electorate, Question};
 use crate::shard::context::ShardContext;
 
 /// An operation to be agreed on.
@@ -25,6 +25,8 @@ pub struct Operation {
     pub is_write: bool,
     /// All replicas must agree, not only a quorum.
     pub is_unanimous: bool,
+    /// What is read of other tables along with the promises, before `read`.
+    pub read_before: Vec<TableRead>,
     pub read: ReadOrder,
     /// Monotonic time of the clock.
     pub deadline: Duration,
@@ -44,6 +46,27 @@ impl Operation {
             table_id: *self.table.id.as_bytes(),
             token: self.key.token,
             key: self.key.bytes.clone(),
+        }
+    }
+
+    /// The number of ranges that are read before those of `read`.
+    pub fn ranges_before(&self) -> usize {
+        self.read_before.iter().map(|before| before.order.ranges.len()).sum()
+    }
+
+    /// A question to a participant. `is_read`: it reads what it is to read, too.
+    pub(super) fn order(&self, question: Question, is_read: bool) -> PaxosOrder {
+        if !is_read {
+            return PaxosOrder::Ask { question, read: None };
+        }
+        let read = self.read.clone();
+        if self.read_before.is_empty() {
+            return PaxosOrder::Ask { question, read: Some(read) };
+        }
+        let own = TableRead { table_id: *self.table.id.as_bytes(), order: read };
+        PaxosOrder::AskOfTables {
+            question,
+            reads: self.read_before.iter().cloned().chain(std::iter::once(own)).collect(),
         }
     }
 

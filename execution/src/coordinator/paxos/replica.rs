@@ -20,7 +20,7 @@ use helenus_ring::view::ClusterView;
 
 use super::late_commit::{self, outdated_micros};
 use super::message::{
-    PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, RangeVersions, ReadAnswer, ReadOrder,
+    PartitionName, PaxosOrder, PaxosRequest, PaxosResponse, RangeVersions, ReadAnswer, ReadOrder, TableRead,
 };
 use super::proposer::{Promise, Question};
 use super::state::{Commit, PromiseOutcome};
@@ -94,7 +94,9 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
     let wait = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
     epoch::fence(&context, request.epoch, wait).await?;
     // What was promised is carried out, however far compactions are behind.
-    if let PaxosOrder::Ask { question: Question::Prepare { is_write: true, .. }, .. } = &request.order {
+    if let PaxosOrder::Ask { question: Question::Prepare { is_write: true, .. }, .. }
+    | PaxosOrder::AskOfTables { question: Question::Prepare { is_write: true, .. }, .. } = &request.order
+    {
         context.shard.keep_pace_with_compactions().await.map_err(Failure::from)?;
     }
     // Transactions were checked for room when they began. What was begun ends, and SERIAL reads go on, also on a full disk.
@@ -104,7 +106,11 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
     epoch::refuse_stale(&context, request.epoch)?;
     let PaxosRequest { partition, order, .. } = request;
     let response = match order {
-        PaxosOrder::Ask { question, read } => answer(&context, &partition, question, read.as_ref())?,
+        PaxosOrder::Ask { question, read } => {
+            let read = read.map(|order| TableRead { table_id: partition.table_id, order });
+            answer(&context, &partition, question, read.as_slice())?
+        }
+        PaxosOrder::AskOfTables { question, reads } => answer(&context, &partition, question, &reads)?,
         PaxosOrder::Commit(commit) => {
             apply_commit(&context, &partition, &commit)?;
             PaxosResponse::Committed
@@ -136,8 +142,13 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
 /// Reads what a request will read.
 fn touch(context: &ShardContext, request: &PaxosRequest) -> Result<(), Failure> {
     store::load(&context.shard, &request.partition).map_err(|error| failed(&error))?;
-    if let PaxosOrder::Ask { read: Some(order), .. } = &request.order {
-        read_versions(context, &request.partition, order)?;
+    match &request.order {
+        PaxosOrder::Ask { read: Some(order), .. } => {
+            let table_id = request.partition.table_id;
+            read_versions(context, &[TableRead { table_id, order: order.clone() }])?;
+        }
+        PaxosOrder::AskOfTables { reads, .. } => drop(read_versions(context, reads)?),
+        PaxosOrder::Ask { read: None, .. } | PaxosOrder::Commit(_) | PaxosOrder::Forget { .. } => {}
     }
     Ok(())
 }
@@ -181,7 +192,7 @@ fn answer(
     context: &ShardContext,
     name: &PartitionName,
     question: Question,
-    read: Option<&ReadOrder>,
+    reads: &[TableRead],
 ) -> Result<PaxosResponse, Failure> {
     let load = || store::load(&context.shard, name);
     let truncated_micros = context.replication().hints.agreed_truncation(&TableId(name.table_id));
@@ -210,7 +221,7 @@ fn answer(
                     None
                 }
             };
-            let read = read.map(|order| read_versions(context, name, order)).transpose()?;
+            let read = (!reads.is_empty()).then(|| read_versions(context, reads)).transpose()?;
             Ok(PaxosResponse::Promised(Box::new(Promise {
                 permitted_above_micros,
                 is_stable: before.is_stable(),
@@ -237,12 +248,24 @@ fn answer(
     }
 }
 
-fn read_versions(
-    context: &ShardContext,
-    name: &PartitionName,
-    order: &ReadOrder,
-) -> Result<ReadAnswer, Failure> {
+/// Reads the ranges of all tables, up to the first that is not read to its end.
+fn read_versions(context: &ShardContext, reads: &[TableRead]) -> Result<ReadAnswer, Failure> {
     let mut answer = ReadAnswer::new();
+    for TableRead { table_id, order } in reads {
+        if !read_table(context, TableId(*table_id), order, &mut answer)? {
+            break;
+        }
+    }
+    Ok(answer)
+}
+
+/// Reads the ranges of one table. Returns whether all were read to their end.
+fn read_table(
+    context: &ShardContext,
+    table: TableId,
+    order: &ReadOrder,
+    answer: &mut ReadAnswer,
+) -> Result<bool, Failure> {
     let mut limit = VersionLimit {
         live_rows: order.max_rows,
         bytes: order.max_bytes,
@@ -253,7 +276,7 @@ fn read_versions(
         let versions = context
             .shard
             .scan_versions(&VersionScanRequest {
-                table: TableId(name.table_id),
+                table,
                 start,
                 end,
                 reversed: order.reversed,
@@ -273,8 +296,8 @@ fn read_versions(
             resume: versions.resume,
         });
         if is_cut {
-            break;
+            return Ok(false);
         }
     }
-    Ok(answer)
+    Ok(true)
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::ballot::Ballot;
 use super::contention::take_lease;
-use super::message::{PaxosOrder, PaxosRequest, PaxosResponse, ReadAnswer};
+use super::message::{PaxosRequest, PaxosResponse, ReadAnswer};
 use super::operation::Participants;
 use super::partition_queue::QueueGuard;
 use super::proposer::{ParticipantAnswer, Proposer, Question, Reading, Step};
@@ -239,10 +239,7 @@ impl Rounds<'_> {
             let request = PaxosRequest {
                 epoch: participants.epoch,
                 partition: self.operation.name(),
-                order: PaxosOrder::Ask {
-                    question: question.clone(),
-                    read: is_read.then(|| self.operation.read.clone()),
-                },
+                order: self.operation.order(question.clone(), is_read),
             };
             if !participants.is_alive.get(number).copied().unwrap_or(false) {
                 // The receiver is in this function, so sending cannot fail.

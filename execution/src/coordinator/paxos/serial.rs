@@ -72,6 +72,7 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<Select
             serial: request.options.consistency,
             is_write: false,
             is_unanimous: false,
+            read_before: Vec::new(),
             read: ReadOrder {
                 ranges: ranges.iter().map(|range| (range.start.clone(), range.end.clone())).collect(),
                 reversed: plan.reversed,

@@ -116,6 +116,7 @@ async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sy
         serial: Consistency::Serial,
         is_write: true,
         is_unanimous: true,
+        read_before: Vec::new(),
         read: ReadOrder::UNLIMITED,
         deadline: context.clock.monotonic() + timeout,
     };

@@ -36,6 +36,7 @@ use helenus_ring::HostId;
 use uuid::Uuid;
 
 use self::target::HintTarget;
+use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, PrivateTable};
@@ -416,6 +417,13 @@ fn revive_parts(
     let mut companions = Vec::new();
     for part in view.parts() {
         let part = part?;
+        if part.table == transaction_tokens::TABLE {
+            // It goes where its own mutation goes, which has just been found to be wanted. Without that, a quorum has it.
+            if head.as_ref().is_some_and(|head: &PartitionMutation| head.table.engine_id() == view.table) {
+                companions.push(Mutation::from_bytes(Bytes::copy_from_slice(part.bytes))?);
+            }
+            continue;
+        }
         let Some(table) = wanted_table(context, part.table, created_micros) else { continue };
         let alone = Mutation::from_bytes(Bytes::copy_from_slice(part.bytes))?;
         match head {

@@ -25,6 +25,7 @@ use helenus_query::run::transaction::{NamedRow, all_values, conditions_hold, ref
 use helenus_query::schema::catalog::Table;
 use helenus_query::statement::Prepared;
 use helenus_query::stored_key::{PartitionKey, SourceRow};
+use helenus_ring::metadata::TRANSACTION_TOKENS;
 use smallvec::SmallVec;
 
 use super::current_rows::PartitionRows;
@@ -32,6 +33,7 @@ use super::evaluation::Evaluation;
 use crate::coordinator::Outcome;
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
 use crate::coordinator::own_rows::{SLICE_BYTES_MAX, slice_range, too_many_rows};
+use crate::coordinator::transaction_tokens::TransactionToken;
 use crate::shard::context::ShardContext;
 
 /// A transaction with its values, and what it has besides its modifications.
@@ -41,6 +43,8 @@ pub struct Explicit {
     values: OwnedBindings,
     call: CallContext,
     pub(super) key: PartitionKey,
+    /// By which its answer is remembered, if it has one.
+    pub(super) token: Option<TransactionToken>,
     /// The guardrails that the values must keep that are computed of the rows. `None`: they need not.
     guarded_by: Option<Arc<NodeGuardrails>>,
 }
@@ -72,8 +76,14 @@ impl Explicit {
         let key = only_key(plan, &statements, &bindings)?;
         let guardrails = is_guarded.then(|| context.guardrails());
         let guarded_by = guardrails.filter(|guardrails| guardrails.guards_modifications());
+        let token = plan.token(&bindings)?.map(|id| TransactionToken::new(id, statement, values));
+        if token.is_some() && context.cluster_view().topology.feature_level < TRANSACTION_TOKENS {
+            return Err(RequestError::invalid(
+                "USING TOKEN is possible once all members of the cluster run a version that knows it",
+            ));
+        }
         let values = OwnedBindings::new(values);
-        Ok((Self { statement: statement.clone(), values, call, key, guarded_by }, statements))
+        Ok((Self { statement: statement.clone(), values, call, key, token, guarded_by }, statements))
     }
 
     /// Which of the modifications have values that are computed of rows.

@@ -13,6 +13,7 @@ use helenus_query::stored_key::PartitionKey;
 use super::explicit::Explicit;
 use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
+use crate::coordinator::transaction_tokens::TransactionToken;
 use crate::shard::context::ShardContext;
 
 /// The statements of a transaction with their values.
@@ -66,6 +67,11 @@ impl Transaction {
             TransactionKind::Explicit(explicit) => Some(explicit),
             TransactionKind::Statement | TransactionKind::Batch => None,
         }
+    }
+
+    /// The token by which its answer is remembered.
+    pub(super) fn token(&self) -> Option<&TransactionToken> {
+        self.explicit()?.token.as_ref()
     }
 
     pub(super) fn is_batch(&self) -> bool {

@@ -6,6 +6,7 @@ pub mod compaction;
 pub mod counters;
 pub mod deletions;
 pub mod feeds;
+pub mod increments;
 pub mod indexes;
 pub mod load;
 pub mod pages;
@@ -78,6 +79,7 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Batches => Rc::new(batches::Batches::default()),
         LoadKind::Deletions => Rc::new(deletions::Deletions::default()),
         LoadKind::Feeds => Rc::new(feeds::Feeds::default()),
+        LoadKind::Increments => Rc::new(increments::Increments::default()),
         LoadKind::Indexes => Rc::new(indexes::Indexes::default()),
         LoadKind::Schema => Rc::new(schema::Schema::default()),
         LoadKind::Roles => Rc::new(roles::Roles::default()),
