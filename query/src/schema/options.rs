@@ -51,6 +51,7 @@ const EXTENSIONS: &str = "extensions";
 const GC_GRACE_SECONDS: &str = "gc_grace_seconds";
 const ID: &str = "id";
 const INCREMENTAL_BACKUPS: &str = "incremental_backups";
+const MAX_CHARGE: &str = "max_charge";
 const MAX_INDEX_INTERVAL: &str = "max_index_interval";
 const MEMTABLE: &str = "memtable";
 const MEMTABLE_FLUSH_PERIOD_IN_MS: &str = "memtable_flush_period_in_ms";
@@ -61,7 +62,7 @@ const READ_REPAIR: &str = "read_repair";
 const SPECULATIVE_RETRY: &str = "speculative_retry";
 const TOMBSTONE_GC: &str = "tombstone_gc";
 
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 25] = [
     ADDITIONAL_WRITE_POLICY,
     ALLOW_AUTO_SNAPSHOT,
     BLOOM_FILTER_FP_CHANCE,
@@ -77,6 +78,7 @@ const KNOWN: [&str; 24] = [
     GC_GRACE_SECONDS,
     ID,
     INCREMENTAL_BACKUPS,
+    MAX_CHARGE,
     MAX_INDEX_INTERVAL,
     MEMTABLE,
     MEMTABLE_FLUSH_PERIOD_IN_MS,
@@ -130,6 +132,9 @@ pub struct TableOptions {
     pub extensions: BTreeMap<String, Vec<u8>>,
     pub gc_grace_seconds: u32,
     pub incremental_backups: bool,
+    /// The most that a request may be charged; `None`: any charge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_charge: Option<u64>,
     pub max_index_interval: u32,
     /// The name of a memtable configuration; only `default`.
     pub memtable: String,
@@ -165,6 +170,7 @@ impl Default for TableOptions {
             extensions: BTreeMap::new(),
             gc_grace_seconds: 864_000,
             incremental_backups: true,
+            max_charge: None,
             max_index_interval: 2_048,
             memtable: "default".to_owned(),
             memtable_flush_period_in_ms: 0,
@@ -257,6 +263,9 @@ impl TableOptions {
         }
         set(&mut self.gc_grace_seconds, not_negative(properties, GC_GRACE_SECONDS)?);
         set(&mut self.incremental_backups, properties.boolean(INCREMENTAL_BACKUPS)?);
+        if let Some(charge) = max_charge(properties)? {
+            self.max_charge = (charge > 0).then_some(charge);
+        }
         set(&mut self.memtable, properties.text(MEMTABLE)?.map(str::to_owned));
         set(&mut self.memtable_flush_period_in_ms, not_negative(properties, MEMTABLE_FLUSH_PERIOD_IN_MS)?);
         self.apply_index_intervals(properties)?;
@@ -340,6 +349,16 @@ fn not_negative(properties: &Properties, name: &str) -> Result<Option<u32>> {
     let Some(value) = properties.integer(name)? else { return Ok(None) };
     u32::try_from(value).map(Some).map_err(|_| {
         RequestError::Configuration(format!("{name} must be greater than or equal to 0 (got {value})"))
+    })
+}
+
+/// 0: any charge.
+fn max_charge(properties: &Properties) -> Result<Option<u64>> {
+    let Some(text) = properties.text(MAX_CHARGE)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        RequestError::Configuration(format!(
+            "{MAX_CHARGE} must be a whole number from 0 (no limit), not {text}"
+        ))
     })
 }
 
@@ -451,6 +470,19 @@ mod tests {
         assert!(error(&[("cdc", "true")]).contains("not supported by Helenus yet"));
         assert_eq!(error(&[("memtable", "trie")]), "Memtable configuration \"trie\" not found.");
         create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "100")]).unwrap();
+    }
+
+    #[test]
+    fn the_most_that_a_request_is_charged_is_set_and_taken_away() {
+        let limited = create(&[("max_charge", "18446744073709551615")]).unwrap();
+        assert_eq!(limited.max_charge, Some(u64::MAX));
+        assert_eq!(limited.alter(&texts(&[("comment", "x")])).unwrap().max_charge, Some(u64::MAX));
+        assert_eq!(limited.alter(&texts(&[("max_charge", "0")])).unwrap().max_charge, None);
+        assert!(!serde_json::to_string(&TableOptions::default()).unwrap().contains("max_charge"));
+        for wrong in ["-1", "1.5", "many", "", "18446744073709551616"] {
+            let expected = format!("max_charge must be a whole number from 0 (no limit), not {wrong}");
+            assert_eq!(error(&[("max_charge", wrong)]), expected);
+        }
     }
 
     #[test]

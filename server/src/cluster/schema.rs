@@ -29,7 +29,7 @@ use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
     self, CASSANDRA_5_SCHEMAS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES, RATE_LIMITS,
-    REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
+    RECEIPTS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -220,6 +220,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         level: RATE_LIMITS,
         permission: "per_partition_rate_limit and rate_limit can be set",
         is_used_by: |table| table.options.has_rate_limit(),
+    },
+    Addition {
+        level: RECEIPTS,
+        permission: "max_charge can be set",
+        is_used_by: |table| table.options.max_charge.is_some(),
     },
     Addition {
         level: ENCRYPTED_TABLES,
@@ -469,6 +474,9 @@ mod tests {
             assert_eq!(refusal(&limit, RATE_LIMITS), None);
             assert_eq!(refusal(&format!("ALTER TABLE t WITH {option} = {{}}"), 1), None);
         }
+        assert!(refusal("ALTER TABLE t WITH max_charge = 5", RECEIPTS - 1).is_some());
+        assert_eq!(refusal("ALTER TABLE t WITH max_charge = 5", RECEIPTS), None);
+        assert_eq!(refusal("ALTER TABLE t WITH max_charge = 0", 1), None);
         let compact = "CREATE TABLE c (k int PRIMARY KEY, v int) WITH COMPACT STORAGE";
         assert!(refusal(compact, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(compact, CASSANDRA_5_SCHEMAS), None);

@@ -267,6 +267,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     let per_partition = options.per_partition_rate_limit;
     let per_partition = per_partition.map(|option| ("per_partition_rate_limit", map(&option.to_map())));
     let rate_limit = options.rate_limit.map(|option| ("rate_limit", map(&option.to_map())));
+    let max_charge = options.max_charge.map(|charge| ("max_charge", charge.to_string()));
     let encryption = options.is_encrypted.then(|| ("encryption", map(&enabled_map())));
     let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
@@ -293,6 +294,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     .into_iter()
     .chain(per_partition)
     .chain(rate_limit)
+    .chain(max_charge)
     .chain(encryption)
     .chain(tombstone_gc)
     .map(|(name, value)| format!("{name} = {value}"))
