@@ -14,6 +14,7 @@ mod show;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod top_partitions;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -27,6 +27,9 @@ pub trait Clock {
     /// Time since a fixed moment, for measuring intervals.
     fn monotonic(&self) -> Duration;
 
+    /// Time of a processor that the calling thread has had. Where time is virtual every moment is worked: it is the monotonic time.
+    fn thread_cpu(&self) -> Duration;
+
     /// Resolves when `duration` has passed.
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()>;
 }
@@ -68,6 +71,10 @@ impl Clock for ManualClock {
 
     fn monotonic(&self) -> Duration {
         self.state.elapsed.get()
+    }
+
+    fn thread_cpu(&self) -> Duration {
+        self.monotonic()
     }
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {

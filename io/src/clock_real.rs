@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::future::LocalBoxFuture;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::clock::Clock;
 
@@ -37,7 +38,32 @@ impl Clock for RealClock {
         self.start.elapsed()
     }
 
+    fn thread_cpu(&self) -> Duration {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        // Neither is negative, and there are less than a milliard nanoseconds.
+        Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec.unsigned_abs() as u32)
+    }
+
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {
         Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_the_processor_while_it_works_and_not_while_it_waits() {
+        let clock = RealClock::new();
+        let (used, began) = (clock.thread_cpu(), clock.monotonic());
+        std::thread::park_timeout(Duration::from_millis(20));
+        let (waiting, waited) = (clock.thread_cpu().saturating_sub(used), clock.monotonic() - began);
+        assert!(waiting < waited, "{waiting:?} of {waited:?}");
+        let used = clock.thread_cpu();
+        while clock.thread_cpu() == used {
+            std::hint::spin_loop();
+        }
+        assert!(clock.thread_cpu() > used);
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod charge_sums;
 pub mod controls;
 pub mod error;
 pub mod http;
@@ -14,6 +15,7 @@ pub mod metrics;
 pub mod prometheus;
 pub mod receipt;
 mod routes;
+pub mod sampling;
 #[cfg(test)]
 mod tests;
 pub mod top_keys;

@@ -367,6 +367,8 @@ pub struct ShardMetrics {
     pub denylisted_writes: Counter,
     /// Requests that were refused because their role makes too many.
     pub rate_limited: Counter,
+    /// What requests were charged (docs/costs.md), as far as it is counted.
+    pub charge: Counter,
     /// Turns of this thread that waited because their role had used more of it than others.
     pub turns_waited: Counter,
     /// Writes that this shard did not begin because disks of their replicas were full.

@@ -112,7 +112,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 27] = [
+const COUNTERS: [CounterFamily; 28] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -191,6 +191,11 @@ const COUNTERS: [CounterFamily; 27] = [
         "helenus_requests_refused_for_unconfirmed_roles_total",
         "Requests and logins that were refused because the roles of the node may be too old.",
         |shard| &shard.roles_unconfirmed,
+    ),
+    (
+        "helenus_request_charge_total",
+        "What requests were charged, estimated by those that are counted.",
+        |shard| &shard.charge,
     ),
     (
         "helenus_rate_limited_requests_total",

@@ -69,10 +69,12 @@ pub enum Count {
     WorkedMicros,
     /// Microseconds of the coordinator in which the request did not have its thread.
     WaitedMicros,
+    /// Microseconds of a processor that the threads of shards had meanwhile.
+    CpuMicros,
 }
 
 /// The number of counts.
-const COUNTS: usize = 24;
+const COUNTS: usize = 25;
 
 impl Count {
     pub const ALL: [Self; COUNTS] = [
@@ -100,6 +102,7 @@ impl Count {
         Self::BlocksFromDisk,
         Self::WorkedMicros,
         Self::WaitedMicros,
+        Self::CpuMicros,
     ];
 
     pub fn name(self) -> &'static str {
@@ -128,6 +131,7 @@ impl Count {
             Self::BlocksFromDisk => "blocks_from_disk",
             Self::WorkedMicros => "worked_us",
             Self::WaitedMicros => "waited_us",
+            Self::CpuMicros => "cpu_us",
         }
     }
 
@@ -157,6 +161,17 @@ impl Receipt {
         for count in Count::ALL {
             self.add(count, other.get(count));
         }
+    }
+
+    /// The counts of so many requests that are alike.
+    #[must_use]
+    pub fn repeated(&self, times: u64) -> Self {
+        let mut repeated = *self;
+        for count in Count::ALL.into_iter().filter(|count| !count.is_largest()) {
+            let number = &mut repeated.0[count as usize];
+            *number = number.saturating_mul(times);
+        }
+        repeated
     }
 
     /// Takes the count of a part of the request from an earlier state of this receipt.
@@ -302,7 +317,7 @@ mod tests {
             \"partitions_written\":0,\"rows_written\":0,\"cells_written\":0,\"bytes_written\":0,\
             \"replicas_written\":0,\"transactions\":0,\"rows_sent\":0,\"bytes_sent\":0,\"bytes_logged\":0,\
             \"messages\":0,\"bytes_between_nodes\":0,\"files_asked\":0,\"filters_asked\":0,\
-            \"blocks_from_cache\":0,\"blocks_from_disk\":0,\"worked_us\":0,\"waited_us\":0}";
+            \"blocks_from_cache\":0,\"blocks_from_disk\":0,\"worked_us\":0,\"waited_us\":0,\"cpu_us\":0}";
         assert_eq!(text, golden);
     }
 }

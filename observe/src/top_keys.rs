@@ -129,6 +129,11 @@ impl LargestKeys {
         value > self.bar
     }
 
+    /// The largest figure of a key that has a place.
+    pub fn value_of(&self, token: i64, key: &[u8]) -> Option<u64> {
+        self.places.iter().find(|known| known.key.is(token, key)).map(|known| known.value)
+    }
+
     /// Gives a key a place if its figure is large enough.
     pub fn add(&mut self, token: i64, key: &[u8], value: u64) {
         if !self.takes(value) {

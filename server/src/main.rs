@@ -1,5 +1,5 @@
 //! The `helenus` program: `helenus node` runs a node, `helenus shell` talks to one, `helenus admin` and `helenus nodetool` administer one,
-//! `helenus check` looks at the data of one that is stopped and `helenus encrypt` encrypts it, `helenus fql` and `helenus replay` read a full query log.
+//! `helenus check` looks at the data of one that is stopped and `helenus encrypt` encrypts it, `helenus fql` and `helenus replay` read a full query log, `helenus advise` advises on a schema.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -50,6 +50,8 @@ enum Command {
     Fql(FqlArguments),
     /// Asks a node again what a full query log has recorded, and compares: exit status 1 if something ends otherwise.
     Replay(ReplayArguments),
+    /// Advises on the keys, indexes and tables that the statements of an application need.
+    Advise(helenus_advise::AdviseArguments),
     /// Opens an interactive CQL shell.
     Shell(helenus_shell::Args),
 }
@@ -174,6 +176,7 @@ fn main() -> ExitCode {
         Command::Nodetool(arguments) => helenus_admin::nodetool_main(&arguments),
         Command::Fql(arguments) => command::fql_main(&arguments),
         Command::Replay(arguments) => command::replay_main(&arguments, &helenus_admin::read_password),
+        Command::Advise(arguments) => helenus_advise::run(&arguments),
         Command::Shell(arguments) => helenus_shell::main_with_args(&arguments),
     }
 }

@@ -3,6 +3,7 @@
 pub mod allowance;
 pub(crate) mod authentication;
 pub(crate) mod authorization;
+pub(crate) mod charges;
 pub(crate) mod connection;
 pub(crate) mod connection_state;
 pub(crate) mod decisions;

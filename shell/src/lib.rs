@@ -34,7 +34,7 @@ mod output;
 mod pager;
 mod relay;
 mod shell;
-mod splitter;
+pub mod splitter;
 mod table;
 mod target;
 mod token;

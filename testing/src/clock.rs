@@ -56,6 +56,10 @@ impl Clock for VirtualClock {
         self.start.elapsed()
     }
 
+    fn thread_cpu(&self) -> Duration {
+        self.monotonic()
+    }
+
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {
         Box::pin(tokio::time::sleep(duration))
     }

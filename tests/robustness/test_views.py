@@ -7,11 +7,15 @@ from cassandra import InvalidRequest
 from cluster import until
 from conftest import driver_session, new_node
 
-# As Apache Cassandra 5.0.6 describes them, and `slow_queries` as Cassandra 6 does. `top_partitions` is Helenus' own.
+# As Apache Cassandra 5.0.6 describes them, and `slow_queries` as Cassandra 6 does. `charges`, `top_partitions` and `top_statements` are Helenus' own.
 COLUMNS = """
 batch_metrics: name text PARTITION KEY, max bigint, p50th double, p999th double, p99th double
 caches: name text PARTITION KEY, capacity_bytes bigint, entry_count int, hit_count bigint, hit_ratio double, recent_hit_rate_per_second
     bigint, recent_request_rate_per_second bigint, request_count bigint, size_bytes bigint
+charges: hour timestamp PARTITION KEY, keyspace_name text CLUSTERING, table_name text CLUSTERING, role text CLUSTERING, statement text
+    CLUSTERING, bytes_between_nodes bigint, bytes_read bigint, bytes_sent bigint, bytes_written bigint, charge bigint, cpu_us bigint,
+    failed bigint, missed bigint, partitions_written bigint, ranges_read bigint, requests bigint, rows_read bigint, rows_sent bigint,
+    rows_written bigint, tombstones_read bigint, transactions bigint, waited_us bigint, worked_us bigint
 cidr_filtering_metrics_counts: name text PARTITION KEY, value bigint
 cidr_filtering_metrics_latencies: name text PARTITION KEY, max double, p50th double, p95th double, p999th double, p99th double
 clients: address inet PARTITION KEY, port int CLUSTERING, client_options frozen<map<text, text>>, connection_stage text, driver_name text,
@@ -120,6 +124,8 @@ thread_pools: name text PARTITION KEY, active_tasks int, active_tasks_limit int,
 tombstones_per_read: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, count bigint, max double, p50th double, p99th double
 top_partitions: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, period text CLUSTERING, sampler text CLUSTERING, rank int
     CLUSTERING, error bigint, partition_key text, value bigint
+top_statements: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, period text CLUSTERING, sampler text CLUSTERING, rank int
+    CLUSTERING, missed bigint, requests bigint, role text, statement text, value bigint
 """
 
 # What they would show does not exist here.

@@ -46,14 +46,14 @@ const OTHERS: &str = "abortdecommission abortmove abortremovenode accord alterto
      getinterdcstreamthroughput getmaxhintwindow getsnapshotthrottle getsstables gettimeout history invalidatecidrpermissionscache \
      invalidatecountercache invalidatecredentialscache invalidatejmxpermissionscache invalidatekeycache \
      invalidatenetworkpermissionscache invalidatepermissionscache invalidaterolescache invalidaterowcache listcidrgroups \
-     listpendinghints profileload rangekeysample recompress_sstables refreshsizeestimates reloadcidrgroupscache \
+     listpendinghints rangekeysample recompress_sstables refreshsizeestimates reloadcidrgroupscache \
      reloadtriggers relocatesstables replaybatchlog setauthcacheconfig setautorepairconfig \
      setbatchlogreplaythrottle setcachecapacity setcachekeystosave setcolumnindexsize setcompactionthreshold setconcurrency \
      setconcurrentcompactors setconcurrentviewbuilders setdefaultrf setinterdcstreamthroughput setmaxhintwindow setsnapshotthrottle \
-     settimeout sjk sstablerepairedset toppartitions updatecidrgroup";
+     settimeout sjk sstablerepairedset updatecidrgroup";
 
 /// Options of verbs with what to say of them.
-const OPTIONS: [(&[&str], &[&str], &str); 27] = [
+const OPTIONS: [(&[&str], &[&str], &str); 29] = [
     (
         &["cleanup", "garbagecollect", "scrub", "upgradesstables", "compact"],
         &["-j", "--jobs"],
@@ -80,6 +80,12 @@ const OPTIONS: [(&[&str], &[&str], &str); 27] = [
         "tables are shown in the order of their names, with what is known of them",
     ),
     (&["tpstats", "version"], &["-v", "--verbose"], "no more is known"),
+    (&["toppartitions", "profileload"], &["-s"], "what is kept of each table has one size"),
+    (
+        &["toppartitions", "profileload"],
+        &["-i", "--interval", "-t", "--stop", "-l", "--list"],
+        "requests are counted all the time: nothing is begun or ended",
+    ),
     (&["listsnapshots"], &["-e", "--ephemeral"], "there are no ephemeral snapshots"),
     (&["snapshot"], &["-sf", "--skip-flush"], "a snapshot always has what is in memory"),
     (&["snapshot"], &["--ttl"], "such a snapshot stays until it is removed"),

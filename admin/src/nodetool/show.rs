@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::NodetoolError;
 use super::format::{self, Addresses};
+use super::top_partitions::TopPartitionsArguments;
 use super::{activity, cluster, storage};
 use crate::ask::Ask;
 use crate::command::{AdminCommand, TableScope};
@@ -16,6 +17,7 @@ use crate::reports::{
 };
 use crate::request_logs;
 use crate::text::part;
+use crate::top_partitions::TopPartition;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Show {
@@ -105,6 +107,9 @@ pub(super) enum Show {
         /// The parts of a composite partition key are separated by `:`.
         key: String,
     },
+    /// The partitions that were asked for most in the last minutes, and those with the heaviest requests.
+    #[command(alias = "profileload")]
+    Toppartitions(TopPartitionsArguments),
     /// The version of the node's program.
     Version,
     /// What streams may send, in megabits a second.
@@ -260,6 +265,10 @@ impl Show {
                 let report: EndpointsReport =
                     get(node, &AdminCommand::Getendpoints { keyspace, table, key })?;
                 report.endpoints.iter().map(|replica| plain.text(&replica.address) + "\n").collect()
+            }
+            Self::Toppartitions(arguments) => {
+                let command = AdminCommand::Toppartitions { hours: false, scope: arguments.scope()? };
+                arguments.text(&get_part::<Vec<TopPartition>>(node, &command, "partitions")?)?
             }
             Self::Version => {
                 let version: String = get_part(node, &AdminCommand::Version, "version")?;

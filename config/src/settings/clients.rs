@@ -96,6 +96,10 @@ macro_rules! clients_settings {
         /// Reads or writes of one partition a second, on the average of five minutes and on the shard that has it, above which the partition's key is
         /// logged as a warning. 0: none is.
         hot_partition_warn_requests_per_second: u64 = 10_000;
+        /// A read within one partition that passes more deleted and expired rows and cells is logged as a warning with the partition's key, once in five
+        /// minutes. 0: none is.
+        tombstone_warn_threshold: u64 = 1_000,
+            cassandra Alias::Same("tombstone_warn_threshold");
         /// Rows of a page for clients that name no page size. 0: such a client gets its whole answer at once, whatever its size.
         default_page_rows: u32 = 0;
         /// A page ends early, with a cursor for the next, when it has this many bytes ...

@@ -11,7 +11,7 @@ use helenus_engine::key::KeyRef;
 use helenus_engine::{MutationRef, TableId, key};
 use helenus_observe::metrics::{CountHistogram, CountSnapshot, Timings, TimingsSnapshot};
 
-use crate::coordinator::top_partitions::{Figures, Hot, Period, ReadFigures, TopPartitions, WINDOW};
+use crate::coordinator::top_partitions::{Figures, Period, ReadFigures, TopPartitions, WINDOW, Warning};
 use crate::shard::context::ShardContext;
 use crate::shard::partition_names::PartitionNames;
 
@@ -79,10 +79,10 @@ impl LocalWork {
             known.tombstones.record(tombstones);
             if kind == LocalKind::Read
                 && let Some(top) = known.top.borrow_mut().as_mut()
-                && let Some(Hot) = top.note_read(now, start, ReadFigures { rows, tombstones, time_us })
+                && let Some(warning) = top.note_read(now, start, ReadFigures { rows, tombstones, time_us })
                 && let Ok(read) = KeyRef::parse(start)
             {
-                warn_of_hot(context, table, "reads", read.partition_key);
+                warn(context, table, warning, "reads", read.partition_key);
             }
         });
     }
@@ -93,9 +93,9 @@ impl LocalWork {
         Self::note(context, write.table, LocalKind::Write, started, |known, now, _| {
             let (key, bytes) = (write.partition_key, write.bytes.len() as u64);
             if let Some(top) = known.top.borrow_mut().as_mut()
-                && let Some(Hot) = top.note_write(now, write.token, key, bytes)
+                && let Some(warning) = top.note_write(now, write.token, key, bytes)
             {
-                warn_of_hot(context, write.table, "writes", key);
+                warn(context, write.table, warning, "writes", key);
             }
         });
     }
@@ -129,10 +129,9 @@ impl LocalWork {
     fn compare(&self, context: &ShardContext, known: &OfTable, now: Duration) {
         let mut top = known.top.borrow_mut();
         if top.is_none() && self.compared.get() < COMPARED_TABLES_MAX {
-            *top = Some(Box::new(TopPartitions::new(
-                now,
-                context.node.config.hot_partition_warn_requests_per_second,
-            )));
+            let config = &context.node.config;
+            let new = TopPartitions::new(now, config.hot_partition_warn_requests_per_second);
+            *top = Some(Box::new(new.warning_of_tombstones(config.tombstone_warn_threshold)));
             self.compared.set(self.compared.get() + 1);
         }
     }
@@ -192,17 +191,24 @@ impl LocalWork {
     }
 }
 
-/// Warns that a partition has more requests than is good for the one shard that has it. `what`: the requests.
+/// Warns that a partition has more requests than is good for the one shard that has it, or that a read of it has passed too many deletions.
+/// `what`: the requests.
 #[cold]
-fn warn_of_hot(context: &ShardContext, table: TableId, what: &str, partition_key: &[u8]) {
+fn warn(context: &ShardContext, table: TableId, warning: Warning, what: &str, partition_key: &[u8]) {
     let view = context.catalog_view();
     let Some(table) = view.table(table) else { return };
-    let per_second = context.node.config.hot_partition_warn_requests_per_second;
-    tracing::warn!(
-        keyspace = %table.keyspace,
-        table = %table.name,
-        partition_key = %PartitionNames::of(table).text_of(partition_key),
-        "a partition has more {what} than {per_second} a second (hot_partition_warn_requests_per_second), over {} minutes",
-        WINDOW.as_secs() / 60
-    );
+    let config = &context.node.config;
+    let message = match warning {
+        Warning::Hot => format!(
+            "a partition has more {what} than {} a second (hot_partition_warn_requests_per_second), over {} minutes",
+            config.hot_partition_warn_requests_per_second,
+            WINDOW.as_secs() / 60
+        ),
+        Warning::Tombstones(tombstones) => format!(
+            "a read of a partition has passed {tombstones} tombstones, more than {} (tombstone_warn_threshold)",
+            config.tombstone_warn_threshold
+        ),
+    };
+    let partition_key = PartitionNames::of(table).text_of(partition_key);
+    tracing::warn!(keyspace = %table.keyspace, table = %table.name, %partition_key, "{message}");
 }

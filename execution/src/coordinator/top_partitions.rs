@@ -3,21 +3,18 @@
 //! Invariants:
 //! * A table on a shard has four sets of figures of bounded size: the present window of minutes and the one before, the present hour and
 //!   the one before. A window of minutes is added to its hour when it ends, so the present hour lacks the present window.
-//! * The first requests of a window are all counted. After `EXACT_REQUESTS` some are, by chance, each for `SAMPLED_ONE_IN` requests: most
-//!   requests take a countdown and some comparisons, and the figures are right on the average.
+//! * Of many requests in a window some are counted, by chance ([`Sampling`]): most requests take a countdown and some comparisons, and the
+//!   figures are right on the average.
 
 use std::time::Duration;
 
 use helenus_engine::key::KeyRef;
+use helenus_observe::sampling::Sampling;
 use helenus_observe::top_keys::{FrequentKeys, LargestKeys, TopKey};
 
 /// The length of a window of minutes.
 pub const WINDOW: Duration = Duration::from_mins(5);
 const WINDOWS_AN_HOUR: u64 = 12;
-/// Requests of a window that are all counted, of reads and of writes.
-const EXACT_REQUESTS: u32 = 1_024;
-/// Behind these one in as many is counted.
-const SAMPLED_ONE_IN: u32 = 16;
 
 /// What partitions are compared by. The names are those of Cassandra's samplers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,49 +120,6 @@ impl Figures {
     }
 }
 
-/// Which requests of a window are counted, and for how many.
-#[derive(Debug)]
-struct Sampling {
-    exact_left: u32,
-    /// Requests until the next one that is counted.
-    pause: u32,
-    random: u64,
-}
-
-impl Sampling {
-    fn new(seed: u64) -> Self {
-        Self { exact_left: EXACT_REQUESTS, pause: 0, random: seed }
-    }
-
-    /// For how many requests this one is counted. 0: it is not.
-    #[inline]
-    fn take(&mut self) -> u64 {
-        if self.exact_left > 0 {
-            self.exact_left -= 1;
-            return 1;
-        }
-        if self.pause > 0 {
-            self.pause -= 1;
-            return 0;
-        }
-        self.pause = self.next_pause();
-        u64::from(SAMPLED_ONE_IN)
-    }
-
-    /// Between 0 and twice the average, so that no rhythm of the requests escapes.
-    fn next_pause(&mut self) -> u32 {
-        // Xorshift (Marsaglia 2003). The state is never 0.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 32) as u32 % (2 * SAMPLED_ONE_IN - 1)
-    }
-
-    fn begin_window(&mut self) {
-        self.exact_left = EXACT_REQUESTS;
-    }
-}
-
 /// The figures of a table on a shard.
 #[derive(Debug)]
 pub struct TopPartitions {
@@ -181,11 +135,18 @@ pub struct TopPartitions {
     writes: Sampling,
     /// Reads or writes of a partition in a window of minutes that make it hot. `None`: any number is fine.
     hot_requests: Option<u64>,
+    /// Deletions that a read may pass. `None`: any number is fine.
+    tombstones_max: Option<u64>,
 }
 
-/// A partition that is asked too often.
+/// What an operator is to know of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hot;
+pub enum Warning {
+    /// It is asked too often.
+    Hot,
+    /// A read of it has passed so many deletions.
+    Tombstones(u64),
+}
 
 /// What a read of one partition has met.
 #[derive(Debug, Clone, Copy)]
@@ -219,12 +180,19 @@ impl TopPartitions {
             writes: Sampling::new(2),
             hot_requests: (hot_requests_per_second > 0)
                 .then(|| hot_requests_per_second.saturating_mul(WINDOW.as_secs())),
+            tombstones_max: None,
         }
     }
 
-    /// Notes a read of the partition of a full key, at `now` (monotonic time). Tells once in a window that a partition is hot.
+    /// Warns of reads that pass more deletions; 0: of none.
+    #[must_use]
+    pub fn warning_of_tombstones(self, above: u64) -> Self {
+        Self { tombstones_max: (above > 0).then_some(above), ..self }
+    }
+
+    /// Notes a read of the partition of a full key, at `now` (monotonic time). Warns of each partition once in a window.
     #[inline]
-    pub fn note_read(&mut self, now: Duration, full_key: &[u8], read: ReadFigures) -> Option<Hot> {
+    pub fn note_read(&mut self, now: Duration, full_key: &[u8], read: ReadFigures) -> Option<Warning> {
         self.pass_to(now);
         let times = self.reads.take();
         let figures = &self.minutes;
@@ -239,22 +207,35 @@ impl TopPartitions {
     }
 
     #[cold]
-    fn count_read(&mut self, full_key: &[u8], times: u64, read: ReadFigures) -> Option<Hot> {
+    fn count_read(&mut self, full_key: &[u8], times: u64, read: ReadFigures) -> Option<Warning> {
         let KeyRef { token, partition_key, .. } = KeyRef::parse(full_key).ok()?;
         let figures = &mut self.minutes;
+        // One that finds no place has fewer than many others, of which was warned.
+        let warning = self.tombstones_max.filter(|max| {
+            read.tombstones > *max
+                && figures.read_tombstones.takes(read.tombstones)
+                && figures.read_tombstones.value_of(token, partition_key).is_none_or(|known| known <= *max)
+        });
+        let warning = warning.map(|_| Warning::Tombstones(read.tombstones));
         figures.read_rows.add(token, partition_key, read.rows);
         figures.read_tombstones.add(token, partition_key, read.tombstones);
         figures.read_time_us.add(token, partition_key, read.time_us);
         if times == 0 {
-            return None;
+            return warning;
         }
         let sure = figures.reads.add(token, partition_key, times);
-        self.becomes_hot(sure, times)
+        self.becomes_hot(sure, times).or(warning)
     }
 
     /// Notes a write of `bytes` to a partition, at `now` (monotonic time). Tells once in a window that a partition is hot.
     #[inline]
-    pub fn note_write(&mut self, now: Duration, token: i64, partition_key: &[u8], bytes: u64) -> Option<Hot> {
+    pub fn note_write(
+        &mut self,
+        now: Duration,
+        token: i64,
+        partition_key: &[u8],
+        bytes: u64,
+    ) -> Option<Warning> {
         self.pass_to(now);
         let times = self.writes.take();
         if times > 0 || self.minutes.write_bytes.takes(bytes) {
@@ -264,7 +245,7 @@ impl TopPartitions {
     }
 
     #[cold]
-    fn count_write(&mut self, token: i64, partition_key: &[u8], times: u64, bytes: u64) -> Option<Hot> {
+    fn count_write(&mut self, token: i64, partition_key: &[u8], times: u64, bytes: u64) -> Option<Warning> {
         self.minutes.write_bytes.add(token, partition_key, bytes);
         if times == 0 {
             return None;
@@ -274,8 +255,8 @@ impl TopPartitions {
     }
 
     /// Whether a partition has become hot with the last `times` of `sure` requests.
-    fn becomes_hot(&self, sure: u64, times: u64) -> Option<Hot> {
-        self.hot_requests.filter(|limit| sure >= *limit && sure - times < *limit).map(|_| Hot)
+    fn becomes_hot(&self, sure: u64, times: u64) -> Option<Warning> {
+        self.hot_requests.filter(|limit| sure >= *limit && sure - times < *limit).map(|_| Warning::Hot)
     }
 
     #[inline]
@@ -396,6 +377,24 @@ mod tests {
         assert_eq!(told(6, 1), 1);
         let mut never = TopPartitions::new(Duration::ZERO, 0);
         assert!((0..10_000).all(|_| never.note_write(minutes(1), 1, b"k", 1).is_none()));
+    }
+
+    #[test]
+    fn a_partition_full_of_deletions_is_told_once_in_a_window() {
+        let mut top = TopPartitions::new(minutes(1), 0).warning_of_tombstones(100);
+        let mut told = |minute, number, tombstones| {
+            top.note_read(minutes(minute), &key(number), ReadFigures { tombstones, ..QUIET })
+        };
+        assert_eq!(told(1, 1, 100), None);
+        assert_eq!(told(1, 1, 101), Some(Warning::Tombstones(101)));
+        assert_eq!(told(2, 1, 500), None);
+        assert_eq!(told(2, 2, 200), Some(Warning::Tombstones(200)));
+        assert_eq!(told(6, 1, 101), Some(Warning::Tombstones(101)));
+        // Many partitions are not told one by one.
+        let count = (10..10_000).filter(|number| told(7, *number, 1_000).is_some()).count();
+        assert!(count <= 10, "{count}");
+        let mut never = TopPartitions::new(minutes(1), 0).warning_of_tombstones(0);
+        assert_eq!(never.note_read(minutes(1), &key(1), ReadFigures { tombstones: 1 << 30, ..QUIET }), None);
     }
 
     #[test]

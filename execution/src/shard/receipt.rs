@@ -47,19 +47,30 @@ pub struct ReceiptLog {
     turn: Cell<Option<Turn>>,
     /// The time of the turns of this shard.
     worked: Cell<Duration>,
+    /// The time of the processor in these turns.
+    cpu: Cell<Duration>,
     /// The most that the request may be charged; `None`: any charge.
-    max_charge: Option<u64>,
+    max_charge: Cell<Option<u64>>,
 }
 
 impl ReceiptLog {
     /// `max_charge`: the most that the request may be charged; `None`: any charge.
     pub fn begin(max_charge: Option<u64>) -> Rc<Self> {
-        Rc::new(Self { max_charge, ..Self::default() })
+        Rc::new(Self { max_charge: Cell::new(max_charge), ..Self::default() })
+    }
+
+    /// Lowers the most that the request may be charged.
+    pub fn limit(&self, max_charge: u64) {
+        self.max_charge.set(Some(self.max_charge.get().map_or(max_charge, |max| max.min(max_charge))));
+    }
+
+    fn is_limited(&self) -> bool {
+        self.max_charge.get().is_some()
     }
 
     /// Refuses what is above the limit of the request, with these counts besides those so far.
     pub fn check(&self, besides: &Receipt) -> Result<()> {
-        let Some(max) = self.max_charge else { return Ok(()) };
+        let Some(max) = self.max_charge.get() else { return Ok(()) };
         let mut counts = self.receipt();
         counts.add_all(besides);
         let charge = counts.charge();
@@ -95,17 +106,22 @@ impl ReceiptLog {
     }
 
     fn begin_turn(&self, context: &ShardContext) {
-        let turn = Turn { began: context.clock.monotonic(), work: context.shard.read_work() };
+        let (began, cpu) = (context.clock.monotonic(), context.clock.thread_cpu());
+        let turn = Turn { began, cpu, work: context.shard.read_work() };
         self.turn.set(Some(turn));
     }
 
     /// Counts the turn that goes on, if there is one.
     fn end_turn(&self, context: &ShardContext) {
-        let Some(Turn { began, work: before }) = self.turn.take() else { return };
+        let Some(Turn { began, cpu, work: before }) = self.turn.take() else { return };
+        let cpu = context.clock.thread_cpu().saturating_sub(cpu);
         let (took, after) = (context.clock.monotonic().saturating_sub(began), context.shard.read_work());
+        let cpu_before = self.cpu.replace(self.cpu.get() + cpu);
         self.worked.set(self.worked.get() + took);
         let mut counts = self.counts.borrow_mut();
         counts.add(Count::WorkedMicros, micros(took));
+        // The parts of microseconds of many turns count, too.
+        counts.add(Count::CpuMicros, micros(self.cpu.get()) - micros(cpu_before));
         counts.add(Count::FilesAsked, after.files - before.files);
         counts.add(Count::FiltersAsked, after.filters - before.filters);
         counts.add(Count::BlocksFromCache, after.blocks_from_cache - before.blocks_from_cache);
@@ -134,6 +150,8 @@ impl ReceiptLog {
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     began: Duration,
+    /// The time of the processor that the thread had had before.
+    cpu: Duration,
     /// What the reads of the shard had done before.
     work: ReadWork,
 }
@@ -219,7 +237,7 @@ pub fn check_writes<'a>(
     mutations: impl IntoIterator<Item = &'a Mutation>,
     replicas: impl Fn() -> u64,
 ) -> Result<()> {
-    let Some(log) = current().filter(|log| log.max_charge.is_some()) else { return Ok(()) };
+    let Some(log) = current().filter(|log| log.is_limited()) else { return Ok(()) };
     let mut counts = Receipt::default();
     for mutation in mutations {
         counts.add(Count::PartitionsWritten, 1);
@@ -231,7 +249,7 @@ pub fn check_writes<'a>(
 
 /// Refuses writes before their rows are known if the least that they can be charged, one row in each partition, is above the limit of the request.
 pub fn check_partitions(partitions: u64, replicas: impl FnOnce() -> u64) -> Result<()> {
-    let Some(log) = current().filter(|log| log.max_charge.is_some()) else { return Ok(()) };
+    let Some(log) = current().filter(|log| log.is_limited()) else { return Ok(()) };
     let mut counts = Receipt::default();
     for count in [Count::PartitionsWritten, Count::RowsWritten, Count::BytesWritten] {
         counts.add(count, partitions);
@@ -398,7 +416,7 @@ pub struct Passed {
 
 /// The present receipt, for another shard.
 pub fn passed() -> Option<Passed> {
-    let left = |log: &Rc<ReceiptLog>| Some(log.max_charge?.saturating_sub(log.receipt().charge()));
+    let left = |log: &Rc<ReceiptLog>| Some(log.max_charge.get()?.saturating_sub(log.receipt().charge()));
     RECEIPT.try_with(|log| Passed { max_charge: left(log) }).ok()
 }
 

@@ -56,6 +56,7 @@ const EXTENSIONS: &str = "extensions";
 const GC_GRACE_SECONDS: &str = "gc_grace_seconds";
 const ID: &str = "id";
 const INCREMENTAL_BACKUPS: &str = "incremental_backups";
+const MAX_CHARGE: &str = "max_charge";
 const MAX_INDEX_INTERVAL: &str = "max_index_interval";
 const MEMTABLE: &str = "memtable";
 const MEMTABLE_FLUSH_PERIOD_IN_MS: &str = "memtable_flush_period_in_ms";
@@ -83,6 +84,7 @@ const KNOWN: [&str; 25] = [
     GC_GRACE_SECONDS,
     ID,
     INCREMENTAL_BACKUPS,
+    MAX_CHARGE,
     MAX_INDEX_INTERVAL,
     MEMTABLE,
     MEMTABLE_FLUSH_PERIOD_IN_MS,
@@ -147,6 +149,9 @@ pub struct TableOptions {
     /// The table is the log of a change feed. It can be neither given nor altered.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_feed_log: bool,
+    /// The most that a request may be charged; `None`: any charge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_charge: Option<u64>,
     pub max_index_interval: u32,
     /// The name of a memtable configuration; only `default`.
     pub memtable: String,
@@ -185,6 +190,7 @@ impl Default for TableOptions {
             gc_grace_seconds: 864_000,
             incremental_backups: true,
             is_feed_log: false,
+            max_charge: None,
             max_index_interval: 2_048,
             memtable: "default".to_owned(),
             memtable_flush_period_in_ms: 0,
@@ -295,6 +301,9 @@ impl TableOptions {
         }
         set(&mut self.gc_grace_seconds, not_negative(properties, GC_GRACE_SECONDS)?);
         set(&mut self.incremental_backups, properties.boolean(INCREMENTAL_BACKUPS)?);
+        if let Some(charge) = max_charge(properties)? {
+            self.max_charge = (charge > 0).then_some(charge);
+        }
         set(&mut self.memtable, properties.text(MEMTABLE)?.map(str::to_owned));
         set(&mut self.memtable_flush_period_in_ms, not_negative(properties, MEMTABLE_FLUSH_PERIOD_IN_MS)?);
         self.apply_index_intervals(properties)?;
@@ -383,6 +392,16 @@ fn not_negative(properties: &Properties, name: &str) -> Result<Option<u32>> {
     let Some(value) = properties.integer(name)? else { return Ok(None) };
     u32::try_from(value).map(Some).map_err(|_| {
         RequestError::Configuration(format!("{name} must be greater than or equal to 0 (got {value})"))
+    })
+}
+
+/// 0: any charge.
+fn max_charge(properties: &Properties) -> Result<Option<u64>> {
+    let Some(text) = properties.text(MAX_CHARGE)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        RequestError::Configuration(format!(
+            "{MAX_CHARGE} must be a whole number from 0 (no limit), not {text}"
+        ))
     })
 }
 
@@ -509,6 +528,19 @@ mod tests {
         );
         let unknown = on.alter(&one_map("cdc", &[("enabled", "true"), ("size", "1")]));
         assert_eq!(unknown.unwrap_err().to_string(), "Invalid CDC option: size");
+    }
+
+    #[test]
+    fn the_most_that_a_request_is_charged_is_set_and_taken_away() {
+        let limited = create(&[("max_charge", "18446744073709551615")]).unwrap();
+        assert_eq!(limited.max_charge, Some(u64::MAX));
+        assert_eq!(limited.alter(&texts(&[("comment", "x")])).unwrap().max_charge, Some(u64::MAX));
+        assert_eq!(limited.alter(&texts(&[("max_charge", "0")])).unwrap().max_charge, None);
+        assert!(!serde_json::to_string(&TableOptions::default()).unwrap().contains("max_charge"));
+        for wrong in ["-1", "1.5", "many", "", "18446744073709551616"] {
+            let expected = format!("max_charge must be a whole number from 0 (no limit), not {wrong}");
+            assert_eq!(error(&[("max_charge", wrong)]), expected);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! that kind. They say what the reports for operators say, from the same sources.
 
 mod activity;
+mod charges;
 mod cluster;
 mod maintenance;
 mod settings;
@@ -79,6 +80,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
     match table {
         "batch_metrics" => activity::batch_metrics(views, writer),
         "caches" => activity::caches(views, writer),
+        "charges" => charges::charges(views, writer).await?,
         "compaction_history" => maintenance::compaction_history(views, writer).await?,
         "coordinator_read_latency" | "coordinator_scan_latency" | "coordinator_write_latency" => {
             tables::coordinator_latency(views, table, writer).await?;
@@ -109,6 +111,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
         "system_properties" => settings::system_properties(views, writer),
         "thread_pools" => activity::thread_pools(views, writer).await?,
         "top_partitions" => tables::top_partitions(views, writer).await?,
+        "top_statements" => charges::top_statements(views, writer).await?,
         _ => {}
     }
     Ok(())

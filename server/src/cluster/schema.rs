@@ -30,8 +30,8 @@ use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
     self, CAPS, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION,
-    INDEXES, RATE_LIMITS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand,
-    dropped_keyspaces,
+    INDEXES, RATE_LIMITS, RECEIPTS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY,
+    SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -224,6 +224,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         is_used_by: |table| table.options.has_rate_limit(),
     },
     Addition { level: CAPS, permission: "cap can be set", is_used_by: |table| table.options.cap.is_some() },
+    Addition {
+        level: RECEIPTS,
+        permission: "max_charge can be set",
+        is_used_by: |table| table.options.max_charge.is_some(),
+    },
     Addition {
         level: ENCRYPTED_TABLES,
         permission: "encryption can be set",
@@ -499,6 +504,9 @@ mod tests {
         let capped = "CREATE TABLE f (k int, c int, PRIMARY KEY (k, c)) WITH cap = 5";
         assert!(refusal(capped, CAPS - 1).is_some());
         assert_eq!(refusal(capped, CAPS), None);
+        assert!(refusal("ALTER TABLE t WITH max_charge = 5", RECEIPTS - 1).is_some());
+        assert_eq!(refusal("ALTER TABLE t WITH max_charge = 5", RECEIPTS), None);
+        assert_eq!(refusal("ALTER TABLE t WITH max_charge = 0", 1), None);
         let compact = "CREATE TABLE c (k int PRIMARY KEY, v int) WITH COMPACT STORAGE";
         assert!(refusal(compact, CASSANDRA_5_SCHEMAS - 1).is_some());
         assert_eq!(refusal(compact, CASSANDRA_5_SCHEMAS), None);

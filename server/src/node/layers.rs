@@ -10,6 +10,7 @@ use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
 use crate::session::allowance::RoleLimits;
 use crate::session::authentication::logins::Logins;
+use crate::session::charges::Charges;
 use crate::session::connection::{self, Connections};
 use crate::session::encryption::{LoggedFailures, OpenCertificates};
 use crate::session::latencies::Latencies;
@@ -63,6 +64,7 @@ pub fn of_shard() -> Layers {
         .with(LogLayouts::default())
         .with(Trims::default())
         .with(Latencies::default())
+        .with(Charges::default())
         .with(Connections::default())
         .with(LivenessMonitor::default())
         .with(OpenMetadataLog::default())

@@ -1,6 +1,7 @@
-//! What is noted of a request while it is carried out: its trace, its receipt.
+//! What is noted of a request while it is carried out: its trace, its receipt, and what it is summed under.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures::future::Either;
 use helenus_execution::coordinator::Outcome;
@@ -8,6 +9,7 @@ use helenus_execution::shard::context::ShardContext;
 use helenus_observe::receipt::Receipt;
 use helenus_query::error::Result;
 
+use super::charges::OpenCharge;
 use super::receipts::{CostWishes, OpenReceipt};
 use super::respond::Responder;
 use super::trace::Trace;
@@ -23,6 +25,8 @@ pub struct Notes {
 pub struct Noted {
     pub trace: Option<Trace>,
     pub receipt: OpenReceipt,
+    /// `None`: it is not among those that are summed.
+    pub charge: Option<OpenCharge>,
 }
 
 impl Noted {
@@ -49,6 +53,27 @@ impl Noted {
         }
     }
 
+    /// Runs a function as a part of a request that may be charged no more than `max_charge` (`None`: than what is known already). A request of
+    /// which nothing is noted gets a receipt then. `started`: when it began; monotonic time.
+    pub fn within_limit<T>(
+        noted: &mut Option<Self>,
+        context: &ShardContext,
+        started: Duration,
+        max_charge: Option<u64>,
+        run: impl FnOnce() -> T,
+    ) -> T {
+        let Some(max_charge) = max_charge else { return run() };
+        if let Some(noted) = noted {
+            noted.receipt.limit(max_charge);
+            return run();
+        }
+        let costs = CostWishes { receipt: false, max_charge: Some(max_charge) };
+        let receipt = OpenReceipt::begin(costs, started);
+        let log = receipt.log.clone();
+        *noted = Some(Self { trace: None, receipt, charge: None });
+        log.in_turn(context, run)
+    }
+
     /// Ends the receipt with the outcome.
     pub fn end(
         &mut self,
@@ -57,6 +82,9 @@ impl Noted {
         responder: &mut Responder,
     ) -> Receipt {
         let receipt = self.receipt.end(context, outcome, responder);
+        if let Some(charge) = &self.charge {
+            charge.end(context, &receipt, outcome.is_err());
+        }
         if let Some(trace) = &mut self.trace {
             trace.note_receipt(context, &receipt);
         }

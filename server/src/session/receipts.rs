@@ -11,6 +11,8 @@ use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::receipt::ReceiptLog;
 use helenus_observe::receipt::{Count, Receipt};
 use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::statement::Statement;
 
 use super::respond::Responder;
 
@@ -47,6 +49,27 @@ fn max_charge(value: Option<&[u8]>) -> Result<u64> {
         .ok_or_else(|| RequestError::Protocol(format!("The value of {MAX_CHARGE_KEY} is not a whole number")))
 }
 
+/// The least `max_charge` of the tables of a statement; `None`: it may be charged anything.
+pub fn limit_of_tables(statement: &Statement) -> Option<u64> {
+    match statement {
+        Statement::Select(select) => select.plan.table.options.max_charge,
+        Statement::Modify(modify) => modify.plan.table.options.max_charge,
+        Statement::Batch(batch) => limit_of_changes(&batch.plan.statements),
+        Statement::Transaction(transaction) => transaction.plan.table.options.max_charge,
+        Statement::Explain(explain) => limit_of_tables(&explain.plan.statement),
+        Statement::Truncate(_)
+        | Statement::Use(_)
+        | Statement::Schema(_)
+        | Statement::Roles(_)
+        | Statement::Describe(_) => None,
+    }
+}
+
+/// The same of changes that are carried out together.
+pub fn limit_of_changes<'p>(changes: impl IntoIterator<Item = &'p ModifyPlan>) -> Option<u64> {
+    changes.into_iter().filter_map(|plan| plan.table.options.max_charge).min()
+}
+
 /// The receipt of a request that is under way.
 pub struct OpenReceipt {
     pub log: Rc<ReceiptLog>,
@@ -61,6 +84,12 @@ impl OpenReceipt {
     pub fn begin(wishes: CostWishes, started: Duration) -> Self {
         let CostWishes { receipt: is_wanted, max_charge } = wishes;
         Self { log: ReceiptLog::begin(max_charge), is_wanted, is_limited: max_charge.is_some(), started }
+    }
+
+    /// Lowers the most that the request may be charged.
+    pub fn limit(&mut self, max_charge: u64) {
+        self.is_limited = true;
+        self.log.limit(max_charge);
     }
 
     /// The outcome, or an error if it is one of a read that is charged more than the limit. What was written cannot be taken back: that is

@@ -21,11 +21,12 @@ use helenus_query::statement::{Description, Statement};
 use super::respond::Responder;
 use super::{authorization, explain, guardrails, rate_limits};
 use crate::cluster::{roles, schema};
+use crate::session::charges::{Charges, OpenCharge};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
 use crate::session::logged::Logged;
 use crate::session::notes::{Noted, Notes, judged};
-use crate::session::receipts::{CostWishes, OpenReceipt};
+use crate::session::receipts::{CostWishes, OpenReceipt, limit_of_changes, limit_of_tables};
 use crate::session::trace::{self, Trace};
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
@@ -51,12 +52,16 @@ pub fn carry_out(
     let mut responder = Responder::new(version, stream);
     let is_traced = notes.is_traced || trace::is_chosen(&connection.context);
     let costs = connection.limited(notes.costs);
-    if !is_traced && costs == CostWishes::default() {
+    let is_noted = is_traced || costs != CostWishes::default();
+    // What is noted anyway stands for itself.
+    let times = if is_noted { 1 } else { Charges::take(&connection.context, started) };
+    if times == 0 {
         return begin(connection, responder, started, request, None);
     }
     let trace = is_traced.then(|| Trace::begin(connection, request, notes.is_traced));
     responder.tracing_id = trace.as_ref().filter(|_| notes.is_traced).map(Trace::id);
-    let noted = Noted { trace, receipt: OpenReceipt::begin(costs, started) };
+    let charge = Some(OpenCharge::begin(times, connection.user.borrow().clone()));
+    let noted = Noted { trace, receipt: OpenReceipt::begin(costs, started), charge };
     noted.in_turn(&connection.context, |noted| begin(connection, responder, started, request, Some(noted)));
 }
 
@@ -74,11 +79,16 @@ fn begin(
         connection.startup.borrow().as_ref().is_some_and(|startup| startup.knows_rate_limits);
     let begun_execution = match (rate_limits::admit(connection, request), request) {
         (Err(refused), _) => Err(refused),
-        (Ok(()), Request::Query(query)) => run_query(connection, query, &mut responder),
-        (Ok(()), Request::Execute(execute)) => run_prepared(connection, execute, &mut responder),
+        (Ok(()), Request::Query(query)) => {
+            run_query(connection, query, &mut responder, (started, &mut noted))
+        }
+        (Ok(()), Request::Execute(execute)) => {
+            run_prepared(connection, execute, &mut responder, (started, &mut noted))
+        }
         (Ok(()), Request::Batch(batch)) => {
             measured = Some(Measured::of_batch(false));
-            run_batch(connection, batch, &mut responder.warnings).map(|(is_conditional, execution)| {
+            let begun = run_batch(connection, batch, &mut responder.warnings, (started, &mut noted));
+            begun.map(|(is_conditional, execution)| {
                 measured = Some(Measured::of_batch(is_conditional));
                 (None, Ok(execution))
             })
@@ -116,6 +126,11 @@ fn begin(
         Err(error) => (None, Execution::Ready(Err(error))),
     };
     measured = measured.or_else(|| statement.as_ref().and_then(Measured::of));
+    if let (Some(noted), Some(statement)) = (&mut noted, &statement)
+        && let Some(charge) = &mut noted.charge
+    {
+        charge.of_statement(statement);
+    }
     if let Some(trace) = noted.as_mut().and_then(|noted| noted.trace.as_mut()) {
         if matches!(execution, Execution::Ready(_)) {
             trace.log.note(&connection.context, "Carried out at once".to_owned());
@@ -217,13 +232,21 @@ fn check_length(connection: &Connection, text: &str) -> Result<()> {
 /// The statement of a request, and its execution, or why it was refused.
 type Begun = (Option<Statement>, Result<Execution>);
 
-fn run_query(connection: &Rc<Connection>, query: &Query<'_>, responder: &mut Responder) -> Result<Begun> {
+/// When a request began (monotonic time), and what is noted of it.
+type NotedSince<'n> = (Duration, &'n mut Option<Noted>);
+
+fn run_query(
+    connection: &Rc<Connection>,
+    query: &Query<'_>,
+    responder: &mut Responder,
+    noted: NotedSince<'_>,
+) -> Result<Begun> {
     check_length(connection, query.statement)?;
     let keyspace = query.parameters.keyspace.map(Rc::from).or_else(|| connection.keyspace.borrow().clone());
     let view = connection.context.catalog_view();
     let statement = Statement::new(query.statement, keyspace.as_deref(), &view)?;
     connection.context.metrics.texts_executed.increment();
-    let execution = run(connection, &statement, &query.parameters, responder);
+    let execution = run(connection, &statement, &query.parameters, responder, noted);
     Ok((Some(statement), execution))
 }
 
@@ -231,6 +254,7 @@ fn run_prepared(
     connection: &Rc<Connection>,
     execute: &Execute<'_>,
     responder: &mut Responder,
+    noted: NotedSince<'_>,
 ) -> Result<Begun> {
     let context = &connection.context;
     let statement = context.statements.get(&context.node.registry, execute.id, &context.catalog_view())?;
@@ -243,7 +267,7 @@ fn run_prepared(
     {
         responder.known_metadata_id = Some(known.to_vec());
     }
-    let execution = run(connection, &statement, &execute.parameters, responder);
+    let execution = run(connection, &statement, &execute.parameters, responder, noted);
     Ok((Some(statement), execution))
 }
 
@@ -268,6 +292,7 @@ fn run(
     statement: &Statement,
     parameters: &QueryParameters<'_>,
     responder: &mut Responder,
+    (started, noted): NotedSince<'_>,
 ) -> Result<Execution> {
     let context = &connection.context;
     if parameters.page_size == Some(0) {
@@ -280,7 +305,8 @@ fn run(
     let masked = authorization::authorize(connection, statement)?;
     let statement = masked.as_ref().unwrap_or(statement);
     let user = connection.user.borrow().clone();
-    execute(context, statement, &values, &options, user, &mut responder.warnings)
+    let execute = || execute(context, statement, &values, &options, user, &mut responder.warnings);
+    Noted::within_limit(noted, context, started, limit_of_tables(statement), execute)
 }
 
 /// Executes a statement with values in the order of its markers. Warnings for the client are added to `warnings`. `user`: the role of
@@ -466,6 +492,7 @@ fn run_batch(
     connection: &Rc<Connection>,
     message: &Batch<'_>,
     warnings: &mut Vec<String>,
+    (started, noted): NotedSince<'_>,
 ) -> Result<(bool, Execution)> {
     let context = &connection.context;
     let limit = context.node.config.max_batch_statements;
@@ -514,5 +541,10 @@ fn run_batch(
     check_modifications(context, request.plans(), request.options.consistency)?;
     guardrails::check_batch(context, &request, connection.user.borrow().as_deref(), warnings)?;
     let is_conditional = request.plans().any(|plan| plan.conditions.is_some());
-    Ok((is_conditional, batch(context, request, warnings)))
+    if let Some(charge) = noted.as_mut().and_then(|noted| noted.charge.as_mut()) {
+        charge.of_batch(&request);
+    }
+    let limit = limit_of_changes(request.plans());
+    let execute = || batch(context, request, warnings);
+    Ok((is_conditional, Noted::within_limit(noted, context, started, limit, execute)))
 }

@@ -274,6 +274,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     let per_partition = per_partition.map(|option| ("per_partition_rate_limit", map(&option.to_map())));
     let rate_limit = options.rate_limit.map(|option| ("rate_limit", map(&option.to_map())));
     let cap = options.cap.as_ref().map(|cap| ("cap", cap.rows.to_string()));
+    let max_charge = options.max_charge.map(|charge| ("max_charge", charge.to_string()));
     let encryption = options.is_encrypted.then(|| ("encryption", map(&enabled_map())));
     let tombstone_gc = options.set_tombstone_gc.map(|option| ("tombstone_gc", map(&option.to_map())));
     [
@@ -301,6 +302,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
     .chain(cap)
     .chain(per_partition)
     .chain(rate_limit)
+    .chain(max_charge)
     .chain(encryption)
     .chain(tombstone_gc)
     .map(|(name, value)| format!("{name} = {value}"))

@@ -343,7 +343,7 @@ fn described_statements_create_an_equal_schema() {
         "CREATE TABLE counters (k int, \"C 1\" text, n counter, PRIMARY KEY (k, \"C 1\")) \
          WITH compaction = {'class': 'LeveledCompactionStrategy'} AND comment = 'a ''quoted'' comment' \
          AND compression = {'enabled': 'false'} AND speculative_retry = 'NONE' AND default_time_to_live = 0 \
-         AND rate_limit = {'max_reads_per_second': 0, 'max_writes_per_second': 4294967295} \
+         AND rate_limit = {'max_reads_per_second': 0, 'max_writes_per_second': 4294967295} AND max_charge = 4294967296 \
          AND per_partition_rate_limit = {'max_writes_per_second': 7}",
         "CREATE TABLE all_types (p uuid, q inet, c1 date, c2 decimal, a frozen<aa>, b \"a.b\", d vector<float, 3>, \
          e duration, f set<timestamp>, g timeuuid static, h varint, i smallint, j tinyint, \

@@ -26,7 +26,7 @@ const STATEMENTS: [&str; 34] = [
     "CREATE FUNCTION final (s tuple<int, text>) RETURNS NULL ON NULL INPUT RETURNS text LANGUAGE lua AS 'return s[2]'",
     "CREATE AGGREGATE a (int) SFUNC state STYPE tuple<int, text> FINALFUNC final INITCOND (1, 'x')",
     "ALTER TYPE inner ADD y text",
-    "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7 AND rate_limit = {'max_reads_per_second': 5}",
+    "ALTER TABLE b WITH comment = 'it''s' AND gc_grace_seconds = 7 AND rate_limit = {'max_reads_per_second': 5} AND max_charge = 9",
     "ALTER TABLE b ALTER s CHECK s > 5 AND s < 10 AND NOT NULL",
     "ALTER TABLE b ADD t text MASKED WITH mask_inner(1, null, '#') CHECK REGEXP() = 'a..b' AND LENGTH() < 5 AND JSON",
     "ALTER TABLE a WITH extensions = {'x': 0xff} AND compression = {'class': 'SnappyCompressor'}",

@@ -1,0 +1,130 @@
+//! The catalog of an application, as the statements of its file make it, and as it would be with one more.
+
+use std::sync::Arc;
+
+use cql_lite::syntax::{self, ast};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::user::NoUserFunctions;
+use helenus_query::plan::{Plan, plan};
+use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::options::DataCenters;
+use helenus_query::schema::system_tables::initial_catalog;
+use uuid::Uuid;
+
+/// The keyspace of names without one, before a USE.
+const DEFAULT_KEYSPACE: &str = "app";
+/// Nodes that a data center is taken to have: so many that any replication is possible.
+const NODES: usize = 1_000;
+
+/// The schema of an application.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    catalog: Arc<Catalog>,
+    keyspace: String,
+    /// Of keyspaces that are made because a table is to be in them.
+    replicas: u32,
+    /// Changes so far: ids of tables follow from it.
+    changes: u128,
+}
+
+impl Schema {
+    pub fn new(replicas: u32) -> Self {
+        Self {
+            catalog: Arc::new(initial_catalog(Uuid::nil())),
+            keyspace: DEFAULT_KEYSPACE.to_owned(),
+            replicas,
+            changes: 0,
+        }
+    }
+
+    pub fn use_keyspace(&mut self, name: &str) {
+        name.clone_into(&mut self.keyspace);
+    }
+
+    /// The keyspace and the name of a table.
+    pub fn resolved(&self, name: &ast::QualifiedName) -> (String, String) {
+        let keyspace = name.keyspace.as_ref().map_or(self.keyspace.as_str(), |keyspace| keyspace.as_str());
+        (keyspace.to_owned(), name.name.as_str().to_owned())
+    }
+
+    /// Carries out a statement about the schema. The keyspace of a table or type is made if there is none.
+    pub fn change(&mut self, statement: &ast::Statement) -> Result<()> {
+        let of = match statement {
+            ast::Statement::CreateTable(create) => Some(&create.table),
+            ast::Statement::CreateType(create) => Some(&create.name),
+            _ => None,
+        };
+        if let Some((keyspace, _)) = of.map(|name| self.resolved(name))
+            && self.catalog.keyspace(&keyspace).is_none()
+        {
+            let name = ast::Identifier::quoted(keyspace);
+            let replication =
+                format!("{{'class': 'SimpleStrategy', 'replication_factor': {}}}", self.replicas);
+            self.carry_out(&parsed(&format!("CREATE KEYSPACE {name} WITH replication = {replication}"))?)?;
+        }
+        self.carry_out(statement)
+    }
+
+    fn carry_out(&mut self, statement: &ast::Statement) -> Result<()> {
+        self.changes += 1;
+        let context = DdlContext {
+            now_micros: 0,
+            new_id: Uuid::from_u128(self.changes),
+            new_version: Uuid::from_u128(self.changes << 64),
+            data_centers: data_centers(statement),
+            user_functions: &NoUserFunctions,
+            may_drop_compact_storage: false,
+        };
+        self.catalog = ddl::execute(&self.catalog, statement, Some(&self.keyspace), &context)?.catalog;
+        Ok(())
+    }
+
+    /// The schema after statements more.
+    pub fn with(&self, statements: &[String]) -> Result<Self> {
+        let mut after = self.clone();
+        for text in statements {
+            after.change(&parsed(text)?)?;
+        }
+        Ok(after)
+    }
+
+    /// Plans a read or write.
+    pub fn plan(&self, statement: ast::Statement) -> Result<Plan> {
+        plan(statement, &self.catalog, Some(&self.keyspace)).map(|planned| planned.plan)
+    }
+
+    pub fn table(&self, name: &ast::QualifiedName) -> Option<&Arc<Table>> {
+        let (keyspace, name) = self.resolved(name);
+        self.catalog.table(&keyspace, &name)
+    }
+
+    /// The tables of a keyspace.
+    pub fn tables(&self, keyspace: &str) -> impl Iterator<Item = &Arc<Table>> {
+        self.catalog.keyspace(keyspace).into_iter().flat_map(|keyspace| keyspace.tables.values())
+    }
+
+    /// Replicas of each row of a table.
+    pub fn replicas(&self, table: &Table) -> u64 {
+        self.catalog
+            .keyspace(&table.keyspace)
+            .map_or(1, |keyspace| u64::from(keyspace.replication.replica_count()))
+    }
+}
+
+fn parsed(text: &str) -> Result<ast::Statement> {
+    syntax::parse(text).map_err(|error| RequestError::Syntax(error.to_string()))
+}
+
+/// The data centers that a statement names: they are taken to exist.
+fn data_centers(statement: &ast::Statement) -> DataCenters {
+    let mut centers = DataCenters::from([("datacenter1".to_owned(), NODES)]);
+    if let ast::Statement::CreateKeyspace(create) = statement {
+        for property in &create.properties {
+            let ast::PropertyValue::Map(entries) = &property.value else { continue };
+            let names = entries.iter().filter_map(|(name, _)| name.raw_text());
+            centers.extend(names.filter(|name| name != "class").map(|name| (name, NODES)));
+        }
+    }
+    centers
+}

@@ -1,0 +1,262 @@
+//! The file of an application: its schema, its statements, and what is known of its data.
+//!
+//! Statements are as for the shell, with `CONSISTENCY level` for those that follow. Comments above a statement that begin with a known name and
+//! a colon are facts; others are comments:
+//!
+//! ```text
+//! -- rows: 1000000, partitions: 2000, row_bytes: 120
+//! CREATE TABLE shop.orders (…);
+//! -- requests: 50, rows: 20
+//! SELECT item FROM shop.orders WHERE customer = ?;
+//! ```
+//!
+//! Invariant: nothing is taken and ignored. A fact without a meaning for its statement is an error, as is a statement that is neither of the
+//! schema nor a read or write.
+
+use std::collections::BTreeMap;
+
+use cql_lite::frame::Consistency;
+use cql_lite::syntax::{self, ast};
+use helenus_query::schema::catalog::Table;
+use helenus_shell::splitter::{self, Piece};
+
+use crate::error::AdviseError;
+use crate::schema::Schema;
+
+/// The names of facts.
+const NAMES: [&str; 5] = ["rows", "partitions", "row_bytes", "elements", "requests"];
+/// The facts of a table.
+const OF_TABLES: [&str; 4] = ["rows", "partitions", "row_bytes", "elements"];
+/// The facts of a statement.
+const OF_STATEMENTS: [&str; 2] = ["requests", "rows"];
+/// Bytes of a file, above which it is none for people.
+pub const FILE_BYTES_MAX: usize = 16 << 20;
+
+/// What a file says of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TableFacts {
+    pub rows: Option<u64>,
+    pub partitions: Option<u64>,
+    /// Of a row.
+    pub row_bytes: Option<u64>,
+    /// Of each collection of a row.
+    pub elements: Option<u64>,
+}
+
+/// A read or write of the application.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub line: usize,
+    pub text: String,
+    pub statement: ast::Statement,
+    pub consistency: Consistency,
+    /// A second, or in any other time that is the same for all statements.
+    pub requests: Option<u64>,
+    /// Rows that a request finds.
+    pub rows: Option<u64>,
+}
+
+/// What an application has and asks for.
+#[derive(Debug)]
+pub struct Workload {
+    pub schema: Schema,
+    /// By keyspace and table.
+    pub facts: BTreeMap<(String, String), TableFacts>,
+    pub requests: Vec<Request>,
+}
+
+impl Workload {
+    /// Reads the text of a file. `replicas`: of keyspaces that the file does not create.
+    pub fn read(text: &str, replicas: u32) -> Result<Self, AdviseError> {
+        let mut workload =
+            Self { schema: Schema::new(replicas), facts: BTreeMap::new(), requests: Vec::new() };
+        let split = splitter::split(text);
+        if let Some(rest) = split.rest {
+            return Err(AdviseError::at(rest.piece.line, "the statement has no end (;)"));
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        let mut consistency = Consistency::One;
+        for piece in &split.pieces {
+            let facts = facts_above(&lines, piece)?;
+            if let Some(level) = level_of(piece)? {
+                facts.refuse_but(&[], piece.line)?;
+                consistency = level;
+                continue;
+            }
+            workload.take(piece, &facts, consistency)?;
+        }
+        Ok(workload)
+    }
+
+    pub fn facts(&self, table: &Table) -> TableFacts {
+        self.facts.get(&(table.keyspace.clone(), table.name.clone())).copied().unwrap_or_default()
+    }
+
+    fn take(&mut self, piece: &Piece, facts: &Facts, consistency: Consistency) -> Result<(), AdviseError> {
+        let line = piece.line;
+        let statement = syntax::parse(&piece.text).map_err(|error| AdviseError::at(line, error))?;
+        match &statement {
+            ast::Statement::Select(_)
+            | ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Batch(_) => {
+                facts.refuse_but(&OF_STATEMENTS, line)?;
+                self.requests.push(Request {
+                    line,
+                    text: piece.text.split_whitespace().collect::<Vec<_>>().join(" "),
+                    statement,
+                    consistency,
+                    requests: facts.get("requests"),
+                    rows: facts.get("rows"),
+                });
+            }
+            ast::Statement::CreateTable(create) => {
+                facts.refuse_but(&OF_TABLES, line)?;
+                self.schema.change(&statement).map_err(|error| AdviseError::at(line, error))?;
+                let name = self.schema.resolved(&create.table);
+                self.facts.insert(
+                    name,
+                    TableFacts {
+                        rows: facts.get("rows"),
+                        partitions: facts.get("partitions"),
+                        row_bytes: facts.get("row_bytes"),
+                        elements: facts.get("elements"),
+                    },
+                );
+            }
+            ast::Statement::Use(name) => {
+                facts.refuse_but(&[], line)?;
+                self.schema.use_keyspace(name.as_str());
+            }
+            ast::Statement::CreateKeyspace(_)
+            | ast::Statement::CreateType(_)
+            | ast::Statement::CreateIndex(_)
+            | ast::Statement::AlterTable(_)
+            | ast::Statement::AlterType(_) => {
+                facts.refuse_but(&[], line)?;
+                self.schema.change(&statement).map_err(|error| AdviseError::at(line, error))?;
+            }
+            _ => {
+                let reason = "only CREATE, ALTER of tables and types, USE, CONSISTENCY, SELECT, INSERT, UPDATE, DELETE and BATCH are \
+                              advised on";
+                return Err(AdviseError::at(line, reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The level of `CONSISTENCY level`.
+fn level_of(piece: &Piece) -> Result<Option<Consistency>, AdviseError> {
+    let mut words = piece.text.split_whitespace();
+    if !words.next().is_some_and(|word| word.eq_ignore_ascii_case("consistency")) {
+        return Ok(None);
+    }
+    let name = words.next().unwrap_or_default().to_uppercase();
+    let level = Consistency::ALL.into_iter().find(|level| level.name() == name);
+    match (level, words.next()) {
+        (Some(level), None) => Ok(Some(level)),
+        _ => Err(AdviseError::at(piece.line, "CONSISTENCY takes one level")),
+    }
+}
+
+/// The facts above a statement.
+#[derive(Debug, Default)]
+struct Facts(BTreeMap<&'static str, u64>);
+
+impl Facts {
+    fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    fn refuse_but(&self, known: &[&str], line: usize) -> Result<(), AdviseError> {
+        match self.0.keys().find(|name| !known.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(AdviseError::at(line, format!("'{name}' says nothing of this statement"))),
+        }
+    }
+}
+
+/// The facts in the comments between a statement and what is above it.
+fn facts_above(lines: &[&str], piece: &Piece) -> Result<Facts, AdviseError> {
+    let mut facts = Facts::default();
+    let above = lines.iter().enumerate().take(piece.line.saturating_sub(1)).rev();
+    for (index, line) in above {
+        let line = line.trim();
+        let comment = line.strip_prefix("--").or_else(|| line.strip_prefix("//"));
+        let Some(comment) = comment else {
+            if line.is_empty() {
+                continue;
+            }
+            break;
+        };
+        read_facts(comment.trim(), &mut facts).map_err(|reason| AdviseError::at(index + 1, reason))?;
+    }
+    Ok(facts)
+}
+
+fn read_facts(comment: &str, facts: &mut Facts) -> Result<(), String> {
+    let known = |name: &str| NAMES.into_iter().find(|known| *known == name.trim());
+    if comment.split_once(':').and_then(|(name, _)| known(name)).is_none() {
+        return Ok(());
+    }
+    for fact in comment.split(',') {
+        let (name, value) = fact.split_once(':').ok_or_else(|| format!("'{fact}' is not NAME: NUMBER"))?;
+        let known =
+            known(name).ok_or_else(|| format!("'{}' is none of {}", name.trim(), NAMES.join(", ")))?;
+        let number = value.trim().replace('_', "").parse();
+        let number = number.map_err(|_| format!("{known} is a whole number, not '{}'", value.trim()))?;
+        if facts.0.insert(known, number).is_some() {
+            return Err(format!("{known} is given twice"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Workload, String> {
+        Workload::read(text, 3).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn facts_belong_to_the_statement_below_them() {
+        let workload = read(
+            "-- a shop\n-- rows: 1_000, partitions: 10\n-- row_bytes: 50\nCREATE TABLE shop.t (a int, b int, PRIMARY KEY (a, b)); -- rows: 7\n\
+             CREATE TABLE shop.u (a int PRIMARY KEY);\n\nCONSISTENCY quorum\n-- requests: 5\n\nSELECT *\n FROM shop.t WHERE a = ?;\n",
+        )
+        .unwrap();
+        let facts = |name: &str| workload.facts[&("shop".to_owned(), name.to_owned())];
+        let expected =
+            TableFacts { rows: Some(1_000), partitions: Some(10), row_bytes: Some(50), elements: None };
+        assert_eq!((facts("t"), facts("u")), (expected, TableFacts::default()));
+        let [request] = &workload.requests[..] else { panic!("one request") };
+        assert_eq!((request.line, request.requests, request.rows), (10, Some(5), None));
+        assert_eq!(request.text, "SELECT * FROM shop.t WHERE a = ?");
+        assert_eq!(request.consistency, Consistency::Quorum);
+    }
+
+    #[test]
+    fn nothing_is_taken_and_ignored() {
+        let table = "CREATE TABLE t (a int PRIMARY KEY);";
+        for (text, expected) in [
+            (format!("-- rows: many\n{table}"), "line 1: rows is a whole number, not 'many'"),
+            (format!("-- rows: 1, size: 2\n{table}"), "line 1: 'size' is none of rows"),
+            (format!("-- rows: 1, rows: 2\n{table}"), "line 1: rows is given twice"),
+            (format!("-- requests: 1\n{table}"), "line 2: 'requests' says nothing of this statement"),
+            (format!("{table}\n-- elements: 1\nSELECT * FROM t;"), "line 3: 'elements' says nothing"),
+            ("TRUNCATE t;".to_owned(), "line 1: only CREATE"),
+            ("SELECT * FROM t".to_owned(), "line 1: the statement has no end"),
+            ("CONSISTENCY MOST\n".to_owned(), "line 1: CONSISTENCY takes one level"),
+            ("\nSELEC * FROM t;".to_owned(), "line 2: "),
+            ("CREATE TABLE t (a int);".to_owned(), "line 1: "),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        read(&format!("-- notes: rows: many\n{table}")).unwrap();
+    }
+}

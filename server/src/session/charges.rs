@@ -1,0 +1,159 @@
+//! What requests are charged, by table, statement and role, for `system_views.charges` and `top_statements`.
+//!
+//! Invariants:
+//! * A request counts whether or not its client has asked for a receipt. Of many that have none some get one, by chance, and stand for the
+//!   others: the rest costs a countdown.
+//! * A shard keeps a bounded number of sums, and of each statement a bounded part, without its values.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_audit::entry::ANONYMOUS;
+use helenus_execution::coordinator::batch_request::BatchRequest;
+use helenus_execution::shard::context::ShardContext;
+use helenus_observe::charge_sums::{ChargeHistory, ChargeSum, ChargeSums, ChargedTo};
+use helenus_observe::receipt::Receipt;
+use helenus_query::schema::catalog::{Table, TableKind};
+use helenus_query::statement::Statement;
+
+use super::slow_requests;
+
+/// Bytes of a statement that are kept.
+const TEXT_BYTES_MAX: usize = 500;
+/// Statements of a batch that are shown.
+const BATCH_TEXTS_MAX: usize = 3;
+
+/// The sums of a shard.
+#[derive(Debug, Default)]
+pub struct Charges(RefCell<ChargeHistory>);
+
+impl Charges {
+    /// For how many requests one that begins `now` (monotonic time) without a receipt is counted. 0: it is not.
+    #[inline]
+    pub fn take(context: &ShardContext, now: Duration) -> u64 {
+        context.layers.get::<Self>().0.borrow_mut().take(now)
+    }
+
+    /// The sums of the last 5 to 10 minutes.
+    pub fn last_minutes(context: &ShardContext) -> ChargeSums {
+        context.layers.get::<Self>().0.borrow_mut().last_minutes(context.clock.monotonic())
+    }
+
+    /// The sums of the last hours, with the microsecond since the epoch at which each began.
+    pub fn hours(context: &ShardContext) -> Vec<(i64, ChargeSums)> {
+        context.layers.get::<Self>().0.borrow_mut().hours(context.clock.now_micros())
+    }
+}
+
+/// A request that is to be summed.
+#[derive(Debug)]
+pub struct OpenCharge {
+    /// For how many requests it stands.
+    times: u64,
+    role: Option<Rc<str>>,
+    /// `None`: not known yet, or it reads and writes no stored table.
+    to: Option<ChargedTo>,
+}
+
+impl OpenCharge {
+    pub fn begin(times: u64, role: Option<Rc<str>>) -> Self {
+        Self { times, role, to: None }
+    }
+
+    /// It executes this statement.
+    pub fn of_statement(&mut self, statement: &Statement) {
+        match statement {
+            Statement::Select(select) => self.of(&statement.text, [&*select.plan.table]),
+            Statement::Modify(modify) => self.of(&statement.text, [&*modify.plan.table]),
+            Statement::Batch(batch) => {
+                self.of(&statement.text, batch.plan.statements.iter().map(|plan| &*plan.table));
+            }
+            Statement::Transaction(transaction) => self.of(&statement.text, [&*transaction.plan.table]),
+            Statement::Explain(explain) => {
+                self.of_statement(&explain.plan.statement);
+                if let Some(to) = &mut self.to {
+                    to.statement = shown(&statement.text);
+                }
+            }
+            Statement::Truncate(_)
+            | Statement::Use(_)
+            | Statement::Schema(_)
+            | Statement::Roles(_)
+            | Statement::Describe(_) => {}
+        }
+    }
+
+    /// It executes this batch of the protocol.
+    pub fn of_batch(&mut self, batch: &BatchRequest) {
+        let mut texts: Vec<&str> = Vec::new();
+        for statement in &batch.statements {
+            let (source, _) = statement.modification.source();
+            if !texts.contains(&&*source.text) {
+                if texts.len() == BATCH_TEXTS_MAX {
+                    texts.push("…");
+                    break;
+                }
+                texts.push(&source.text);
+            }
+        }
+        let text = format!("BEGIN BATCH {} APPLY BATCH", texts.join("; "));
+        self.of(&text, batch.plans().map(|plan| &*plan.table));
+    }
+
+    fn of<'t>(&mut self, text: &str, tables: impl IntoIterator<Item = &'t Table>) {
+        let mut tables = tables.into_iter();
+        let Some(first) = tables.next().filter(|table| table.kind == TableKind::Stored) else { return };
+        let is_one = tables.all(|table| table.id == first.id);
+        let (keyspace, table) = if is_one { (&*first.keyspace, &*first.name) } else { ("", "") };
+        let role = self.role.as_deref().unwrap_or(ANONYMOUS);
+        self.to = Some(ChargedTo {
+            keyspace: keyspace.to_owned(),
+            table: table.to_owned(),
+            role: role.to_owned(),
+            statement: shown(text),
+        });
+    }
+
+    /// It is answered.
+    pub fn end(&self, context: &ShardContext, receipt: &Receipt, has_failed: bool) {
+        let Some(to) = &self.to else { return };
+        let now = (context.clock.monotonic(), context.clock.now_micros());
+        let request = ChargeSum::of(receipt, has_failed, self.times);
+        context.metrics.charge.add(request.charge);
+        context.layers.get::<Charges>().0.borrow_mut().add(now, to, &request);
+    }
+}
+
+/// The text of a statement without its values, on one line.
+fn shown(text: &str) -> String {
+    let text = slow_requests::shown(text);
+    let mut line = String::with_capacity(text.len().min(TEXT_BYTES_MAX));
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        if line.len() > TEXT_BYTES_MAX {
+            line.truncate(line.floor_char_boundary(TEXT_BYTES_MAX));
+            break;
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_shown_without_values_and_on_one_line() {
+        assert_eq!(
+            shown("SELECT *\n  FROM t -- why\n WHERE a = 'secret'   AND b = 5"),
+            "SELECT * FROM t WHERE a = ? AND b = ?"
+        );
+        assert_eq!(shown("").len(), 0);
+        let long = shown(&"é ".repeat(2_000));
+        assert!(long.len() <= TEXT_BYTES_MAX && long.starts_with("é é"));
+    }
+}
