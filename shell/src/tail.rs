@@ -12,7 +12,7 @@ mod print;
 mod source;
 mod spans;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cql_lite::types::time::format_timestamp;
 
@@ -27,7 +27,7 @@ use print::Printer;
 use source::{Feed, Source, SpanEntries};
 use spans::{Span, Spans};
 
-/// How often new changes are looked for.
+/// How long after the last look new changes are looked for, at least.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Shows changes until the limit is reached, or, if the feed is off, until all of it is shown, or until Ctrl-C. Returns how many there were.
@@ -58,11 +58,14 @@ pub fn run(
         eprintln!("Changes of {name} that are {window_ms} milliseconds old; Ctrl-C ends it.");
     }
     let ended = loop {
+        let look = Instant::now();
         match show_next(&mut source, &mut spans, &mut printer, output, window_ms, command.limit) {
             Ok(Progress::Shown) => {}
             Ok(Progress::Reached) if !is_enabled => break Ok(()),
             Ok(Progress::Reached) => {
-                if let Err(error) = connection.block_on(tokio::time::sleep(POLL_INTERVAL)) {
+                // A look at the many streams of a large cluster takes time: they are not asked all the time.
+                let pause = POLL_INTERVAL.max(look.elapsed());
+                if let Err(error) = connection.block_on(tokio::time::sleep(pause)) {
                     break Err(error);
                 }
             }
@@ -111,7 +114,13 @@ fn show_next(
     changes.truncate(left.unwrap_or(usize::MAX));
     output.lines(&printer.lines(&changes))?;
     spans.done(&span, entries.len(), safe_ms);
-    Ok(if limit == Some(printer.count()) { Progress::Limit } else { Progress::Shown })
+    Ok(if limit == Some(printer.count()) {
+        Progress::Limit
+    } else if span.until_ms < safe_ms {
+        Progress::Shown
+    } else {
+        Progress::Reached
+    })
 }
 
 /// The entries of a span; `None`: they are too many, the spans are shorter now.

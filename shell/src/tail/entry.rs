@@ -54,7 +54,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The roles of the columns of a log; `None`: the table has had a column that is not known here, or has renamed one.
+    /// The roles of the columns of a log; `None`: it has not all columns of the key, because they are just being renamed.
     pub fn new(columns: &[Column], base: &[BaseColumn]) -> Option<Self> {
         let index = |name: &str| columns.iter().position(|column| column.name == name);
         let mut keys: Vec<&BaseColumn> =
@@ -69,10 +69,9 @@ impl Layout {
             if column.name.starts_with(PREFIX) || keys.iter().any(|key| key.name == column.name) {
                 continue;
             }
-            let known = base.iter().find(|known| known.name == column.name)?;
             values.push(ValueColumn {
                 value,
-                is_list: known.is_list,
+                is_list: base.iter().any(|known| known.name == column.name && known.is_list),
                 deleted: index(&format!("{DELETED}{}", column.name))
                     .filter(|deleted| columns[*deleted].cql_type == CqlType::Boolean),
                 deleted_elements: index(&format!("{DELETED_ELEMENTS}{}", column.name))
@@ -188,8 +187,10 @@ mod tests {
         assert_eq!((layout.partition_key, layout.clustering), (vec![2], vec![1]));
         let tags = ValueColumn { value: 3, is_list: false, deleted: Some(4), deleted_elements: Some(5) };
         assert_eq!(layout.values, [tags]);
-        // A column that was added since.
-        assert_eq!(Layout::new(&columns, &base[..2]), None);
+        // A column that is not in the table any more.
+        assert_eq!(Layout::new(&columns, &base[..2]).unwrap().values.len(), 1);
+        let renamed = [base[0].clone(), BaseColumn { name: "d".to_owned(), ..base[1].clone() }];
+        assert_eq!(Layout::new(&columns, &renamed), None);
     }
 
     #[test]
