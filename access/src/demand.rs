@@ -21,6 +21,12 @@ pub enum Demand {
         /// Indexes in [`Table::columns`].
         columns: BTreeSet<usize>,
     },
+    /// SELECT on the log of a change feed, as `Columns`, or else on its base table. What masks hide in that is not hidden in the log.
+    FeedLog {
+        log: Arc<Table>,
+        columns: BTreeSet<usize>,
+        base: Arc<Table>,
+    },
     /// To restrict masked columns shows what they hide.
     MaskedColumns {
         keyspace: String,

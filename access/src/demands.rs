@@ -17,7 +17,7 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
     let mut demands = Vec::new();
     match statement {
         Statement::Explain(explain) => return self::demands(&explain.plan.statement, catalog),
-        Statement::Select(select) => of_select(&select.plan, select, &mut demands),
+        Statement::Select(select) => of_select(&select.plan, select, catalog, &mut demands),
         Statement::Modify(modify) => {
             of_modification(&modify.plan, &mut demands);
             of_functions(modify, &mut demands);
@@ -32,7 +32,7 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
         Statement::Transaction(transaction) => {
             let plan = &transaction.plan;
             for select in plan.reads() {
-                of_transaction_read(select, &mut demands);
+                of_transaction_read(select, catalog, &mut demands);
             }
             for modification in &plan.modifications {
                 of_modification(modification, &mut demands);
@@ -48,13 +48,17 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
     demands
 }
 
-fn of_select(plan: &SelectPlan, statement: &Description, demands: &mut Vec<Demand>) {
+fn of_read(plan: &SelectPlan, catalog: &Catalog) -> Demand {
+    let (table, columns) = (plan.table.clone(), plan.read_columns.clone());
+    match catalog.keyspace(&table.keyspace).and_then(|keyspace| keyspace.feed_base(&table)) {
+        Some(base) => Demand::FeedLog { log: table, columns, base: base.clone() },
+        None => Demand::Columns { permission: Permission::Select, table, columns },
+    }
+}
+
+fn of_select(plan: &SelectPlan, statement: &Description, catalog: &Catalog, demands: &mut Vec<Demand>) {
     let table = &plan.table;
-    demands.push(Demand::Columns {
-        permission: Permission::Select,
-        table: table.clone(),
-        columns: plan.read_columns.clone(),
-    });
+    demands.push(of_read(plan, catalog));
     of_functions(statement, demands);
     let columns = plan.restricted_masked_columns.clone();
     if !columns.is_empty() {
@@ -67,11 +71,10 @@ fn of_select(plan: &SelectPlan, statement: &Description, demands: &mut Vec<Deman
 }
 
 /// A read whose values decide what is written, and are written: so those of masked columns are for who may see them.
-fn of_transaction_read(plan: &SelectPlan, demands: &mut Vec<Demand>) {
-    let table = &plan.table;
-    let columns = plan.read_columns.clone();
+fn of_transaction_read(plan: &SelectPlan, catalog: &Catalog, demands: &mut Vec<Demand>) {
+    let (table, columns) = (&plan.table, &plan.read_columns);
     let reads_masked = columns.iter().any(|&index| table.masks.contains_key(&table.columns[index].id));
-    demands.push(Demand::Columns { permission: Permission::Select, table: table.clone(), columns });
+    demands.push(of_read(plan, catalog));
     if reads_masked {
         demands.push(Demand::on(Permission::Unmask, table));
     }

@@ -56,6 +56,7 @@ impl<'a> Subject<'a> {
             Demand::Columns { permission, table, columns } => {
                 self.ensure_columns(*permission, table, columns)
             }
+            Demand::FeedLog { log, columns, base } => self.ensure_log(log, columns, base),
             Demand::MaskedColumns { keyspace, table, columns } => {
                 let table_resource = Resource::table(keyspace, table);
                 let may = |permission| self.has(permission, &table_resource);
@@ -77,6 +78,22 @@ impl<'a> Subject<'a> {
                 }
             }
         }
+    }
+
+    fn ensure_log(&self, log: &Table, columns: &BTreeSet<usize>, base: &Table) -> Result<()> {
+        let of_base = Resource::table(&base.keyspace, &base.name);
+        let on_log = self.ensure_columns(Permission::Select, log, columns);
+        if on_log.is_err() && !self.has(Permission::Select, &of_base) {
+            return on_log;
+        }
+        if base.masks.is_empty() || self.has(Permission::Unmask, &of_base) {
+            return Ok(());
+        }
+        Err(refuse(format!(
+            "User {} has no UNMASK permission on table {}, cannot query its change feed, which has the values of masked columns",
+            self.user.unwrap_or("anonymous"),
+            base.full_name()
+        )))
     }
 
     fn ensure_permission(&self, permission: Permission, resource: &Resource) -> Result<()> {

@@ -138,7 +138,13 @@ pub fn plan_for(
             Plan::Use(name.into_string())
         }
         Statement::Truncate(truncate) => {
-            let (_, table) = table_of(catalog, &truncate.table, keyspace)?;
+            let (home, table) = table_of(catalog, &truncate.table, keyspace)?;
+            if home.feed_base(table).is_some_and(|base| base.options.feed().is_some()) {
+                let name = table.full_name();
+                return Err(RequestError::invalid(format!(
+                    "Cannot truncate CDC log table {name} while its feed is on"
+                )));
+            }
             check_truncatable(table)?;
             Plan::Truncate(table.clone())
         }

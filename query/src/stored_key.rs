@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use cql_lite::types::token::Partitioner;
 use cql_lite::types::{CqlType, ordered, token};
 use helenus_engine::RowRef;
 use smallvec::SmallVec;
@@ -22,8 +23,13 @@ pub struct PartitionKey {
 }
 
 impl PartitionKey {
+    /// A key of a table with the ordinary partitioner.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { token: token::token(&bytes), bytes }
+    }
+
+    pub fn of(partitioner: Partitioner, bytes: Vec<u8>) -> Self {
+        Self { token: partitioner.token(&bytes), bytes }
     }
 }
 

@@ -10,6 +10,7 @@
 //! * [`Topology::version`] is the index of the last entry that changed members, schema or pending cleanups. [`Topology::epoch`] is the
 //!   index of the last entry that changed ownership: a step of a transition, or a keyspace's replication.
 
+mod change_feed;
 mod checks;
 mod command;
 mod denylist;
@@ -31,11 +32,13 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::document::CatalogDocument;
 
-pub use self::command::{Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand};
+pub use self::command::{
+    Command, CommandOutcome, Creator, MemberUpdate, Refusal, SchemaChangeCommand, StreamsExtension,
+};
 pub use self::features::{
-    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
-    MEMBER_SNAPSHOTS, RATE_LIMITS, RECEIPTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS, REPLACEMENTS,
-    REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
+    AGREED_CLEANUP, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, DENYLIST, DISK_STATUS, ENCRYPTED_TABLES,
+    FEATURE_VERSION, INDEXES, MEMBER_SNAPSHOTS, RATE_LIMITS, RECEIPTS, REMOVALS, REMOVALS_TOGETHER, REPAIRS,
+    REPLACEMENTS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, STREAMED_ROW_PARTS, TRACES, TRUNCATION_TIMES,
 };
 pub use self::state::{ClusterState, StateDocument, dropped_keyspaces};
 pub use self::uncleaned::{Uncleaned, by_replication_of};
@@ -43,6 +46,7 @@ pub use self::voters::SeenMembers;
 
 use self::members::OldData;
 use self::outcome::{Changed, malformed, refuse};
+use crate::change_feed::ChangeFeed;
 use crate::member::{Member, MemberState};
 use crate::replication_change::ReplicationChange;
 use crate::topology::Topology;
@@ -102,6 +106,7 @@ fn changed(state: &ClusterState, index: u64, command: &Command) -> Changed {
         }
         Command::ChangeRoles { id, change } => role_changes::change(state, index, *id, change),
         Command::ChangeDenylist { id, change } => denylist::change(state, index, *id, change),
+        Command::ExtendStreams(extension) => change_feed::extend(state, index, extension),
     }
 }
 
@@ -132,6 +137,7 @@ fn found(state: &ClusterState, index: u64, member: &Member, catalog: &CatalogDoc
             replication_changes: BTreeMap::new(),
             given_up: BTreeSet::new(),
             replacement: None,
+            change_feed: ChangeFeed::default(),
         }),
     }))
 }
@@ -155,6 +161,7 @@ fn change_schema(state: &ClusterState, index: u64, change: &SchemaChangeCommand)
     } else {
         replaced_at_once(state, index, catalog)?
     };
+    let changed = change_feed::after_schema_change(changed, old, change.first_streams_ms);
     let changed = role_changes::after_schema_change(changed, old, index, change.creator.as_ref());
     Ok(Some(denylist::after_schema_change(changed).with_recent_change(version, index)))
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::{Keyspace, Replication};
 use serde::{Deserialize, Serialize};
 
+use super::change_feed::ChangeFeed;
 use super::member::{HostId, Member, MemberState, TransitionPhase};
 use super::replication_change::ReplicationChange;
 
@@ -52,6 +53,9 @@ pub struct Topology {
     /// The replacement that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<Replacement>,
+    /// The streams of change feeds.
+    #[serde(default, skip_serializing_if = "ChangeFeed::is_empty")]
+    pub change_feed: ChangeFeed,
 }
 
 impl Topology {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use helenus_query::schema::catalog::{Catalog, Replication};
 
+use crate::change_feed::ChangeFeed;
 use crate::member::HostId;
 use crate::placement::Placement;
 use crate::replication_change::ReplicationChange;
@@ -65,6 +66,11 @@ impl ClusterView {
     /// Where the replicas of a keyspace are; `None`: only on this node.
     pub fn placement(&self, keyspace: &str) -> Option<&Arc<Placement>> {
         self.placements.get(keyspace)
+    }
+
+    /// The streams of change feeds.
+    pub fn change_feed(&self) -> &ChangeFeed {
+        &self.topology.change_feed
     }
 
     pub fn is_alive(&self, host_id: &HostId) -> bool {

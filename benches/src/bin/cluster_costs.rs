@@ -331,6 +331,7 @@ impl Log {
             dropped: Vec::new(),
             event: change.effect.ok_or("the statement changes nothing")?,
             creator: None,
+            first_streams_ms: None,
         }))
     }
 }

@@ -250,6 +250,11 @@ macro_rules! node_settings {
             unit BytesPerSecond,
             range Range::at_least(64 * KIB).or_zero(),
             cassandra Alias::Scaled("hinted_handoff_throttle_in_kb", KIB);
+        /// How long before they are used new streams of change feeds are agreed on. If any table has a feed, a node that joins waits for
+        /// that and half as long again. Clocks of nodes must not be further apart than half of this.
+        cdc_generation_delay_ms: u64 = 10_000,
+            unit Milliseconds,
+            range Range::from_to(100, 600_000).that_is("ten minutes");
 
         section "Neighbours";
         /// Host name or address, and port, for other nodes. They get the address (that of a name is looked up at the start) unless

@@ -19,6 +19,28 @@ pub fn token(partition_key: &[u8]) -> i64 {
     }
 }
 
+/// How the token of a partition key is computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Partitioner {
+    /// By [`token`], as all tables but the logs of change feeds.
+    #[default]
+    Murmur3,
+    /// ScyllaDB's `CDCPartitioner`: the first eight bytes of a stream's id, big endian. Other keys have the least token.
+    Stream,
+}
+
+impl Partitioner {
+    /// The token of a partition key in its serialized form.
+    #[inline]
+    pub fn token(self, partition_key: &[u8]) -> i64 {
+        match (self, partition_key.first_chunk::<8>()) {
+            (Self::Murmur3, _) => token(partition_key),
+            (Self::Stream, Some(first)) if partition_key.len() == 16 => i64::from_be_bytes(*first),
+            (Self::Stream, _) => i64::MIN,
+        }
+    }
+}
+
 /// The first 64 bits of the hash.
 #[inline]
 pub fn murmur3_first_half(key: &[u8]) -> i64 {

@@ -74,6 +74,16 @@ impl Shard {
         self.open_scan(request, columns, ReadPattern::PartitionHeads { rows })
     }
 
+    /// As [`Shard::scan`] (or, with `columns`, [`Shard::scan_columns`]), for a reader whose blocks are not wanted again: those that are read from
+    /// the disk are not kept in the cache.
+    pub fn scan_past_cache<'s>(
+        &'s self,
+        request: &ScanRequest<'_>,
+        columns: Option<&'s [u32]>,
+    ) -> Result<Scan<'s>, EngineError> {
+        self.open_scan(request, columns, ReadPattern::LongRange)
+    }
+
     /// `wanted`: see [`Shard::scan_columns`].
     #[inline]
     pub(super) fn open_scan<'s>(

@@ -79,7 +79,7 @@ pub fn ranges(
             };
             let mut ranges = KeyRanges::new();
             if let Some(paging_state) = paging_state {
-                let key = PartitionKey::new(paging_state.partition_key.clone());
+                let key = PartitionKey::of(plan.table.partitioner(), paging_state.partition_key.clone());
                 let owner = Some(context.node.shard_of(key.token));
                 let static_row = full_key(&key, STATIC_POSITION)?;
                 // The state of another statement may lie outside of these tokens.

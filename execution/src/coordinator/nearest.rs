@@ -66,6 +66,7 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
         live_rows: 1,
         consistency,
         deadline: request.options.deadline_or(&context, context.node.config.range_request_timeout_ms),
+        bypasses_cache: plan.bypasses_cache,
     };
     let narrow = narrow(&context, &read, search.restrictions())?;
     let (limit, _) = nearest_of(&mut run)?;

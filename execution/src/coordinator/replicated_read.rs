@@ -73,6 +73,7 @@ impl<'a> ReplicatedRead<'a> {
             live_rows: run.wanted_rows().min(BLOCK_ROWS) as u64,
             consistency: self.consistency,
             deadline: self.deadline_of_part(is_partition),
+            bypasses_cache: self.plan.bypasses_cache,
         };
         if let Some(search) = self.search.clone() {
             return self.read_found(run, range, whole, &search).await;

@@ -48,6 +48,8 @@ pub struct RowBatchRequest {
     pub reads_static: bool,
     /// The longest time for a search.
     pub patience: Duration,
+    /// Blocks that are read from the disk are not kept in memory.
+    pub bypasses_cache: bool,
 }
 
 /// A row with its full key. The encoding has base 0.
@@ -239,6 +241,9 @@ impl BatchReader<'_> {
         };
         let head_rows = self.request.head.and_then(PartitionHead::short_rows);
         let mut scan = match (head_rows, columns.as_deref()) {
+            (_, columns) if self.request.bypasses_cache => {
+                context.shard.scan_past_cache(&request, columns)?
+            }
             (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
             (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
             (None, None) => context.shard.scan(&request)?,

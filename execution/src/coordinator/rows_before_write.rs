@@ -162,6 +162,7 @@ impl RowRead<'_> {
             live_rows: 1,
             consistency: self.consistency,
             deadline: self.deadline,
+            bypasses_cache: false,
         };
         // The range holds one row, so one range part is all of it.
         let piece = read_range_part(context, &read).await?;

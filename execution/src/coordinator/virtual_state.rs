@@ -15,9 +15,10 @@ use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Table, TableKind};
 use helenus_query::schema::system_keyspaces::{SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_VIEWS};
 use helenus_query::schema::virtual_tables::{
-    ConnectedClient, IndexState, NodeState, Peer, RangeKind, Row, SizeEstimate, is_report,
+    ConnectedClient, FeedGeneration, IndexState, NodeState, Peer, RangeKind, Row, SizeEstimate, is_report,
 };
 use helenus_ring::HostId;
+use helenus_ring::change_feed::StreamId;
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::placement::{Placement, Replicas, TokenRange};
 use helenus_ring::view::ClusterView;
@@ -76,7 +77,10 @@ pub fn is_gathered(table: &Table) -> bool {
                 SYSTEM_VIEWS,
                 "clients" | "sai_column_indexes" | "sai_sstable_index_segments" | "sai_sstable_indexes"
             ) | (SYSTEM, "IndexInfo" | "size_estimates" | "table_estimates")
-                | (SYSTEM_DISTRIBUTED, "repair_history")
+                | (
+                    SYSTEM_DISTRIBUTED,
+                    "repair_history" | "cdc_generation_timestamps" | "cdc_streams_descriptions_v2"
+                )
         )
 }
 
@@ -120,7 +124,9 @@ fn peer(member: &Member, schema_version: Uuid) -> Peer {
 /// The state that this shard knows, and the values that must be collected for the table.
 pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeState> {
     let mut state = at_hand(context);
-    if table.keyspace == SYSTEM_DISTRIBUTED {
+    if table.keyspace == SYSTEM_DISTRIBUTED && table.name.starts_with("cdc_") {
+        state.feed_generations = feed_generations(&context.cluster_view());
+    } else if table.keyspace == SYSTEM_DISTRIBUTED {
         state.repaired_ranges = ages::repaired_ranges(context).await;
     } else if table.name.starts_with("sai_") || table.name == "IndexInfo" {
         state.indexes = indexes(context).await?;
@@ -135,6 +141,15 @@ pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeSta
         state.estimates = estimates(context).await?;
     }
     Ok(state)
+}
+
+fn feed_generations(view: &ClusterView) -> Vec<FeedGeneration> {
+    let ids = |(end, streams): (i64, Vec<StreamId>)| (end, streams.into_iter().map(|id| id.0).collect());
+    let generations = view.change_feed().generations().iter().map(|streams| FeedGeneration {
+        timestamp_ms: streams.timestamp_ms(),
+        ranges: streams.ranges().map(ids).collect(),
+    });
+    generations.collect()
 }
 
 /// The indexes of all tables, over the shards.

@@ -48,9 +48,7 @@ use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
 
-/// The number of highest token bits that are ignored when the shard is chosen (ScyllaDB's default, which drivers
-/// assume).
-pub const IGNORE_MSB: u32 = 12;
+pub use helenus_ring::change_feed::IGNORE_MSB;
 /// Capacity of a shard's queue, in messages.
 pub const QUEUE_LENGTH: usize = 4_096;
 

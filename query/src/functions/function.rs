@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use cql_lite::types::{CqlType, token as tokens};
+use cql_lite::types::CqlType;
+use cql_lite::types::token::{Partitioner, write_composite_component};
 
 use super::arithmetic::{self, Operator};
 use super::cast::Cast;
@@ -37,7 +38,7 @@ pub(super) enum Implementation {
     Similarity(Similarity),
     Length,
     OctetLength,
-    Token,
+    Token(Partitioner),
     User(Arc<UserFunction>),
     /// The call of an aggregate has no result of its own: see [`ResolvedFunction::aggregate`].
     Aggregate(Arc<ResolvedAggregate>),
@@ -199,7 +200,7 @@ impl ResolvedFunction {
             }
             Implementation::Length => Ok(Some(conversion::length(value))),
             Implementation::OctetLength => Ok(Some((value.len() as i32).to_be_bytes().to_vec())),
-            Implementation::Token => token_of(&values),
+            Implementation::Token(partitioner) => token_of(*partitioner, &values),
             Implementation::ToJson | Implementation::Uuid | Implementation::Masking(_) => Ok(None),
             Implementation::User(_) | Implementation::Aggregate(_) => {
                 unreachable!("{} is called where functions of users are", self.qualified_name)
@@ -243,24 +244,25 @@ fn first<'a>(arguments: &[Option<&'a [u8]>]) -> Option<&'a [u8]> {
 }
 
 /// The function `token` over the wire bytes of a partition key's columns.
-pub fn token(arity: usize) -> ResolvedFunction {
-    ResolvedFunction::new("token", vec![CqlType::Blob; arity], CqlType::Bigint, Implementation::Token)
+pub fn token(arity: usize, partitioner: Partitioner) -> ResolvedFunction {
+    let token = Implementation::Token(partitioner);
+    ResolvedFunction::new("token", vec![CqlType::Blob; arity], CqlType::Bigint, token)
 }
 
-fn token_of(values: &[&[u8]]) -> CallResult {
+fn token_of(partitioner: Partitioner, values: &[&[u8]]) -> CallResult {
     let token = match values {
-        [single] => tokens::token(single),
+        [single] => partitioner.token(single),
         several => {
             let mut key = Vec::new();
             for value in several {
-                if !tokens::write_composite_component(value, &mut key) {
+                if !write_composite_component(value, &mut key) {
                     return Err(Failure::Invalid(format!(
                         "Key length of {} is longer than maximum of 65535",
                         value.len()
                     )));
                 }
             }
-            tokens::token(&key)
+            partitioner.token(&key)
         }
     };
     Ok(Some(token.to_be_bytes().to_vec()))

@@ -37,6 +37,12 @@ pub(super) fn plan_modification(
 
 /// Refuses a modification of a table that is computed, unless it changes the node itself. `plan`: the modification.
 fn check_writable(table: &Table, plan: &ModifyPlan) -> Result<()> {
+    if table.options.is_feed_log {
+        let name = table.full_name();
+        return Err(RequestError::invalid(format!(
+            "Cannot modify CDC log table {name}: write to its base table"
+        )));
+    }
     if table.kind != TableKind::Virtual {
         return Ok(());
     }

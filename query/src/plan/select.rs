@@ -49,6 +49,8 @@ pub struct SelectPlan {
     pub timeout: Option<Term>,
     /// The statement says ALLOW FILTERING.
     pub allows_filtering: bool,
+    /// The statement says BYPASS CACHE: blocks that it reads from the disk are not kept in memory for other reads.
+    pub bypasses_cache: bool,
     /// Neither the key nor indexes decide all restrictions.
     pub needs_filtering: bool,
     /// Static content is part of the result.
@@ -188,6 +190,7 @@ pub fn plan_select(
         group_by,
         limit: limit_term,
         allows_filtering: statement.allow_filtering,
+        bypasses_cache: statement.bypass_cache,
         needs_filtering,
         per_partition_limit,
         timeout,

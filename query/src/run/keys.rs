@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use cql_lite::types::{CqlType, compare, ordered, token};
+use cql_lite::types::{CqlType, compare, ordered};
 use helenus_engine::key::{PREFIX_OVERHEAD_BYTES, REGULAR_TAG, put_partition_prefix};
 use smallvec::{SmallVec, smallvec};
 
@@ -72,7 +72,7 @@ pub type PartitionKeys = SmallVec<[PartitionKey; 1]>;
 /// The partitions that a statement names.
 pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -> Result<PartitionKeys> {
     if let Some(key) = only_partition_key(keys, table, bindings)? {
-        return Ok(smallvec![PartitionKey::new(key.into_owned())]);
+        return Ok(smallvec![PartitionKey::of(table.partitioner(), key.into_owned())]);
     }
     let mut combinations: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
     for (values, column) in keys.iter().zip(table.partition_key()) {
@@ -106,7 +106,7 @@ pub fn partition_keys(keys: &[Values], table: &Table, bindings: &Bindings<'_>) -
             components => composite_key(components)?,
         };
         check_key(&bytes)?;
-        result.push(PartitionKey::new(bytes));
+        result.push(PartitionKey::of(table.partitioner(), bytes));
     }
     Ok(result)
 }
@@ -187,7 +187,7 @@ pub fn only_row_key(
     let PartitionRestriction::Keys(keys) = &restrictions.partition else { return Ok(None) };
     let Some(clustering) = only_clustering_terms(&restrictions.clustering, table) else { return Ok(None) };
     let Some(partition_key) = only_partition_key(keys, table, bindings)? else { return Ok(None) };
-    let token = token::token(&partition_key);
+    let token = table.partitioner().token(&partition_key);
     let mut key = Vec::with_capacity(PREFIX_OVERHEAD_BYTES + partition_key.len() + CLUSTERING_BYTES);
     put_partition_prefix(&mut key, token, &partition_key).map_err(|_| key_too_long(partition_key.len()))?;
     put_position(&clustering, table, bindings, &mut key)?;

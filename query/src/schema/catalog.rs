@@ -10,9 +10,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use cql_lite::types::token::Partitioner;
 use cql_lite::types::{CqlType, UserType};
 use hashbrown::HashMap;
 use helenus_engine::TableId;
+use helenus_feed_tables::columns;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
@@ -198,6 +200,17 @@ impl Keyspace {
         self.types.get(name)
     }
 
+    /// The log of a table's change feed. It stays while the feed is turned off, until one of the two tables is dropped.
+    pub fn feed_log(&self, base: &str) -> Option<&Arc<Table>> {
+        self.tables.get(&columns::log_name(base)).filter(|log| log.options.is_feed_log)
+    }
+
+    /// The table of whose change feed a table is the log, and which is still there.
+    pub fn feed_base(&self, log: &Table) -> Option<&Arc<Table>> {
+        let base = columns::base_name(&log.name).filter(|_| log.options.is_feed_log)?;
+        self.tables.get(base)
+    }
+
     /// The table with the index of this name, and the index.
     pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
         self.tables.values().find_map(|table| Some((table, table.index(name)?)))
@@ -237,6 +250,12 @@ impl Table {
     /// The id of the table in the engine.
     pub fn engine_id(&self) -> TableId {
         TableId(*self.id.as_bytes())
+    }
+
+    /// How the tokens of the table's partitions are computed.
+    #[inline]
+    pub fn partitioner(&self) -> Partitioner {
+        if self.options.is_feed_log { Partitioner::Stream } else { Partitioner::Murmur3 }
     }
 
     /// Whether any index compares vectors.

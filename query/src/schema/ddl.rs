@@ -26,9 +26,11 @@ use cql_lite::syntax::ast::{AlterTableOperation, ColumnDefinition, Identifier, Q
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use self::alter_table::without_user_types;
+pub use self::bounds::check_change as check_bounds;
 pub use self::class_name::resolve as custom_type;
 pub use self::restore::{SnapshotSchema, SnapshotSchemaError};
-pub use self::table::define_table;
+pub use self::table::{check_table_name, define_table};
 pub use self::type_name::resolve as resolve_type;
 use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;

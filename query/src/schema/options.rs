@@ -18,6 +18,7 @@ pub mod tombstone_gc;
 use std::collections::BTreeMap;
 
 use cql_lite::types::literal::parse_hex;
+use helenus_feed_tables::options::stored;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -30,6 +31,7 @@ pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
 pub use self::speculative_retry::SpeculativeRetry;
 pub use self::tombstone_gc::{TombstoneGc, TombstoneGcMode};
 use crate::error::{RequestError, Result};
+pub use helenus_feed_tables::{ChangeFeedOptions, Delta, Preimage};
 
 /// The longest time to live: 20 years of 365 days.
 pub const MAX_TIME_TO_LIVE_SECONDS: i32 = 20 * 365 * 24 * 3_600;
@@ -115,7 +117,9 @@ pub struct TableOptions {
     /// In (0, 1].
     pub bloom_filter_fp_chance: f64,
     pub caching: Caching,
-    pub cdc: bool,
+    /// The table's change feed; `None`: it never had one, or `cdc = false` took it away.
+    #[serde(with = "stored")]
+    pub cdc: Option<ChangeFeedOptions>,
     pub comment: String,
     pub compaction: Compaction,
     pub compression: Compression,
@@ -130,6 +134,9 @@ pub struct TableOptions {
     pub extensions: BTreeMap<String, Vec<u8>>,
     pub gc_grace_seconds: u32,
     pub incremental_backups: bool,
+    /// The table is the log of a change feed. It can be neither given nor altered.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_feed_log: bool,
     pub max_index_interval: u32,
     /// The name of a memtable configuration; only `default`.
     pub memtable: String,
@@ -155,7 +162,7 @@ impl Default for TableOptions {
             allow_auto_snapshot: true,
             bloom_filter_fp_chance: 0.01,
             caching: Caching::default(),
-            cdc: false,
+            cdc: None,
             comment: String::new(),
             compaction: Compaction::default(),
             compression: Compression::default(),
@@ -165,6 +172,7 @@ impl Default for TableOptions {
             extensions: BTreeMap::new(),
             gc_grace_seconds: 864_000,
             incremental_backups: true,
+            is_feed_log: false,
             max_index_interval: 2_048,
             memtable: "default".to_owned(),
             memtable_flush_period_in_ms: 0,
@@ -227,6 +235,12 @@ impl TableOptions {
         }
     }
 
+    /// The change feed that writes to the table are written to.
+    #[inline]
+    pub fn feed(&self) -> Option<&ChangeFeedOptions> {
+        self.cdc.as_ref().filter(|feed| feed.enabled)
+    }
+
     /// Whether requests to the table have a limit.
     #[inline]
     pub fn has_rate_limit(&self) -> bool {
@@ -239,7 +253,12 @@ impl TableOptions {
         if let Some(map) = properties.map(CACHING)? {
             self.caching = Caching::from_map(map)?;
         }
-        set(&mut self.cdc, properties.boolean(CDC)?);
+        if properties.is_map(CDC) {
+            let options = properties.map(CDC)?.map(ChangeFeedOptions::from_map).transpose();
+            self.cdc = options.map_err(|error| RequestError::Configuration(error.to_string()))?;
+        } else if let Some(is_on) = properties.boolean(CDC)? {
+            self.cdc = is_on.then(ChangeFeedOptions::default);
+        }
         set(&mut self.comment, properties.text(COMMENT)?.map(str::to_owned));
         if let Some(map) = properties.map(COMPACTION)? {
             self.compaction = Compaction::from_map(map)?;
@@ -320,8 +339,8 @@ impl TableOptions {
                 self.default_time_to_live
             ));
         }
-        if self.cdc {
-            return configuration("Change data capture (cdc = true) is not supported by Helenus yet");
+        if self.is_feed_log && self.cdc.is_some() {
+            return configuration("Cannot create a CDC log for a CDC log table");
         }
         if self.memtable != "default" {
             return configuration(format!("Memtable configuration \"{}\" not found.", self.memtable));
@@ -448,9 +467,24 @@ mod tests {
 
     #[test]
     fn unsupported_options_are_refused() {
-        assert!(error(&[("cdc", "true")]).contains("not supported by Helenus yet"));
         assert_eq!(error(&[("memtable", "trie")]), "Memtable configuration \"trie\" not found.");
-        create(&[("cdc", "false"), ("memtable", "default"), ("memtable_flush_period_in_ms", "100")]).unwrap();
+        create(&[("memtable", "default"), ("memtable_flush_period_in_ms", "100")]).unwrap();
+    }
+
+    #[test]
+    fn a_change_feed_is_turned_on_and_off_by_a_flag_or_a_map() {
+        let on = create(&[("cdc", "true")]).unwrap();
+        assert_eq!(on.feed(), Some(&ChangeFeedOptions::default()));
+        assert_eq!(on.alter(&texts(&[("comment", "x")])).unwrap().cdc, on.cdc);
+        assert_eq!(on.alter(&texts(&[("cdc", "false")])).unwrap().cdc, None);
+        let off = on.alter(&one_map("cdc", &[("enabled", "false"), ("ttl", "7")])).unwrap();
+        assert_eq!((off.feed(), off.cdc.unwrap().ttl_seconds), (None, 7));
+        assert_eq!(
+            error(&[("cdc", "perhaps")]).split(". ").next().unwrap(),
+            "Invalid boolean value perhaps for 'cdc'"
+        );
+        let unknown = on.alter(&one_map("cdc", &[("enabled", "true"), ("size", "1")]));
+        assert_eq!(unknown.unwrap_err().to_string(), "Invalid CDC option: size");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! * Columns that drivers require are never null (the docs of [`NodeInformation`] and [`Peer`] list them).
 //! * Values that change while the node runs are in [`NodeState`], which is collected for each read.
 
+mod feeds;
 mod indexes;
 mod node;
 mod row;
@@ -16,8 +17,8 @@ mod state;
 
 pub use self::row::{IntoWire, RowFields, RowWriter};
 pub use self::state::{
-    CQL_VERSION, ConnectedClient, IndexState, NATIVE_PROTOCOL_VERSION, NodeInformation, NodeState,
-    PARTITIONER, Peer, RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
+    CQL_VERSION, ConnectedClient, FeedGeneration, IndexState, NATIVE_PROTOCOL_VERSION, NodeInformation,
+    NodeState, PARTITIONER, Peer, RELEASE_VERSION, RangeKind, RepairedRange, Row, SNITCH, SizeEstimate,
 };
 use super::catalog::{Catalog, Table};
 use super::system_keyspaces::{
@@ -34,11 +35,14 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
         (SYSTEM, "peers_v2") => node::peers_v2(&mut writer, state),
         (SYSTEM, "size_estimates") => node::size_estimates(&mut writer, catalog, state),
         (SYSTEM, "table_estimates") => node::table_estimates(&mut writer, catalog, state),
+        (SYSTEM_DISTRIBUTED, "cdc_generation_timestamps") => feeds::generations(&mut writer, state),
+        (SYSTEM_DISTRIBUTED, "cdc_streams_descriptions_v2") => feeds::streams(&mut writer, state),
         (SYSTEM_DISTRIBUTED, "repair_history") => node::repair_history(&mut writer, state),
         (SYSTEM_SCHEMA, "aggregates") => schema_tables::aggregates(&mut writer, catalog),
         (SYSTEM_SCHEMA, "functions") => schema_tables::functions(&mut writer, catalog),
         (SYSTEM_SCHEMA, "keyspaces") => schema_tables::keyspaces(&mut writer, catalog),
         (SYSTEM_SCHEMA, "tables") => schema_tables::tables(&mut writer, catalog),
+        (SYSTEM_SCHEMA, "scylla_tables") => feeds::scylla_tables(&mut writer, catalog),
         (SYSTEM_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, false),
         (SYSTEM_SCHEMA, "column_masks") => schema_tables::column_masks(&mut writer, catalog),
         (SYSTEM_SCHEMA, "dropped_columns") => schema_tables::dropped_columns(&mut writer, catalog),

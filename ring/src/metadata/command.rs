@@ -104,6 +104,9 @@ pub enum Command {
         id: Uuid,
         change: DenylistChange,
     },
+    /// The ring is about to get these tokens and shard counts: streams of change feeds that are right for it, too, are used from a time on.
+    /// Without a feed, or where the newest streams are right already, it has no effect.
+    ExtendStreams(StreamsExtension),
 }
 
 /// A schema change. It applies only to the catalog on which it was planned.
@@ -120,6 +123,18 @@ pub struct SchemaChangeCommand {
     /// Who made what is new, and gets all permissions on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creator: Option<Creator>,
+    /// The time of the first streams, if the change turns on the first change feed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_streams_ms: Option<i64>,
+}
+
+/// What new streams of change feeds have to be right for, beside the present members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamsExtension {
+    /// The time from which they are used, in milliseconds since the epoch.
+    pub timestamp_ms: i64,
+    pub tokens: BTreeSet<i64>,
+    pub shard_counts: BTreeSet<u16>,
 }
 
 /// A role that gets all permissions on what a schema change has made.
@@ -265,6 +280,8 @@ pub enum Refusal {
         "table {keyspace}.{table} has the option 'encryption', and member {host_id} does not encrypt files: give it master keys, and set mode = \"tables\" or \"all\" there (setting 'encryption_at_rest')"
     )]
     PlainMember { host_id: HostId, keyspace: String, table: String },
+    #[error("the streams of change feeds that are right for this node, too, become active in {left_ms} ms")]
+    StreamsNotActive { left_ms: u64 },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {
@@ -314,6 +331,9 @@ impl fmt::Display for Command {
                 if *accepts_loss { write!(formatter, ", whatever is lost with it") } else { Ok(()) }
             }
             Self::ChangeRoles { change, .. } => write!(formatter, "{change}"),
+            Self::ExtendStreams(extension) => {
+                write!(formatter, "streams for {} more tokens", extension.tokens.len())
+            }
             Self::ChangeDenylist { change, .. } => {
                 let what = match change.action {
                     DenylistAction::Deny { .. } => "deny",

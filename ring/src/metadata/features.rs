@@ -22,7 +22,7 @@
 /// * 13: tables have secondary indexes.
 /// * 14: tables and keyspaces have what Cassandra 5 gives them beside columns and indexes.
 /// * 15: roles and permissions are a part of the metadata log, and so is the partition denylist ([`crate::denylist`]); tables may be encrypted
-///   on every member, and may limit the requests a second. Replicas send receipts.
+///   on every member, and may limit the requests a second, and may have change feeds. Replicas send receipts.
 pub const FEATURE_VERSION: u16 = SECURITY;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
@@ -61,5 +61,7 @@ pub const DENYLIST: u16 = 15;
 pub const RATE_LIMITS: u16 = 15;
 /// The feature level from which tables may have the option `encryption`, and members say whether they encrypt.
 pub const ENCRYPTED_TABLES: u16 = 15;
+/// The feature level from which tables may have change feeds.
+pub const CHANGE_FEEDS: u16 = 15;
 /// The feature level from which replicas send a receipt of their part in a request.
 pub const RECEIPTS: u16 = 15;

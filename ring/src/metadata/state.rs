@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::features::{AGREED_CLEANUP, ENCRYPTED_TABLES};
 use super::gains::{gain_by, gain_without, given_up};
 use super::uncleaned::Uncleaned;
+use crate::change_feed::ChangeFeed;
 use crate::denylist::{Denylist, DenylistDocument};
 use crate::member::{HostId, Member, MemberState};
 use crate::replication_change::ReplicationChange;
@@ -58,6 +59,9 @@ pub struct StateDocument {
     /// Whether members, removed members and seniority are those of the base: only in documents of [`ClusterState::document_since`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_members_of_base: bool,
+    /// Whether the streams of change feeds are those of the base: only in documents of [`ClusterState::document_since`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_feed_of_base: bool,
     /// Keyspaces that are dropped: only in documents of [`ClusterState::document_since`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dropped_keyspaces: Vec<String>,
@@ -159,6 +163,10 @@ impl ClusterState {
             document.topology.removed.clear();
             document.seniority.clear();
         }
+        if !topology.change_feed.is_empty() && topology.change_feed == known.change_feed {
+            document.has_feed_of_base = true;
+            document.topology.change_feed = ChangeFeed::default();
+        }
         document
     }
 
@@ -175,6 +183,7 @@ impl ClusterState {
             roles,
             denylist,
             has_members_of_base: false,
+            has_feed_of_base: false,
             dropped_keyspaces,
             seniority: self.seniority.to_vec(),
             recent_changes: self.recent_changes.to_vec(),
@@ -196,6 +205,9 @@ impl StateDocument {
             self.topology.members.clone_from(&base.topology.members);
             self.topology.removed.clone_from(&base.topology.removed);
             self.seniority.clone_from(&base.seniority);
+        }
+        if self.has_feed_of_base {
+            self.topology.change_feed.clone_from(&base.topology.change_feed);
         }
         let mut catalog = self.catalog.over(&base.catalog)?;
         catalog.keyspaces.retain(|name, _| !self.dropped_keyspaces.contains(name));

@@ -1,3 +1,4 @@
+mod change_feed;
 mod denylist;
 mod encryption;
 mod removals;
@@ -148,6 +149,7 @@ fn schema_change(state: &ClusterState, version: u128, statements: &[&str]) -> Co
         dropped: Vec::new(),
         event: event("t"),
         creator: None,
+        first_streams_ms: None,
     })
 }
 
@@ -476,6 +478,7 @@ fn a_dropped_keyspace_is_gone() {
         dropped: vec!["ks".to_owned()],
         event: event(""),
         creator: None,
+        first_streams_ms: None,
     }));
     assert!(log.state.catalog.keyspace("ks").is_none());
 }
@@ -532,6 +535,7 @@ fn a_change_of_tables_is_a_command_that_older_programs_do_not_know() {
         dropped: Vec::new(),
         event: event("t"),
         creator: None,
+        first_streams_ms: None,
     };
     let command = Command::ChangeTables(change);
     let text = serde_json::to_string(&command).unwrap();

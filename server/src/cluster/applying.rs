@@ -14,6 +14,7 @@ use std::sync::Arc;
 use cql_lite::frame::Event;
 use helenus_engine::TableId;
 use helenus_engine::shard::TableOptions;
+use helenus_feed_tables::columns;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, CatalogView, Keyspace, Table, TableKind};
 use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, event, protocol_change};
@@ -199,7 +200,16 @@ fn events(old: &ClusterState, new: &ClusterState, notice: SchemaNotice) -> Vec<E
     }
     match notice {
         SchemaNotice::Nothing => {}
-        SchemaNotice::Event(event) => events.push(Event::SchemaChange(protocol_change(event))),
+        SchemaNotice::Event(event) => {
+            // A statement about a table changes the log of its feed, too.
+            let logs = schema_difference(&old.catalog, &new.catalog).into_iter().filter(|change| {
+                change.target == ChangeTarget::Table
+                    && change.keyspace == event.keyspace
+                    && columns::base_name(&change.name) == Some(event.name.as_str())
+            });
+            let changes = [event.clone()].into_iter().chain(logs);
+            events.extend(changes.map(|change| Event::SchemaChange(protocol_change(change))));
+        }
         SchemaNotice::Difference => {
             let changes = schema_difference(&old.catalog, &new.catalog);
             events.extend(changes.into_iter().map(|change| Event::SchemaChange(protocol_change(change))));

@@ -44,6 +44,12 @@ fn planned(context: &ShardContext, request: DenylistRequest) -> Result<Option<De
             "Partitions of system keyspace {keyspace} cannot be denied"
         )));
     }
+    if known.options.is_feed_log {
+        return Err(RequestError::invalid(format!(
+            "Partitions of CDC log table {} cannot be denied",
+            known.full_name()
+        )));
+    }
     let keys: BTreeSet<DeniedKey> = if let Some(keys) = keys {
         keys.into_iter().map(|key| checked(known, key)).collect::<Result<_>>()?
     } else {

@@ -21,6 +21,7 @@ use helenus_ring::allocation::{NewMember, allocate};
 use helenus_ring::member::{Member, MemberState, TransitionPhase};
 use helenus_ring::metadata::{self, Command, CommandOutcome, Refusal};
 
+use super::feed_streams;
 use super::log_throttle::LogThrottle;
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest, Place};
 use super::only_copy::check_other_copies;
@@ -122,6 +123,12 @@ pub async fn join(
                     last = format!("{seed}: {reason}");
                     if notices.is_due(&"replication", &reason, context.clock.monotonic()) {
                         tracing::info!(%reason, "waiting for the end of a change of replication");
+                    }
+                }
+                Ok(ClusterResponse::Refused(reason @ Refusal::StreamsNotActive { .. })) => {
+                    last = format!("{seed}: {reason}");
+                    if notices.is_due(&"streams", &"", context.clock.monotonic()) {
+                        tracing::info!(%reason, "waiting for the streams of change feeds");
                     }
                 }
                 Ok(
@@ -294,6 +301,11 @@ async fn take_in(
         }
     };
     let member = Member { tokens, ..request.member.clone() };
+    let is_new = known.is_none();
+    let streams_for = match place.and_then(|place| state.topology.member(&place.of)) {
+        Some(replaced) => Member { tokens: replaced.tokens.clone(), ..member.clone() },
+        None => member.clone(),
+    };
     let command = match place {
         None => Command::Join { member },
         Some(Place { of: replaced, accepts_loss }) => {
@@ -305,10 +317,16 @@ async fn take_in(
     if !matches!(expected, CommandOutcome::Applied { .. }) {
         return Ok(ClusterResponse::Outcome(expected));
     }
-    if let Some(place) = place.filter(|_| known.is_none())
+    if let Some(place) = place.filter(|_| is_new)
         && let Err(refusal) = check_dead(context, place)
     {
         return Ok(ClusterResponse::Refused(refusal));
+    }
+    if is_new
+        && let Some(waits) =
+            feed_streams::hold(context, &streams_for, patience).await.map_err(|error| failed(&error))?
+    {
+        return Ok(waits);
     }
     log.addresses.borrow_mut().insert(host_id, request.member.internode_address);
     let (voters, learners) = log.participants();

@@ -14,6 +14,7 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::codec;
 use helenus_access::{Subject, created_resources, schema_demands};
 use helenus_config::Authorizer;
+use helenus_feed_logs::followed;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
@@ -28,8 +29,9 @@ use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
 use helenus_query::statement::Prepared;
 use helenus_ring::metadata::{
-    self, CASSANDRA_5_SCHEMAS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES, RATE_LIMITS,
-    REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand, dropped_keyspaces,
+    self, CASSANDRA_5_SCHEMAS, CHANGE_FEEDS, Command, Creator, ENCRYPTED_TABLES, FEATURE_VERSION, INDEXES,
+    RATE_LIMITS, REPAIRS, REPLICATION_CHANGES, SCHEMA_DELTAS, SECURITY, SchemaChangeCommand,
+    dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
 
@@ -226,6 +228,11 @@ const ADDITIONS: &[Addition<Table>] = &[
         permission: "encryption can be set",
         is_used_by: |table| table.options.is_encrypted,
     },
+    Addition {
+        level: CHANGE_FEEDS,
+        permission: "cdc can be set",
+        is_used_by: |table| table.options.cdc.is_some() || table.options.is_feed_log,
+    },
 ];
 
 /// The same for what a keyspace has beside tables.
@@ -280,7 +287,9 @@ async fn agree(
     let turn = context.layers.get::<SchemaLock>().0.lock().await;
     for attempt in 0..PLANS_MAX {
         let catalog = context.catalog();
-        let planned = plan(&catalog);
+        let planned = plan(&catalog).and_then(|change| {
+            change.map(|change| followed(&catalog, change, &ddl_context(context))).transpose()
+        });
         let has_effect =
             |change: &Option<Change>| change.as_ref().is_some_and(|change| change.effect.is_some());
         if attempt == 0 && !planned.as_ref().is_ok_and(has_effect) {
@@ -308,6 +317,7 @@ async fn agree(
         };
         let more_replicas = ReplicationChange::between(&catalog, &change.catalog).iter().any(gets_replicas);
         let unaided = (more_replicas && level < REPLICATION_CHANGES).then(|| MORE_REPLICAS.to_owned());
+        let first_streams_ms = first_streams_ms(context, &catalog, &change.catalog);
         let is_delta = level >= SCHEMA_DELTAS;
         let changes = if is_delta { CatalogDocument::delta } else { CatalogDocument::difference };
         let command = if is_delta { Command::ChangeTables } else { Command::ChangeSchema };
@@ -317,6 +327,7 @@ async fn agree(
             dropped: dropped_keyspaces(&catalog, &change.catalog),
             event: effect.clone(),
             creator: created_by(creator.as_deref(), &effect, level),
+            first_streams_ms,
         });
         match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
             metadata::CommandOutcome::Applied { version } => {
@@ -347,6 +358,21 @@ async fn agree(
     Err(RequestError::Server(format!(
         "the schema was changed by others {PLANS_MAX} times while this change was under way"
     )))
+}
+
+/// The time of the first streams of change feeds, if a change turns on the first feed.
+fn first_streams_ms(context: &ShardContext, before: &Catalog, after: &Catalog) -> Option<i64> {
+    let has_feed = || {
+        after.keyspaces.iter().any(|(name, keyspace)| {
+            let known = before.keyspace(name).map(AsRef::as_ref);
+            let differences = Keyspace::table_differences(known, Some(keyspace));
+            differences
+                .into_iter()
+                .any(|(_, table)| table.is_some_and(|table| table.options.feed().is_some()))
+        })
+    };
+    let is_first = context.cluster_view().topology.change_feed.is_empty() && has_feed();
+    is_first.then(|| (context.clock.now_micros() / 1_000) as i64)
 }
 
 /// Who gets all permissions on what a change has made. Members that do not know roles could not apply it.
@@ -482,6 +508,9 @@ mod tests {
             assert!(refusal(&alter, CASSANDRA_5_SCHEMAS - 1).is_some());
             assert_eq!(refusal(&alter, CASSANDRA_5_SCHEMAS), None);
         }
+        assert!(refusal("ALTER TABLE t WITH cdc = true", CHANGE_FEEDS - 1).is_some());
+        assert_eq!(refusal("ALTER TABLE t WITH cdc = true", CHANGE_FEEDS), None);
+        assert_eq!(refusal("ALTER TABLE t WITH cdc = false", 1), None);
         assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
         let function =
             "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";

@@ -47,6 +47,7 @@ fn change_schema() -> Command {
         dropped: vec!["gone".to_owned()],
         event: event(ChangeType::Updated, ChangeTarget::Table, "t"),
         creator: None,
+        first_streams_ms: None,
     })
 }
 

@@ -31,6 +31,7 @@ use helenus_query::schema::system_tables::initial_catalog;
 use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::Registry;
 use helenus_ring::HostId;
+use helenus_ring::change_feed::ChangeFeed;
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::{ClusterState, FEATURE_VERSION};
 use helenus_ring::topology::Topology;
@@ -453,6 +454,7 @@ fn alone(
         replication_changes: BTreeMap::new(),
         given_up: BTreeSet::new(),
         replacement: None,
+        change_feed: ChangeFeed::default(),
     };
     ClusterView::new(Arc::new(topology), Arc::new(BTreeSet::from([host_id])), catalog)
 }

@@ -28,6 +28,8 @@ pub struct Select {
     pub limit: Option<Expression>,
     /// `ALLOW FILTERING`
     pub allow_filtering: bool,
+    /// `BYPASS CACHE`, as ScyllaDB has it.
+    pub bypass_cache: bool,
     /// `USING TIMEOUT`: a duration or a marker.
     pub timeout: Option<Expression>,
 }

@@ -43,6 +43,12 @@ impl Parser<'_> {
         if allow_filtering {
             self.expect_keyword(Keyword::Filtering)?;
         }
+        // Both words are no keywords.
+        let bypass_cache = self.is_word_at(0, "bypass") && self.is_word_at(1, "cache");
+        if bypass_cache {
+            self.advance();
+            self.advance();
+        }
         let timeout = if self.eat_keyword(Keyword::Using) {
             if !self.is_timeout() {
                 return Err(self.no_viable_alternative());
@@ -63,13 +69,14 @@ impl Parser<'_> {
             per_partition_limit,
             limit,
             allow_filtering,
+            bypass_cache,
             timeout,
         })
     }
 
     /// Whether the next token is `TIMEOUT`, which is no keyword.
     pub(super) fn is_timeout(&self) -> bool {
-        self.peek() == TokenKind::Word && self.text_of(self.token()).eq_ignore_ascii_case("timeout")
+        self.is_word_at(0, "timeout")
     }
 
     /// JSON or DISTINCT, unless the next token shows that it is the name of a column.

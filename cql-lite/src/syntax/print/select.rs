@@ -25,6 +25,7 @@ impl Display for Select {
             write!(f, " LIMIT {limit}")?;
         }
         f.write_str(If(self.allow_filtering, " ALLOW FILTERING").text())?;
+        f.write_str(If(self.bypass_cache, " BYPASS CACHE").text())?;
         if let Some(timeout) = &self.timeout {
             write!(f, " USING TIMEOUT {timeout}")?;
         }

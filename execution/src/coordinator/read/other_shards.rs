@@ -80,6 +80,7 @@ impl<'r> SpreadRead<'r> {
             search: self.search.clone(),
             reads_static: self.plan.reads_static,
             patience: self.patience(),
+            bypasses_cache: self.plan.bypasses_cache,
         }
     }
 

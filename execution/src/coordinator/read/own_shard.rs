@@ -137,7 +137,7 @@ fn read_range(
     let whole = *budget;
     let table = plan.table.engine_id();
     let (mut meter, columns) = (RowMeter::begin(), run.simple_columns());
-    if key::is_one_key(&range.start, &range.end) {
+    if key::is_one_key(&range.start, &range.end) && !plan.bypasses_cache {
         let row = RowRequest { table, key: &range.start, columns, now_seconds };
         let pass = |view: RowView<'_>| {
             meter.add(view.partition_key, view.position, view.row, columns);
@@ -162,6 +162,7 @@ fn read_range(
     };
     let head_rows = run.partition_head().and_then(PartitionHead::short_rows);
     let mut scan = match (head_rows, columns) {
+        (_, columns) if plan.bypasses_cache => context.shard.scan_past_cache(&request, columns)?,
         (Some(rows), columns) => context.shard.scan_heads(&request, columns, rows)?,
         (None, Some(columns)) => context.shard.scan_columns(&request, columns)?,
         (None, None) => context.shard.scan(&request)?,

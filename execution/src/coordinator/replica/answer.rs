@@ -35,6 +35,9 @@ pub enum Wants {
     /// Data with the deletions that compaction may have purged: a replica that lacks one may have what it deletes. Sent from the feature level
     /// [`helenus_ring::metadata::REPAIRS`] on.
     AllVersions,
+    /// As `Data`, of a statement with BYPASS CACHE. Sent from the feature level [`helenus_ring::metadata::CHANGE_FEEDS`] on, as the next one.
+    DataPastCache,
+    DigestPastCache,
 }
 
 impl Wants {
@@ -42,8 +45,25 @@ impl Wants {
     /// may wait longer before they purge them, so that equal contents give equal answers.
     fn purgeable(self) -> Purgeable {
         match self {
-            Self::Data | Self::Digest => Purgeable::LeftOutAfterGrace,
+            Self::Data | Self::Digest | Self::DataPastCache | Self::DigestPastCache => {
+                Purgeable::LeftOutAfterGrace
+            }
             Self::AllVersions => Purgeable::Kept,
+        }
+    }
+
+    /// Whether the answer is a digest.
+    pub fn is_digest(self) -> bool {
+        matches!(self, Self::Digest | Self::DigestPastCache)
+    }
+
+    /// The same of a statement with BYPASS CACHE.
+    #[must_use]
+    pub fn past_cache(self) -> Self {
+        match self {
+            Self::Data => Self::DataPastCache,
+            Self::Digest => Self::DigestPastCache,
+            other => other,
         }
     }
 }
@@ -119,10 +139,7 @@ impl ReplicaVersions {
 pub async fn receive(context: &Rc<ShardContext>, request: ReadRequest) -> Result<ReadAnswer, Failure> {
     let wants = request.wants;
     let versions = versions(context, request).await?;
-    Ok(match wants {
-        Wants::Data | Wants::AllVersions => versions.encode(),
-        Wants::Digest => ReadAnswer::Digest(versions.digest()),
-    })
+    Ok(if wants.is_digest() { ReadAnswer::Digest(versions.digest()) } else { versions.encode() })
 }
 
 /// Reads the versions of a range on this node.
@@ -187,7 +204,7 @@ fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Version
         reversed: request.reversed,
         now_seconds: request.now_seconds,
         purgeable: request.wants.purgeable(),
-        is_long: false,
+        is_long: matches!(request.wants, Wants::DataPastCache | Wants::DigestPastCache),
         part: None,
         limit: VersionLimit {
             live_rows: request.live_rows,

@@ -33,7 +33,7 @@ use helenus_query::error::{FailureReason, RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::{ReadRepair, TombstoneGcMode};
 use helenus_ring::member::Member;
-use helenus_ring::metadata::REPAIRS;
+use helenus_ring::metadata::{CHANGE_FEEDS, REPAIRS};
 use helenus_ring::placement::Placement;
 
 use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token_of};
@@ -69,6 +69,8 @@ pub struct RangeRead<'a> {
     pub consistency: Consistency,
     /// When the client gets a timeout; monotonic time of [`ShardContext::clock`].
     pub deadline: Duration,
+    /// The statement says BYPASS CACHE.
+    pub bypasses_cache: bool,
 }
 
 impl RangeRead<'_> {
@@ -240,6 +242,8 @@ struct ReadRound<'a> {
     context: &'a Rc<ShardContext>,
     read: &'a RangeRead<'a>,
     demand: &'a RequiredReplicas,
+    /// Replicas are asked not to keep what they read in memory.
+    is_past_cache: bool,
     request: ReadRequest,
     timeout: Duration,
     deadline: Duration,
@@ -268,6 +272,8 @@ impl<'a> ReadRound<'a> {
         deadline: Duration,
     ) -> Self {
         let Group { end, members } = group;
+        let knows_bypass = context.cluster_view().topology.feature_level >= CHANGE_FEEDS;
+        let is_past_cache = read.bypasses_cache && knows_bypass;
         let (chosen, spares) = demand.choose(nearest_first(context, members.into_vec()));
         let request = ReadRequest {
             epoch,
@@ -283,6 +289,7 @@ impl<'a> ReadRound<'a> {
         };
         Self {
             context,
+            is_past_cache,
             read,
             demand,
             request,
@@ -342,8 +349,13 @@ impl<'a> ReadRound<'a> {
 
     fn ask(&mut self, member: Arc<Member>, wants: Wants) {
         self.open.push((member.clone(), wants));
-        let request = ReadRequest { wants, ..self.request.clone() };
-        self.asked.push(Box::pin(ask(self.context.clone(), member, request, self.deadline)));
+        let sent = if self.is_past_cache { wants.past_cache() } else { wants };
+        let request = ReadRequest { wants: sent, ..self.request.clone() };
+        let asked = ask(self.context.clone(), member, request, self.deadline);
+        self.asked.push(Box::pin(async move {
+            let (member, _, said) = asked.await;
+            (member, wants, said)
+        }));
     }
 
     /// The members that have answered.
@@ -565,9 +577,8 @@ pub async fn ask(
     let wants = request.wants;
     let said = if member.host_id == context.node.host_id {
         let versions = answer::versions(&context, request).await;
-        versions.map_err(PeerError::from).map(|versions| match wants {
-            Wants::Data | Wants::AllVersions => Said::Data(versions),
-            Wants::Digest => Said::Digest(versions.digest()),
+        versions.map_err(PeerError::from).map(|versions| {
+            if wants.is_digest() { Said::Digest(versions.digest()) } else { Said::Data(versions) }
         })
     } else {
         ask_remote(&context, &member, request, deadline).await

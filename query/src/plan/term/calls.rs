@@ -166,7 +166,10 @@ impl<R: Row> Resolver<'_, R> {
             resolved.push(argument_value);
         }
         Ok((
-            Expression::Function { function: functions::token(key.len()), arguments: resolved },
+            Expression::Function {
+                function: functions::token(key.len(), table.partitioner()),
+                arguments: resolved,
+            },
             CqlType::Bigint,
         ))
     }

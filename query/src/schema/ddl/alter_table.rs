@@ -243,7 +243,7 @@ fn refuse_indexed(table: &Table, column_id: u32, name: &str, change: &str) -> Re
 }
 
 /// The type with user types replaced by tuples: a dropped column does not prevent a user type from being dropped.
-fn without_user_types(column_type: &CqlType) -> CqlType {
+pub fn without_user_types(column_type: &CqlType) -> CqlType {
     match column_type {
         CqlType::UserType { definition, .. } => {
             CqlType::tuple(definition.field_types.iter().map(without_user_types))

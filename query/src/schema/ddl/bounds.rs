@@ -86,7 +86,7 @@ fn check_patterns(what: &str, patterns: usize) -> Result<()> {
 }
 
 /// Checks all that is in one catalog and not in the one before.
-pub(super) fn check_change(before: &Catalog, after: &Catalog) -> Result<()> {
+pub fn check_change(before: &Catalog, after: &Catalog) -> Result<()> {
     for (name, keyspace) in &after.keyspaces {
         let before = before.keyspaces.get(name);
         if before.is_some_and(|before| Arc::ptr_eq(before, keyspace)) {

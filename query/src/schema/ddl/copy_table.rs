@@ -48,7 +48,7 @@ impl Ddl<'_> {
         let mut table = copied(old, target)?;
         name.clone_into(&mut table.name);
         table.id = self.context.new_id;
-        table.options = old.options.alter(&Properties::from_ast(&copy.properties)?)?;
+        table.options = table.options.alter(&Properties::from_ast(&copy.properties)?)?;
         refuse_time_to_live_of_counters(&table)?;
         check_table_name(&table)?;
         let mut warnings = Vec::new();
@@ -119,6 +119,8 @@ fn copied(old: &Table, target: &Keyspace) -> Result<Table> {
         indexes: Vec::new(),
         ..old.clone()
     };
+    // The copy of a log is an ordinary table.
+    table.options.is_feed_log = false;
     for column in &mut table.columns {
         let has_user_types = column.column_type.any(&|part| matches!(part, CqlType::UserType { .. }));
         if has_user_types && old.keyspace != target.name {

@@ -169,6 +169,12 @@ impl SnapshotSchema {
         if !is_valid_name(name) || name.len() > MAX_TABLE_NAME_LENGTH {
             return invalid(format!("'{name}' is no name of a table"));
         }
+        if self.table.options.is_feed_log {
+            return invalid(format!(
+                "The snapshot of {} is one of the log of a change feed: restore its base table first, with the feed",
+                self.table.full_name()
+            ));
+        }
         let mut table = Table::clone(&self.table);
         name.clone_into(&mut table.name);
         table.id = context.new_id;

@@ -96,7 +96,7 @@ impl Ddl<'_> {
 }
 
 /// The rules for the name of a new table.
-pub(super) fn check_table_name(table: &Table) -> Result<()> {
+pub fn check_table_name(table: &Table) -> Result<()> {
     let name = &table.name;
     if name.len() > MAX_TABLE_NAME_LENGTH {
         return configuration(format!(

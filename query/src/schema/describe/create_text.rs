@@ -62,14 +62,20 @@ pub fn user_type(user_type: &UserType) -> String {
     )
 }
 
-/// `CREATE TABLE …`, in a comment if the table is virtual or WITH COMPACT STORAGE. `with_internals`: with its id, and with statements that
+/// `CREATE TABLE …`, in a comment if the table is virtual, WITH COMPACT STORAGE or the log of a change feed. `with_internals`: with its id, and with statements that
 /// restore its dropped columns.
 pub fn table(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String {
     let text = table_statements(keyspace, table, with_internals);
+    let name = table_name(table);
+    if table.options.is_feed_log {
+        return format!(
+            "/*\nWarning: Table {name} is the log of a change feed, and is created with its base table by the option cdc of that.\n\
+             Structure, for reference:\n\n{text}\n*/"
+        );
+    }
     if table.compact.is_none() {
         return text;
     }
-    let name = table_name(table);
     format!(
         "/*\nWarning: Table {name} omitted because it has constructs not compatible with CQL (was created via legacy API).\n\
          Approximate structure, for reference:\n(this should not be used to reproduce this schema)\n\n{text}\n*/"
@@ -274,7 +280,7 @@ fn stored_option_lines(options: &TableOptions) -> Vec<String> {
         ("allow_auto_snapshot", options.allow_auto_snapshot.to_string()),
         ("bloom_filter_fp_chance", double(options.bloom_filter_fp_chance)),
         ("caching", map(&options.caching.to_map())),
-        ("cdc", options.cdc.to_string()),
+        ("cdc", options.cdc.map_or_else(|| "false".to_owned(), |feed| map(&feed.to_map()))),
         ("comment", string(&options.comment)),
         ("compaction", map(&options.compaction.to_map())),
         ("compression", map(&options.compression.to_map())),

@@ -53,6 +53,11 @@ impl Properties {
         self.values.contains_key(name)
     }
 
+    /// Whether the property is given as a map.
+    pub fn is_map(&self, name: &str) -> bool {
+        matches!(self.values.get(name), Some(Value::Map(_)))
+    }
+
     /// Refuses every name that is not in `known`.
     pub fn refuse_unknown(&self, known: &[&str]) -> Result<()> {
         match self.names().find(|name| !known.contains(name)) {

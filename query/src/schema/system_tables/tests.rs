@@ -18,7 +18,7 @@ fn a_new_node_has_cassandras_keyspaces() {
     assert_eq!(names, expected);
     assert!(names.iter().all(|name| is_system(name)));
     assert!(!is_system("ks"));
-    assert_eq!(definitions()[SYSTEM_SCHEMA].tables.len(), 11);
+    assert_eq!(definitions()[SYSTEM_SCHEMA].tables.len(), 13);
 }
 
 #[test]

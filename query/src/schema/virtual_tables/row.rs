@@ -174,6 +174,13 @@ impl IntoWire for BTreeSet<IpAddr> {
     }
 }
 
+/// A set of blobs, sorted.
+impl IntoWire for &[[u8; 16]] {
+    fn into_wire(self) -> Option<Vec<u8>> {
+        Some(encode_elements(self.iter().map(<[u8; 16]>::as_slice)))
+    }
+}
+
 impl IntoWire for &[&str] {
     fn into_wire(self) -> Option<Vec<u8>> {
         Some(encode_elements(self.iter().map(|text| text.as_bytes())))

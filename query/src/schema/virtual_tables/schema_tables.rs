@@ -52,7 +52,7 @@ fn options(row: &mut RowFields, options: &TableOptions) {
     row.set("additional_write_policy", options.additional_write_policy.to_string())
         .set("bloom_filter_fp_chance", options.bloom_filter_fp_chance)
         .set("caching", options.caching.to_map())
-        .set("cdc", options.cdc)
+        .set("cdc", options.feed().is_some())
         .set("comment", options.comment.as_str())
         .set("compaction", options.compaction.to_map())
         .set("compression", options.compression.to_map())

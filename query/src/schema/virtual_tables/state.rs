@@ -69,6 +69,17 @@ pub struct NodeState {
     pub indexes: BTreeMap<(Uuid, IndexId), IndexState>,
     /// Ordered by keyspace and table.
     pub repaired_ranges: Vec<RepairedRange>,
+    /// Oldest first.
+    pub feed_generations: Vec<FeedGeneration>,
+}
+
+/// Streams of change feeds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedGeneration {
+    /// From this time on entries go to these streams.
+    pub timestamp_ms: i64,
+    /// The ends of ranges of tokens, ascending, with the sorted ids of their streams.
+    pub ranges: Vec<(i64, Vec<[u8; 16]>)>,
 }
 
 /// Another node of the cluster. Drivers skip a node whose row lacks any of these values.

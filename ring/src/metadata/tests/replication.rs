@@ -162,6 +162,7 @@ fn a_keyspace_that_is_dropped_takes_its_change_with_it() {
         dropped: vec!["ks".to_owned()],
         event: event("t"),
         creator: None,
+        first_streams_ms: None,
     }));
     assert!(log.state.topology.is_settled());
     log.join_wholly(new_member(5));

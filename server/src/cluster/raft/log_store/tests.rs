@@ -43,6 +43,7 @@ fn large_entry(term: u64, index: u64) -> Entry {
         dropped: Vec::new(),
         event,
         creator: None,
+        first_streams_ms: None,
     });
     Entry { log_id: log_id(term, index), payload: EntryPayload::Normal(command) }
 }

@@ -1,0 +1,82 @@
+//! How the streams of change feeds begin, follow the ring, and end.
+//!
+//! * The first streams begin with the first feed, and all are forgotten when the last log is gone.
+//! * Before a new member owns tokens of its own, or has another number of shards than the others, streams that are right for it, too, are
+//!   agreed on, and become active. Who takes it in sees to that: [`ChangeFeed::missing_for`].
+//! * Streams are not changed when members go: they stay right.
+
+use std::sync::Arc;
+
+use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
+
+use super::command::StreamsExtension;
+use super::outcome::Changed;
+use super::state::{ClusterState, with_topology};
+use crate::change_feed::{ChangeFeed, Generation};
+
+pub(super) fn extend(state: &ClusterState, index: u64, extension: &StreamsExtension) -> Changed {
+    let topology = &state.topology;
+    let Some(newest) = topology.change_feed.newest() else { return Ok(None) };
+    let StreamsExtension { timestamp_ms, tokens, shard_counts } = extension;
+    let mut wanted = Generation::of(*timestamp_ms, topology.members.values().map(AsRef::as_ref));
+    wanted.ends.extend(tokens);
+    wanted.shard_counts.extend(shard_counts);
+    if newest.generation().covers(&wanted) {
+        return Ok(None);
+    }
+    let change_feed = topology.change_feed.with(wanted, kept_from_ms(&state.catalog, *timestamp_ms));
+    Ok(Some(with_topology(state, index, false, |topology| topology.change_feed = change_feed)))
+}
+
+/// The state after a schema change, whose topology has the index of the change. `old`: the catalog before.
+pub(super) fn after_schema_change(
+    mut state: ClusterState,
+    old: &Catalog,
+    first_streams_ms: Option<i64>,
+) -> ClusterState {
+    let topology = &state.topology;
+    let change_feed = match (topology.change_feed.is_empty(), first_streams_ms) {
+        (true, Some(timestamp_ms)) => {
+            let members = topology.members.values().map(AsRef::as_ref);
+            ChangeFeed::default().with(Generation::of(timestamp_ms, members), i64::MIN)
+        }
+        (false, _) if loses_logs(old, &state.catalog) && logs(&state.catalog).next().is_none() => {
+            ChangeFeed::default()
+        }
+        _ => return state,
+    };
+    Arc::make_mut(&mut state.topology).change_feed = change_feed;
+    state
+}
+
+/// Whether a change has dropped logs.
+fn loses_logs(old: &Catalog, new: &Catalog) -> bool {
+    old.keyspaces.iter().any(|(name, before)| {
+        let after = new.keyspaces.get(name);
+        if after.is_some_and(|after| Arc::ptr_eq(before, after)) {
+            return false;
+        }
+        let differences = Keyspace::table_differences(Some(before), after.map(AsRef::as_ref));
+        differences
+            .into_iter()
+            .any(|(before, after)| after.is_none() && before.is_some_and(|before| before.options.is_feed_log))
+    })
+}
+
+fn logs(catalog: &Catalog) -> impl Iterator<Item = (&Keyspace, &Table)> {
+    catalog.keyspaces.values().flat_map(|keyspace| {
+        let logs = keyspace.tables.values().filter(|table| table.options.is_feed_log);
+        logs.map(|log| (keyspace.as_ref(), log.as_ref()))
+    })
+}
+
+/// Entries from before this time have expired in all logs.
+fn kept_from_ms(catalog: &Catalog, now_ms: i64) -> i64 {
+    let ttl_seconds = |(keyspace, log): (&Keyspace, &Table)| {
+        let feed = keyspace.feed_base(log)?.options.cdc?;
+        // What a feed that is turned off has written is not known.
+        (feed.enabled && feed.ttl_seconds > 0).then_some(i64::from(feed.ttl_seconds))
+    };
+    let longest = logs(catalog).map(ttl_seconds).try_fold(0, |longest, ttl| Some(ttl?.max(longest)));
+    longest.map_or(i64::MIN, |seconds: i64| now_ms.saturating_sub(seconds.saturating_mul(1_000)))
+}
