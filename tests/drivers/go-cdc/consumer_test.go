@@ -1,4 +1,7 @@
 // Package consumers runs the library scylla-cdc-go, as it is, against the change feed of a server named by CQL_HOST and CQL_PORT.
+//
+// CDC_WRITE_SECONDS, if set, is how long a test writes during which whoever runs it changes the cluster, so that there are new
+// generations of streams. CDC_REPLICAS is the number of replicas.
 package consumers
 
 import (
@@ -52,7 +55,7 @@ func TestMain(m *testing.M) {
 	}
 	for _, statement := range []string{
 		"DROP KEYSPACE IF EXISTS " + keyspace,
-		"CREATE KEYSPACE " + keyspace + " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+		"CREATE KEYSPACE " + keyspace + " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': " + environment("CDC_REPLICAS", "1") + "}",
 	} {
 		if err := session.Query(statement).Exec(); err != nil {
 			fmt.Println(statement, err)
@@ -176,6 +179,8 @@ type collector struct {
 	last    map[string]gocql.UUID
 	changes []scyllacdc.Change
 	faults  []string
+	// How many generations were read. With the next one partitions have other streams.
+	generations int
 }
 
 func newCollector() *collector {
@@ -241,9 +246,13 @@ func (c *collector) CreateChangeConsumer(_ context.Context, input scyllacdc.Crea
 func (c *collector) Printf(format string, values ...interface{}) {
 	line := fmt.Sprintf(format, values...)
 	fmt.Println("  ", line)
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if strings.HasPrefix(line, "starting reading generation") {
+		c.generations++
+		clear(c.streams)
+	}
 	if strings.Contains(line, "error") && !strings.Contains(line, "TTL") {
-		c.mutex.Lock()
-		defer c.mutex.Unlock()
 		c.fault("the library says: %s", line)
 	}
 }
@@ -429,4 +438,32 @@ func TestAFeedIsBegunLater(t *testing.T) {
 		t.Fatalf("changes: %v", consumed.changes)
 	}
 	equal(t, "value", *consumed.changes[0].Delta[0].GetAtomicChange("n").Value.(*int), 2)
+}
+
+func TestGenerationsAreFollowed(t *testing.T) {
+	seconds, err := strconv.Atoi(environment("CDC_WRITE_SECONDS", "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seconds == 0 {
+		t.Skip("CDC_WRITE_SECONDS is not set")
+	}
+	createTable(t, "generations")
+	consumed := newCollector()
+	finish := consume(t, "generations", nil, consumed)
+	expected := map[int][]string{}
+	end := time.Now().Add(time.Duration(seconds) * time.Second)
+	for row := 0; time.Now().Before(end); row++ {
+		partition := row % 64
+		run(t, "INSERT INTO "+keyspace+".generations (p, c, n) VALUES (?, ?, ?)", partition, row, row)
+		expected[partition] = append(expected[partition], fmt.Sprintf("INSERT c=%d n=%d", row, row))
+	}
+	finish()
+	consumed.check(t)
+	if consumed.generations < 2 {
+		t.Errorf("%d generations were read", consumed.generations)
+	}
+	for partition := range expected {
+		equal(t, fmt.Sprintf("partition %d", partition), consumed.deltas[partition], expected[partition])
+	}
 }
