@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::{
     copy::CopyCommand,
     error::ShellError,
+    tail::TailCommand,
     token::{Token, tokens},
 };
 
@@ -28,6 +29,7 @@ pub enum Command {
     Source(PathBuf),
     Capture(Option<Capture>),
     Copy(CopyCommand),
+    Tail(TailCommand),
     ShowVersion,
     ShowHost,
     ShowSession(Uuid),
@@ -91,6 +93,7 @@ pub fn parse(text: &str) -> Result<Command, ShellError> {
             _ => Err(usage("CAPTURE ['<file>' | OFF]")),
         },
         "COPY" => CopyCommand::parse(&arguments()?).map(Command::Copy),
+        "TAIL" => TailCommand::parse(&arguments()?).map(Command::Tail),
         "SHOW" => show(&arguments()?),
         "LOGIN" => match &arguments()?[..] {
             [username] => login(username, None),

@@ -17,7 +17,7 @@ use crate::connection::Connection;
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Words that statements and commands start with.
-const FIRST_WORDS: [&str; 33] = [
+const FIRST_WORDS: [&str; 34] = [
     "ALTER",
     "APPLY",
     "BEGIN",
@@ -45,6 +45,7 @@ const FIRST_WORDS: [&str; 33] = [
     "SERIAL",
     "SHOW",
     "SOURCE",
+    "TAIL",
     "TRACING",
     "TRUNCATE",
     "UPDATE",
@@ -134,8 +135,8 @@ const KEYWORDS: [&str; 76] = [
 /// Words that a keyspace follows.
 const BEFORE_KEYSPACE: [&str; 2] = ["USE", "KEYSPACE"];
 /// Words that a table follows.
-const BEFORE_TABLE: [&str; 9] =
-    ["FROM", "INTO", "UPDATE", "TABLE", "COPY", "TRUNCATE", "ON", "DESCRIBE", "DESC"];
+const BEFORE_TABLE: [&str; 10] =
+    ["FROM", "INTO", "UPDATE", "TABLE", "COPY", "TAIL", "TRUNCATE", "ON", "DESCRIBE", "DESC"];
 
 /// Keyspaces with their tables with their columns, and the current keyspace.
 #[derive(Debug, Clone, Default)]
@@ -338,6 +339,7 @@ mod tests {
         assert_eq!(complete("SELECT * FROM \"U"), ["\"Users\""]);
         assert_eq!(complete("USE "), ["blog", "shop"]);
         assert_eq!(complete("SELECT * FROM shop."), ["orders"]);
+        assert_eq!(complete("TAIL po"), ["posts"]);
         assert_eq!(complete("SELECT * FROM shop.or"), ["orders"]);
         assert_eq!(complete("SELECT * FROM posts WHERE ti"), ["title", "timestamp"]);
         assert_eq!(complete("CONSISTENCY LOCAL_Q"), ["LOCAL_QUORUM"]);

@@ -225,11 +225,21 @@ impl Connection {
         settings: &Settings,
         page: Option<PagingState>,
     ) -> Result<ResponsePage, ShellError> {
-        let statement = statement(text, settings)?;
-        let page = page.unwrap_or_else(PagingState::start);
-        let (result, paging) = self.wait(self.session.query_single_page(statement, &[], page))?;
-        answer(result, paging)
+        self.block_on(self::page(&self.session, text, settings, page))?
     }
+}
+
+/// Runs a statement, or fetches its page at `page`.
+pub async fn page(
+    session: &Session,
+    text: &str,
+    settings: &Settings,
+    page: Option<PagingState>,
+) -> Result<ResponsePage, ShellError> {
+    let statement = statement(text, settings)?;
+    let page = page.unwrap_or_else(PagingState::start);
+    let (result, paging) = session.query_single_page(statement, &[], page).await?;
+    answer(result, paging)
 }
 
 /// Tries the addresses of the host until one answers; each has the whole time. Where all refuse, they are tried again

@@ -133,7 +133,7 @@ fn bracketed(open: &str, close: &str, texts: impl Iterator<Item = String>) -> St
 }
 
 /// Text with backslashes and control characters as escape sequences.
-fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

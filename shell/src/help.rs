@@ -1,7 +1,7 @@
 //! The texts of HELP.
 
 /// The topics with their texts.
-const TOPICS: [(&str, &str); 17] = [
+const TOPICS: [(&str, &str); 18] = [
     ("CAPTURE", "CAPTURE '<file>' appends results to a file instead of showing them; CAPTURE OFF ends that."),
     ("CLEAR", "CLEAR (or CLS) clears the screen."),
     (
@@ -44,6 +44,15 @@ const TOPICS: [(&str, &str); 17] = [
     ),
     ("SHOW", "SHOW VERSION | HOST | SESSION <id> shows versions, the connection, or the trace of a request."),
     ("SOURCE", "SOURCE '<file>' runs the statements of a file."),
+    (
+        "TAIL",
+        "TAIL [<keyspace>.]<table> [FROM 'beginning' | '<timestamp>' | <duration>] [LIMIT <changes>] [WINDOW <duration>]\n\
+            prints the changes of a table with a change feed as they come, until Ctrl-C or LIMIT: from now on, from the oldest\n\
+            that is kept, from a time, or from so long ago (10m). A change is printed when it is as old as WINDOW (4s), so that\n\
+            none that still is being written is missed. Columns: a = 1 is the new value, a deleted, a + {1} and a - {1} elements\n\
+            that were added and removed; before and after are the images of the row, where the feed has them.\n\
+            It reads at LOCAL_QUORUM, or at a higher level that CONSISTENCY sets.",
+    ),
     ("TRACING", "TRACING [ON | OFF] shows or sets whether the trace of each statement is printed after it."),
     ("USE", "USE <keyspace>; makes a keyspace the current one."),
     ("CQL", "CQL statements end with a semicolon and may take several lines."),

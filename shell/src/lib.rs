@@ -6,6 +6,7 @@
 //! * [`target`], [`relay`], [`contact_point`]: the one node for everything; [`connection`]: statements to it and pages of rows back
 //! * [`mod@format`], [`json`], [`table`], [`describe`], [`trace`]: what is printed
 //! * [`copy`], [`copy_from`], [`copy_to`], [`csv`], [`field`]: CSV import and export
+//! * [`tail`]: the changes of a table as they come
 //! * [`pager`], [`interrupt`]: stopping between pages, and Ctrl-C
 //! * [`shell`]: the state that ties them together, and what statements do to it
 //! * [`interactive`], [`completion`]: the line editor in front of it
@@ -36,6 +37,7 @@ mod relay;
 mod shell;
 pub mod splitter;
 mod table;
+mod tail;
 mod target;
 mod token;
 mod trace;

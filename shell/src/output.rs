@@ -1,4 +1,4 @@
-//! Where results go: standard output, or the file of CAPTURE.
+//! Where results go: standard output, or the file of CAPTURE, and how they are laid out.
 
 use std::{
     fs::{File, OpenOptions},
@@ -7,6 +7,17 @@ use std::{
 };
 
 use crate::error::ShellError;
+
+/// How rows are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// A table.
+    Aligned,
+    /// Each column on a line of its own.
+    Expanded,
+    /// An object a line.
+    Json,
+}
 
 /// The sink of results.
 #[derive(Debug)]

@@ -18,8 +18,9 @@ use crate::{
     copy_from, copy_to, describe,
     error::{EXIT_STATEMENT_FAILED, ShellError},
     help, json,
-    output::Output,
+    output::{Layout, Output},
     pager, splitter, table,
+    tail::{self, TailCommand},
     target::{Target, TlsFiles, format_address},
     trace,
 };
@@ -53,17 +54,6 @@ impl From<ExitStatus> for ExitCode {
             ExitStatus::Failure => Self::from(EXIT_STATEMENT_FAILED),
         }
     }
-}
-
-/// How rows are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    /// A table.
-    Aligned,
-    /// Each column on a line of its own.
-    Expanded,
-    /// An object a line.
-    Json,
 }
 
 /// A shell with its connection and settings.
@@ -259,6 +249,7 @@ impl Shell {
             Command::Source(path) => return self.source(&path),
             Command::Capture(setting) => self.capture(setting)?,
             Command::Copy(copy) => self.copy(&copy)?,
+            Command::Tail(command) => self.tail(&command)?,
             Command::ShowVersion => self.show_version()?,
             Command::ShowHost => self.show_host()?,
             Command::ShowSession(id) => {
@@ -442,6 +433,14 @@ impl Shell {
         // Not on standard output, where the rows themselves may be.
         eprintln!("{summary}");
         Ok(())
+    }
+
+    fn tail(&mut self, command: &TailCommand) -> Result<(), ShellError> {
+        let count = tail::run(&self.connection, &self.settings, &mut self.output, self.layout, command)?;
+        if self.layout == Layout::Json {
+            return Ok(());
+        }
+        self.output.lines(&[String::new(), format!("({count} changes)"), String::new()])
     }
 
     fn show_host(&mut self) -> Result<(), ShellError> {

@@ -31,11 +31,12 @@ pub struct Rest {
 }
 
 /// Commands of the shell that end with their line.
-const LINE_COMMANDS: [&str; 18] = [
+const LINE_COMMANDS: [&str; 19] = [
     "help",
     "?",
     "consistency",
     "serial",
+    "tail",
     "describe",
     "desc",
     "show",
@@ -283,8 +284,8 @@ mod tests {
     #[test]
     fn commands_of_the_shell_end_with_their_line() {
         assert_eq!(
-            texts("EXPAND ON\nconsistency quorum\nDESC TABLE t;SELECT\n1;"),
-            ["EXPAND ON", "consistency quorum", "DESC TABLE t", "SELECT\n1"]
+            texts("EXPAND ON\nconsistency quorum\nDESC TABLE t;TAIL t FROM 10m\nSELECT\n1;"),
+            ["EXPAND ON", "consistency quorum", "DESC TABLE t", "TAIL t FROM 10m", "SELECT\n1"]
         );
         assert!(is_complete("HELP"));
         assert!(is_complete("?"));

@@ -8,11 +8,11 @@ use crate::{
     format::{Style, format_bytes},
 };
 
-const RESET: &str = "\x1b[0m";
-const NAME_COLOR: &str = "\x1b[1;35m";
-const TEXT_COLOR: &str = "\x1b[1;33m";
-const NUMBER_COLOR: &str = "\x1b[1;32m";
-const NULL_COLOR: &str = "\x1b[1;31m";
+pub const RESET: &str = "\x1b[0m";
+pub const NAME_COLOR: &str = "\x1b[1;35m";
+pub const TEXT_COLOR: &str = "\x1b[1;33m";
+pub const NUMBER_COLOR: &str = "\x1b[1;32m";
+pub const NULL_COLOR: &str = "\x1b[1;31m";
 
 /// Text of a cell with the colour of its type.
 struct Field {

@@ -140,3 +140,33 @@ fn descriptions_are_printed_as_statements() {
         "\nCREATE TABLE demo.people (id int PRIMARY KEY);\n\n"
     );
 }
+
+#[test]
+fn changes_of_a_table_are_shown_in_the_order_of_time() {
+    let node = ScriptedNode::start();
+    assert_eq!(
+        printed(&node, "TAIL demo.people FROM 'beginning' LIMIT 2", &[]),
+        concat!(
+            " time                            | operation | key    | changes\n",
+            "---------------------------------+-----------+--------+------------------------\n",
+            " 1970-01-01 00:00:02.000000+0000 | INSERT    | id = 2 | name = 'Bob', (TTL 60)\n",
+            " 1970-01-01 00:00:03.000000+0000 | UPDATE    | id = 1 | name deleted\n",
+            "\n(2 changes)\n\n",
+        )
+    );
+    let shown = printed(&node, "TAIL people FROM beginning LIMIT 1;", &["-k", "demo", "--json"]);
+    assert!(shown.ends_with("\"key\": {\"id\": 2}, \"set\": {\"name\": \"Bob\"}, \"ttl\": 60}\n"), "{shown}");
+    assert_eq!(shown.lines().count(), 1);
+    let requests = node.requests();
+    let of_log = requests.iter().find(|request| request.contains("people_scylla_cdc_log WHERE")).unwrap();
+    assert!(of_log.contains("IN (0x01, 0x02) AND \"cdc$time\" < "), "{of_log}");
+    assert!(of_log.ends_with("BYPASS CACHE [LOCAL_QUORUM, 5000]"), "{of_log}");
+}
+
+#[test]
+fn a_table_without_a_feed_has_no_tail() {
+    let node = ScriptedNode::start();
+    for table in ["demo.plain", "demo.nothing", "people", "demo.people FROM yesterday"] {
+        assert_eq!(run(&node, &["-e", &format!("TAIL {table}")]), ExitCode::from(1), "{table}");
+    }
+}

@@ -14,7 +14,7 @@ use cql_lite::{
         Query, QueryParameters, Request, Role, RowsWriter, Value as Bound, decode_request, response,
         response::Prepared, rows::SendMetadata,
     },
-    types::{CqlType, Value, literal},
+    types::{CqlType, Value, literal, timeuuid},
 };
 
 const V4: ProtocolVersion = ProtocolVersion::V4;
@@ -180,6 +180,24 @@ fn text(value: &str) -> Option<Value> {
 /// Columns that may be selected, with their values in each row.
 type Columns = Vec<(&'static str, CqlType, Vec<Option<Value>>)>;
 
+/// Two changes of `people`, in streams whose order is not that of time. All lie in a span without a beginning.
+fn change_feed(statement: &str) -> Columns {
+    let is_first = !statement.contains(">=");
+    let of =
+        |first: Option<Value>, second: Option<Value>| if is_first { vec![first, second] } else { vec![] };
+    let time = |micros| Some(Value::Timeuuid(timeuuid::from_micros(micros, 0, 0, [0; 6])));
+    vec![
+        ("cdc$stream_id", CqlType::Blob, of(Some(Value::Blob(vec![1])), Some(Value::Blob(vec![2])))),
+        ("cdc$time", CqlType::Timeuuid, of(time(3_000_000), time(2_000_000))),
+        ("cdc$batch_seq_no", CqlType::Int, of(Some(Value::Int(0)), Some(Value::Int(0)))),
+        ("cdc$deleted_name", CqlType::Boolean, of(Some(Value::Boolean(true)), None)),
+        ("cdc$operation", CqlType::Tinyint, of(Some(Value::Tinyint(1)), Some(Value::Tinyint(2)))),
+        ("cdc$ttl", CqlType::Bigint, of(None, Some(Value::Bigint(60)))),
+        ("id", CqlType::Int, of(Some(Value::Int(1)), Some(Value::Int(2)))),
+        ("name", CqlType::Text, of(None, text("Bob"))),
+    ]
+}
+
 /// The columns and rows that a statement returns; `None`: there is no such table.
 fn table(statement: &str) -> Option<Table> {
     let people = || vec![("id", CqlType::Int), ("name", CqlType::Text)];
@@ -208,6 +226,7 @@ fn table(statement: &str) -> Option<Table> {
                 ("release_version", CqlType::Text, text("5.0.0")),
                 ("cql_version", CqlType::Text, text("3.4.7")),
                 ("schema_version", CqlType::Uuid, Some(Value::Uuid(host_id))),
+                ("now", CqlType::Bigint, Some(Value::Bigint(100_000_000))),
             ];
             let is_local = name == "system.local";
             columns
@@ -223,6 +242,23 @@ fn table(statement: &str) -> Option<Table> {
             ("position", CqlType::Int, vec![Some(Value::Int(-1)), Some(Value::Int(0))]),
             ("type", CqlType::Text, vec![text("text"), text("int")]),
         ],
+        "system_schema.tables" => {
+            let named = |name: &&str| statement.contains(&format!("'{name}'"));
+            let names = ["people", "people_scylla_cdc_log", "plain"].into_iter().filter(named);
+            vec![("table_name", CqlType::Text, names.map(text).collect())]
+        }
+        "system_schema.scylla_tables" => {
+            let enabled = Value::Map(vec![(Value::Text("enabled".into()), Value::Text("true".into()))]);
+            vec![("cdc", CqlType::map(CqlType::Text, CqlType::Text, true), vec![Some(enabled)])]
+        }
+        "system_distributed.cdc_generation_timestamps" => {
+            vec![("time", CqlType::Timestamp, vec![Some(Value::Timestamp(1_000))])]
+        }
+        "system_distributed.cdc_streams_descriptions_v2" => {
+            let streams = Value::Set(vec![Value::Blob(vec![1]), Value::Blob(vec![2])]);
+            vec![("streams", CqlType::set(CqlType::Blob, true), vec![Some(streams)])]
+        }
+        "demo.people_scylla_cdc_log" => change_feed(statement),
         "people" | "demo.people" => vec![
             ("id", CqlType::Int, vec![Some(Value::Int(1)), Some(Value::Int(2))]),
             ("name", CqlType::Text, vec![text("Ann"), None]),
@@ -234,7 +270,10 @@ fn table(statement: &str) -> Option<Table> {
     } else {
         selected
             .split(", ")
-            .map(|name| all.iter().find(|(column, ..)| *column == name).cloned())
+            .map(|name| {
+                let name = name.rsplit(" AS ").next().unwrap_or(name);
+                all.iter().find(|(column, ..)| *column == name).cloned()
+            })
             .collect::<Option<_>>()?
     };
     let row_count = chosen.iter().map(|(_, _, values)| values.len()).max().unwrap_or(0);
