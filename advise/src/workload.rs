@@ -13,7 +13,7 @@
 //! Invariant: nothing is taken and ignored. A fact without a meaning for its statement is an error, as is a statement that is neither of the
 //! schema nor a read or write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cql_lite::frame::Consistency;
 use cql_lite::syntax::{self, ast};
@@ -76,8 +76,9 @@ impl Workload {
         }
         let lines: Vec<&str> = text.lines().collect();
         let mut consistency = Consistency::One;
+        let mut read = BTreeSet::new();
         for piece in &split.pieces {
-            let facts = facts_above(&lines, piece)?;
+            let facts = facts_above(&lines, piece, &mut read)?;
             if let Some(level) = level_of(piece)? {
                 facts.refuse_but(&[], piece.line)?;
                 consistency = level;
@@ -85,6 +86,7 @@ impl Workload {
             }
             workload.take(piece, &facts, consistency)?;
         }
+        refuse_misplaced(&lines, &read)?;
         Ok(workload)
     }
 
@@ -178,8 +180,8 @@ impl Facts {
     }
 }
 
-/// The facts in the comments between a statement and what is above it.
-fn facts_above(lines: &[&str], piece: &Piece) -> Result<Facts, AdviseError> {
+/// The facts in the comments between a statement and what is above it. `read`: gets the numbers of these lines, from 0.
+fn facts_above(lines: &[&str], piece: &Piece, read: &mut BTreeSet<usize>) -> Result<Facts, AdviseError> {
     let mut facts = Facts::default();
     let above = lines.iter().enumerate().take(piece.line.saturating_sub(1)).rev();
     for (index, line) in above {
@@ -192,19 +194,39 @@ fn facts_above(lines: &[&str], piece: &Piece) -> Result<Facts, AdviseError> {
             break;
         };
         read_facts(comment.trim(), &mut facts).map_err(|reason| AdviseError::at(index + 1, reason))?;
+        read.insert(index);
     }
     Ok(facts)
 }
 
+/// Refuses facts that belong to no statement: those behind one, within one, and those at the end.
+fn refuse_misplaced(lines: &[&str], read: &BTreeSet<usize>) -> Result<(), AdviseError> {
+    for (index, line) in lines.iter().enumerate().filter(|(index, _)| !read.contains(index)) {
+        let comment = line.split_once("--").or_else(|| line.split_once("//"));
+        if comment.is_some_and(|(_, comment)| has_facts(comment)) {
+            let reason = "a fact stands in a line of its own above its statement";
+            return Err(AdviseError::at(index + 1, reason));
+        }
+    }
+    Ok(())
+}
+
+fn known_name(name: &str) -> Option<&'static str> {
+    NAMES.into_iter().find(|known| *known == name.trim())
+}
+
+fn has_facts(comment: &str) -> bool {
+    comment.split_once(':').is_some_and(|(name, _)| known_name(name).is_some())
+}
+
 fn read_facts(comment: &str, facts: &mut Facts) -> Result<(), String> {
-    let known = |name: &str| NAMES.into_iter().find(|known| *known == name.trim());
-    if comment.split_once(':').and_then(|(name, _)| known(name)).is_none() {
+    if !has_facts(comment) {
         return Ok(());
     }
     for fact in comment.split(',') {
         let (name, value) = fact.split_once(':').ok_or_else(|| format!("'{fact}' is not NAME: NUMBER"))?;
         let known =
-            known(name).ok_or_else(|| format!("'{}' is none of {}", name.trim(), NAMES.join(", ")))?;
+            known_name(name).ok_or_else(|| format!("'{}' is none of {}", name.trim(), NAMES.join(", ")))?;
         let number = value.trim().replace('_', "").parse();
         let number = number.map_err(|_| format!("{known} is a whole number, not '{}'", value.trim()))?;
         if facts.0.insert(known, number).is_some() {
@@ -225,7 +247,7 @@ mod tests {
     #[test]
     fn facts_belong_to_the_statement_below_them() {
         let workload = read(
-            "-- a shop\n-- rows: 1_000, partitions: 10\n-- row_bytes: 50\nCREATE TABLE shop.t (a int, b int, PRIMARY KEY (a, b)); -- rows: 7\n\
+            "-- a shop\n-- rows: 1_000, partitions: 10\n-- row_bytes: 50\nCREATE TABLE shop.t (a int, b int, PRIMARY KEY (a, b)); -- many rows: 7\n\
              CREATE TABLE shop.u (a int PRIMARY KEY);\n\nCONSISTENCY quorum\n-- requests: 5\n\nSELECT *\n FROM shop.t WHERE a = ?;\n",
         )
         .unwrap();
@@ -248,6 +270,12 @@ mod tests {
             (format!("-- rows: 1, rows: 2\n{table}"), "line 1: rows is given twice"),
             (format!("-- requests: 1\n{table}"), "line 2: 'requests' says nothing of this statement"),
             (format!("{table}\n-- elements: 1\nSELECT * FROM t;"), "line 3: 'elements' says nothing"),
+            (format!("{table} -- rows: 1"), "line 1: a fact stands in a line of its own"),
+            (
+                "CREATE TABLE t (\n a int PRIMARY KEY, -- rows: 1\n b int);".to_owned(),
+                "line 2: a fact stands",
+            ),
+            (format!("{table}\n-- rows: 1\n"), "line 2: a fact stands"),
             ("TRUNCATE t;".to_owned(), "line 1: only CREATE"),
             ("SELECT * FROM t".to_owned(), "line 1: the statement has no end"),
             ("CONSISTENCY MOST\n".to_owned(), "line 1: CONSISTENCY takes one level"),

@@ -10,6 +10,7 @@ pub mod disk_status;
 pub mod engine_options;
 pub mod even_rate;
 pub mod file_handling;
+pub mod largest_partitions;
 pub mod last_snapshot;
 pub mod layers;
 pub mod partition_guard;

@@ -7,13 +7,14 @@ from cassandra import InvalidRequest
 from cluster import until
 from conftest import driver_session, new_node
 
-# As Apache Cassandra 5.0.6 describes them, and `slow_queries` as Cassandra 6 does. `charges`, `top_partitions` and `top_statements` are Helenus' own.
+# As Apache Cassandra 5.0.6 describes them, and `slow_queries` as Cassandra 6 does. `charges`, `large_partitions`, `top_partitions` and
+# `top_statements` are Helenus' own.
 COLUMNS = """
 batch_metrics: name text PARTITION KEY, max bigint, p50th double, p999th double, p99th double
 caches: name text PARTITION KEY, capacity_bytes bigint, entry_count int, hit_count bigint, hit_ratio double, recent_hit_rate_per_second
     bigint, recent_request_rate_per_second bigint, request_count bigint, size_bytes bigint
 charges: hour timestamp PARTITION KEY, keyspace_name text CLUSTERING, table_name text CLUSTERING, role text CLUSTERING, statement text
-    CLUSTERING, bytes_between_nodes bigint, bytes_read bigint, bytes_sent bigint, bytes_written bigint, charge bigint, cpu_us bigint,
+    CLUSTERING, bytes_between_nodes bigint, bytes_read bigint, bytes_sent bigint, bytes_written bigint, charge bigint,
     failed bigint, missed bigint, partitions_written bigint, ranges_read bigint, requests bigint, rows_read bigint, rows_sent bigint,
     rows_written bigint, tombstones_read bigint, transactions bigint, waited_us bigint, worked_us bigint
 cidr_filtering_metrics_counts: name text PARTITION KEY, value bigint
@@ -49,6 +50,8 @@ internode_outbound: address inet PARTITION KEY, port int PARTITION KEY, dc text 
     bigint, overload_count bigint, pending_bytes bigint, pending_count bigint, sent_bytes bigint, sent_count bigint,
     successful_connection_attempts bigint, using_bytes bigint, using_reserve_bytes bigint
 jmx_permissions_cache_keys: role text PARTITION KEY
+large_partitions: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, sampler text CLUSTERING, rank int CLUSTERING,
+    partition_key text, value bigint
 local_read_latency: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, count bigint, max_ms double, p50th_ms double,
     p99th_ms double, per_second double
 local_scan_latency: keyspace_name text PARTITION KEY, table_name text PARTITION KEY, count bigint, max_ms double, p50th_ms double,
@@ -342,6 +345,31 @@ def test_the_busiest_and_heaviest_partitions_are_known(node, session):
     assert status == 0 and "k.busy READS" in text and "1:it's" in text and "k.busy WRITE_SIZE" in text, text
     status, text = node.admin("toppartitions", "--hours", "k", "nothing")
     assert status != 0 and "nothing" in text, text
+
+
+def test_the_largest_partitions_of_files_are_known(node, session):
+    session.execute("CREATE TABLE sizes (k text, c int, v text, PRIMARY KEY (k, c))")
+    for c in range(50):
+        session.execute("INSERT INTO sizes (k, c, v) VALUES ('large', %s, %s)", (c, "x" * 500))
+        session.execute("INSERT INTO sizes (k, c, v) VALUES (%s, 1, 'x')", (f"small {c}",))
+        session.execute("DELETE FROM sizes WHERE k = 'deleted' AND c = %s", (c,))
+    assert not rows(session, "large_partitions", "WHERE keyspace_name = 'k' AND table_name = 'sizes'")
+    assert node.admin("flush", "k", "sizes")[0] == 0
+    top = {(row.sampler, row.rank): row for row in rows(session, "large_partitions", "WHERE keyspace_name = 'k' AND table_name = 'sizes'")}
+    assert top["PARTITION_SIZE", 1].partition_key == "large" and top["PARTITION_SIZE", 1].value > 25_000
+    assert top["PARTITION_TOMBSTONES", 1].partition_key == "deleted" and top["PARTITION_TOMBSTONES", 1].value == 50
+    assert max(rank for _, rank in top) <= 10
+
+
+def test_reads_of_many_tombstones_are_logged_with_their_partition():
+    with new_node(settings={"tombstone_warn_threshold": 20}) as node, driver_session(node) as session:
+        session.execute("CREATE TABLE heavy (k text, c int, PRIMARY KEY (k, c))")
+        for c in range(30):
+            session.execute("DELETE FROM heavy WHERE k = 'full of them' AND c = %s", (c,))
+        for _ in range(3):
+            list(session.execute("SELECT * FROM heavy WHERE k = 'full of them'"))
+        assert node.log_tail(1000).count("has passed 30 tombstones, more than 20") == 1
+        assert "full of them" in node.log_tail(1000)
 
 
 def test_slow_requests_are_kept_without_their_values(session):

@@ -9,6 +9,6 @@ use super::partition_guard::PartitionGuard;
 pub struct FileHandling {
     /// Tables of users keep incremental backups.
     pub has_backups: bool,
-    /// `None`: nobody looks at the sizes of partitions.
+    /// Looks at the sizes of partitions. `None`: nobody does.
     pub partition_guard: Option<Arc<PartitionGuard>>,
 }

@@ -1,5 +1,5 @@
-//! The guardrails of partitions: what a flush or compaction writes of a partition that is too large is logged and counted. As in Cassandra
-//! nothing is refused: the data is there.
+//! The partitions that flushes and compactions write: the largest are remembered, and one that is too large for the guardrails is logged and
+//! counted. As in Cassandra nothing is refused: the data is there.
 //!
 //! Invariant: a file has a bounded number of lines in the log. The last one says how many partitions had none.
 
@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use helenus_engine::key::KeyRef;
-use helenus_engine::{FilePartitions, PartitionWatch, WrittenPartition};
+use helenus_engine::{FilePartitions, PartitionWatch, TableId, WrittenPartition};
 use helenus_guardrails::{Guardrails, Threshold};
 use helenus_observe::metrics::ShardMetrics;
 use helenus_query::schema::catalog::Table;
 
+use super::largest_partitions::{Largest, LargestPartitions};
 use super::partition_names::PartitionNames;
 
 /// Most lines for the partitions of one file.
@@ -26,19 +27,20 @@ pub struct PartitionGuard {
     tombstones: Threshold,
     /// Of the first shard. Jobs in the background are of no shard; violations are so rare that it does not matter.
     metrics: Arc<ShardMetrics>,
+    pub largest: LargestPartitions,
 }
 
 impl PartitionGuard {
-    /// `None`: no guardrail of partitions is set. `metrics`: those in which violations are counted.
-    pub fn new(guardrails: &Guardrails, metrics: Arc<ShardMetrics>) -> Option<Arc<Self>> {
-        let (size, tombstones) = (&guardrails.partition_size, &guardrails.partition_tombstones);
-        let is_set = size.is_set() || tombstones.is_set();
-        is_set.then(|| Arc::new(Self { size: size.clone(), tombstones: tombstones.clone(), metrics }))
+    /// `metrics`: those in which violations are counted.
+    pub fn new(guardrails: &Guardrails, metrics: Arc<ShardMetrics>) -> Arc<Self> {
+        let (size, tombstones) = (guardrails.partition_size.clone(), guardrails.partition_tombstones.clone());
+        Arc::new(Self { size, tombstones, metrics, largest: LargestPartitions::default() })
     }
 
     /// Looks at the partitions of this table.
     pub fn watch(self: &Arc<Self>, table: &Table) -> Arc<dyn PartitionWatch> {
         let table = NamedTable {
+            id: table.engine_id(),
             name: format!("{}.{}", table.keyspace, table.name),
             partitions: PartitionNames::of(table),
         };
@@ -49,6 +51,7 @@ impl PartitionGuard {
 /// A table and its partitions.
 #[derive(Debug)]
 struct NamedTable {
+    id: TableId,
     /// With the keyspace.
     name: String,
     partitions: PartitionNames,
@@ -68,6 +71,7 @@ impl PartitionWatch for TableWatch {
             guard: Arc::clone(&self.guard),
             table: Arc::clone(&self.table),
             path: path.display().to_string(),
+            largest: Largest::default(),
             lines: 0,
             untold: 0,
         })
@@ -80,6 +84,7 @@ struct GuardedFile {
     table: Arc<NamedTable>,
     /// That it has when it is complete.
     path: String,
+    largest: Largest,
     lines: usize,
     /// Violations without a line.
     untold: u64,
@@ -127,6 +132,7 @@ impl GuardedFile {
 
 impl FilePartitions for GuardedFile {
     fn look_at(&mut self, partition: &WrittenPartition<'_>) {
+        self.largest.look_at(partition);
         let violations = [
             self.violation(&self.guard.size, partition.bytes, partition.prefix),
             self.violation(&self.guard.tombstones, partition.tombstones, partition.prefix),
@@ -137,6 +143,7 @@ impl FilePartitions for GuardedFile {
     }
 
     fn end(&mut self) {
+        self.guard.largest.merge(self.table.id, &self.largest);
         if self.untold > 0 {
             tracing::warn!(
                 table = %self.table.name, path = %self.path, violations = self.untold,
@@ -156,14 +163,23 @@ mod tests {
 
     fn file(key_types: Vec<CqlType>, metrics: &Arc<ShardMetrics>) -> GuardedFile {
         let mut guardrails = Guardrails::default();
-        assert!(PartitionGuard::new(&guardrails, Arc::clone(metrics)).is_none());
         guardrails.partition_size.warn = Some(100);
         guardrails.partition_size.fail = Some(200);
         guardrails.partition_tombstones.warn = Some(1);
-        let guard = PartitionGuard::new(&guardrails, Arc::clone(metrics)).unwrap();
-        let table =
-            Arc::new(NamedTable { name: "ks.t".to_owned(), partitions: PartitionNames::of_types(key_types) });
-        GuardedFile { guard, table, path: "7-data.sst".to_owned(), lines: 0, untold: 0 }
+        let guard = PartitionGuard::new(&guardrails, Arc::clone(metrics));
+        let table = Arc::new(NamedTable {
+            id: TableId([7; 16]),
+            name: "ks.t".to_owned(),
+            partitions: PartitionNames::of_types(key_types),
+        });
+        GuardedFile {
+            guard,
+            table,
+            path: "7-data.sst".to_owned(),
+            largest: Largest::default(),
+            lines: 0,
+            untold: 0,
+        }
     }
 
     #[test]
@@ -199,5 +215,7 @@ mod tests {
         file.end();
         assert_eq!((file.lines, file.untold), (LINES_A_FILE, 20));
         assert_eq!((metrics.guardrail_warnings.get(), metrics.guardrail_failures.get()), (25, 5));
+        let found = file.guard.largest.of_tables(&[file.table.id].into());
+        assert_eq!(found[&file.table.id].by_bytes()[0].value, 300);
     }
 }

@@ -51,12 +51,21 @@ pub struct ReceiptLog {
     cpu: Cell<Duration>,
     /// The most that the request may be charged; `None`: any charge.
     max_charge: Cell<Option<u64>>,
+    /// The time of the processor is measured. That takes two calls of the system a turn: it is for receipts that somebody sees.
+    measures_cpu: Cell<bool>,
 }
 
 impl ReceiptLog {
-    /// `max_charge`: the most that the request may be charged; `None`: any charge.
-    pub fn begin(max_charge: Option<u64>) -> Rc<Self> {
-        Rc::new(Self { max_charge: Cell::new(max_charge), ..Self::default() })
+    /// `max_charge`: the most that the request may be charged; `None`: any charge. `measures_cpu`: whether the time of the processor is measured.
+    pub fn begin(max_charge: Option<u64>, measures_cpu: bool) -> Rc<Self> {
+        let (max_charge, measures_cpu) = (Cell::new(max_charge), Cell::new(measures_cpu));
+        Rc::new(Self { max_charge, measures_cpu, ..Self::default() })
+    }
+
+    /// Measures the time of the processor from now on.
+    pub fn measure_cpu(&self, context: &ShardContext) {
+        self.measures_cpu.set(true);
+        self.so_far(context);
     }
 
     /// Lowers the most that the request may be charged.
@@ -106,7 +115,8 @@ impl ReceiptLog {
     }
 
     fn begin_turn(&self, context: &ShardContext) {
-        let (began, cpu) = (context.clock.monotonic(), context.clock.thread_cpu());
+        let began = context.clock.monotonic();
+        let cpu = self.measures_cpu.get().then(|| context.clock.thread_cpu());
         let turn = Turn { began, cpu, work: context.shard.read_work() };
         self.turn.set(Some(turn));
     }
@@ -114,7 +124,7 @@ impl ReceiptLog {
     /// Counts the turn that goes on, if there is one.
     fn end_turn(&self, context: &ShardContext) {
         let Some(Turn { began, cpu, work: before }) = self.turn.take() else { return };
-        let cpu = context.clock.thread_cpu().saturating_sub(cpu);
+        let cpu = cpu.map_or(Duration::ZERO, |before| context.clock.thread_cpu().saturating_sub(before));
         let (took, after) = (context.clock.monotonic().saturating_sub(began), context.shard.read_work());
         let cpu_before = self.cpu.replace(self.cpu.get() + cpu);
         self.worked.set(self.worked.get() + took);
@@ -150,8 +160,8 @@ impl ReceiptLog {
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     began: Duration,
-    /// The time of the processor that the thread had had before.
-    cpu: Duration,
+    /// The time of the processor that the thread had had before. `None`: it is not measured.
+    cpu: Option<Duration>,
     /// What the reads of the shard had done before.
     work: ReadWork,
 }
@@ -412,12 +422,13 @@ pub fn set_back(mark: &Mark) {
 pub struct Passed {
     /// What the request may still be charged there.
     max_charge: Option<u64>,
+    measures_cpu: bool,
 }
 
 /// The present receipt, for another shard.
 pub fn passed() -> Option<Passed> {
     let left = |log: &Rc<ReceiptLog>| Some(log.max_charge.get()?.saturating_sub(log.receipt().charge()));
-    RECEIPT.try_with(|log| Passed { max_charge: left(log) }).ok()
+    RECEIPT.try_with(|log| Passed { max_charge: left(log), measures_cpu: log.measures_cpu.get() }).ok()
 }
 
 /// Runs a future on another shard as a part of a request that gets a receipt. Returns its counts besides, for [`take_back`].
@@ -426,8 +437,8 @@ pub async fn on_other_shard<T>(
     context: Rc<ShardContext>,
     future: impl Future<Output = T>,
 ) -> (T, Option<Box<Receipt>>) {
-    let Some(Passed { max_charge }) = passed else { return (future.await, None) };
-    let log = ReceiptLog::begin(max_charge);
+    let Some(Passed { max_charge, measures_cpu }) = passed else { return (future.await, None) };
+    let log = ReceiptLog::begin(max_charge, measures_cpu);
     let value = log.scope(context, future).await;
     (value, Some(Box::new(log.receipt())))
 }

@@ -92,6 +92,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
         "gossip_info" => cluster::gossip_info(views, writer).await?,
         "internode_inbound" => cluster::internode_inbound(views, writer),
         "internode_outbound" => cluster::internode_outbound(views, writer),
+        "large_partitions" => tables::large_partitions(views, writer),
         "local_read_latency" | "local_scan_latency" | "local_write_latency" => {
             tables::local_latency(views, table, writer).await?;
         }

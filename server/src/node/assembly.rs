@@ -148,9 +148,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
     let guardrails = config.guardrails()?;
     let file_handling = FileHandling {
         has_backups: config.incremental_backups,
-        partition_guard: metrics
-            .first()
-            .and_then(|first| PartitionGuard::new(&guardrails, Arc::clone(first))),
+        partition_guard: metrics.first().map(|first| PartitionGuard::new(&guardrails, Arc::clone(first))),
     };
     let shared = Arc::new(NodeShared {
         first_guardrails: guardrails.into(),

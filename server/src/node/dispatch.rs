@@ -79,7 +79,7 @@ async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> 
         return carry_out_traced(context, from, id, request).await;
     }
     let (id, request) = service::split_request(request)?;
-    let log = ReceiptLog::begin(None);
+    let log = ReceiptLog::begin(None, true);
     let response = log.scope(context.clone(), carry_out_traced(context, from, id, request)).await?;
     service::with_receipt(&response, log.receipt().numbers())
 }

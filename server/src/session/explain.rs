@@ -27,7 +27,8 @@ pub fn explain(
         // The receipt of the request, if it has one, is that of the statement: nothing else is done for it.
         let log = receipt::current();
         let own = log.is_none();
-        let log = log.unwrap_or_else(|| ReceiptLog::begin(None));
+        let log = log.unwrap_or_else(|| ReceiptLog::begin(None, true));
+        log.measure_cpu(&context);
         let execution = if own { log.in_turn(&context, execute) } else { execute() }?;
         Some((log, own, execution))
     } else {

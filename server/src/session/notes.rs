@@ -68,7 +68,7 @@ impl Noted {
             return run();
         }
         let costs = CostWishes { receipt: false, max_charge: Some(max_charge) };
-        let receipt = OpenReceipt::begin(costs, started);
+        let receipt = OpenReceipt::begin(costs, started, false);
         let log = receipt.log.clone();
         *noted = Some(Self { trace: None, receipt, charge: None });
         log.in_turn(context, run)

@@ -81,9 +81,11 @@ pub struct OpenReceipt {
 }
 
 impl OpenReceipt {
-    pub fn begin(wishes: CostWishes, started: Duration) -> Self {
+    /// `is_traced`: the receipt is kept with the trace of the request.
+    pub fn begin(wishes: CostWishes, started: Duration, is_traced: bool) -> Self {
         let CostWishes { receipt: is_wanted, max_charge } = wishes;
-        Self { log: ReceiptLog::begin(max_charge), is_wanted, is_limited: max_charge.is_some(), started }
+        let log = ReceiptLog::begin(max_charge, is_wanted || is_traced);
+        Self { log, is_wanted, is_limited: max_charge.is_some(), started }
     }
 
     /// Lowers the most that the request may be charged.

@@ -61,7 +61,7 @@ pub fn carry_out(
     let trace = is_traced.then(|| Trace::begin(connection, request, notes.is_traced));
     responder.tracing_id = trace.as_ref().filter(|_| notes.is_traced).map(Trace::id);
     let charge = Some(OpenCharge::begin(times, connection.user.borrow().clone()));
-    let noted = Noted { trace, receipt: OpenReceipt::begin(costs, started), charge };
+    let noted = Noted { trace, receipt: OpenReceipt::begin(costs, started, is_traced), charge };
     noted.in_turn(&connection.context, |noted| begin(connection, responder, started, request, Some(noted)));
 }
 

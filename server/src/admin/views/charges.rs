@@ -22,12 +22,11 @@ const HOURS: usize = 2;
 const MICROS_A_MILLISECOND: i64 = 1_000;
 
 /// The counts that have a column of their name in `charges`.
-const COUNTS: [Count; 14] = [
+const COUNTS: [Count; 13] = [
     Count::BytesBetweenNodes,
     Count::BytesRead,
     Count::BytesSent,
     Count::BytesWritten,
-    Count::CpuMicros,
     Count::PartitionsWritten,
     Count::RangesRead,
     Count::RowsRead,
@@ -44,10 +43,10 @@ const SAMPLERS: [(&str, fn(&ChargeSum) -> u64); 7] = [
     ("BYTES_SENT", |sum| sum.counts.get(Count::BytesSent)),
     ("BYTES_WRITTEN", |sum| sum.counts.get(Count::BytesWritten)),
     ("CHARGE", |sum| sum.charge),
-    ("CPU_TIME", |sum| sum.counts.get(Count::CpuMicros)),
     ("REQUESTS", |sum| sum.requests),
     ("ROWS_READ", |sum| sum.counts.get(Count::RowsRead)),
     ("TOMBSTONES_READ", |sum| sum.counts.get(Count::TombstonesRead)),
+    ("WORKED_TIME", |sum| sum.counts.get(Count::WorkedMicros)),
 ];
 
 /// The hours of all shards together, by the microsecond at which each began.

@@ -1,8 +1,11 @@
 //! Views with a row for each table that has rows of its own.
 
+use std::collections::BTreeMap;
+
 use helenus_engine::{TableId, TableStatistics};
 use helenus_execution::coordinator::local_work::{LocalKind, LocalWork, MetByReads};
 use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::partition_names::PartitionNames;
 use helenus_observe::AdminError;
 use helenus_observe::metrics::{CountSnapshot, Operation, TimingsSnapshot};
 use helenus_query::schema::catalog::Table;
@@ -142,4 +145,26 @@ pub async fn top_partitions(views: &Views, writer: &mut RowWriter<'_>) -> Result
             .set("error", top.error as i64);
     }
     Ok(())
+}
+
+/// `large_partitions`.
+pub fn large_partitions(views: &Views, writer: &mut RowWriter<'_>) {
+    let Some(guard) = &views.context.node.file_handling.partition_guard else { return };
+    let tables: BTreeMap<TableId, &Table> =
+        views.stored_tables().map(|table| (table.engine_id(), table)).collect();
+    for (id, largest) in guard.largest.of_tables(&tables.keys().copied().collect()) {
+        let Some(table) = tables.get(&id) else { continue };
+        let names = PartitionNames::of(table);
+        let samplers =
+            [("PARTITION_SIZE", largest.by_bytes()), ("PARTITION_TOMBSTONES", largest.by_tombstones())];
+        for (sampler, top) in samplers {
+            for (rank, top) in (1_i32..).zip(top) {
+                row(writer, table)
+                    .set("sampler", sampler)
+                    .set("rank", rank)
+                    .set("partition_key", names.text_of(&top.key.bytes).as_str())
+                    .set("value", top.value as i64);
+            }
+        }
+    }
 }
