@@ -18,7 +18,7 @@ use helenus_rows::row::RowRef;
 
 use crate::layout::LogLayout;
 use crate::parts::{DeletedRange, Parts, malformed};
-use crate::values::Elements;
+use crate::values::Element;
 
 /// A change; its order is the order of the entries.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct ColumnChange<'m> {
     pub is_deleted: bool,
     /// The value of a column of one cell.
     pub value: Option<&'m [u8]>,
-    pub added: Elements<'m>,
+    pub added: Vec<Element<'m>>,
     pub removed: Vec<&'m [u8]>,
 }
 
@@ -63,10 +63,12 @@ pub fn changes<'m>(layout: &LogLayout, parts: &'m Parts<'_>) -> Result<Vec<Chang
     for (position, row) in &parts.rows {
         add_row(layout, position, row.view(), &mut changes)?;
     }
-    changes.extend(parts.ranges.iter().map(|range| Change {
-        timestamp: range.deletion.timestamp,
-        kind: ChangeKind::DeleteRange(*range),
-    }));
+    changes.extend(
+        parts.ranges.iter().map(|range| Change {
+            timestamp: range.deletion.timestamp,
+            kind: ChangeKind::DeleteRange(*range),
+        }),
+    );
     changes.extend(
         parts
             .partition
@@ -101,9 +103,8 @@ fn add_row<'m>(
 ) -> Result<()> {
     let head = row.head().map_err(malformed)?;
     let mut by_stamp: BTreeMap<Stamp, Columns<'m>> = BTreeMap::new();
-    let inserted = head.liveness.map(|liveness| {
-        (liveness.timestamp, liveness.expiry.map_or(0, |expiry| expiry.ttl))
-    });
+    let inserted =
+        head.liveness.map(|liveness| (liveness.timestamp, liveness.expiry.map_or(0, |expiry| expiry.ttl)));
     if let Some(stamp) = inserted {
         by_stamp.entry(stamp).or_default();
     }

@@ -1,9 +1,7 @@
 //! The columns of a log table by those of its base table. Made once for two versions of the tables, and used for each write.
 
 use cql_lite::types::CqlType;
-use helenus_feed_tables::columns::{
-    END_OF_BATCH, OPERATION, TTL, deleted_elements_name, deleted_name,
-};
+use helenus_feed_tables::columns::{END_OF_BATCH, OPERATION, TTL, deleted_elements_name, deleted_name};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_rows::mutation::TableId;
@@ -55,7 +53,10 @@ impl LogLayout {
         let id = |name: &str| log.column(name).map(|column| column.id);
         let required = |name: &str| {
             id(name).ok_or_else(|| {
-                RequestError::Server(format!("the log {} of a change feed has no column {name}", log.full_name()))
+                RequestError::Server(format!(
+                    "the log {} of a change feed has no column {name}",
+                    log.full_name()
+                ))
             })
         };
         let partition_key =

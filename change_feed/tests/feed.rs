@@ -137,7 +137,8 @@ impl Session {
         let call = CallContext::at(write.now_micros);
         let mut set = MutationSet::default();
         for text in statements.lines() {
-            let Statement::Modify(statement) = Statement::new(text, Some(KEYSPACE), &self.catalog).unwrap() else {
+            let Statement::Modify(statement) = Statement::new(text, Some(KEYSPACE), &self.catalog).unwrap()
+            else {
                 panic!("{text} changes nothing")
             };
             let (plan, bindings) = (&statement.plan, Bindings { values: &[], call: &call });

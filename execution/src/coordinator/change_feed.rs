@@ -104,11 +104,11 @@ fn with_entries(
         let left = left.entry(group).or_default();
         *left -= count;
         let next = next.entry(group).or_default();
-        let place =
-            Place { stream: stream.0, time, first_number: *next, ends_group: *left == 0, expiry };
-        *next = i32::try_from(count).ok().and_then(|count| next.checked_add(count)).ok_or_else(|| {
-            RequestError::invalid("A request makes too many entries of a change feed")
-        })?;
+        let place = Place { stream: stream.0, time, first_number: *next, ends_group: *left == 0, expiry };
+        *next = i32::try_from(count)
+            .ok()
+            .and_then(|count| next.checked_add(count))
+            .ok_or_else(|| RequestError::invalid("A request makes too many entries of a change feed"))?;
         let entry = log_mutation(&layout, entries, &place)?;
         let change = &mut changes[of];
         change.mutation = Mutation::with_companions(&change.mutation, &[entry])

@@ -107,7 +107,8 @@ impl Workload for Feeds {
             let mut read = async |text: &str| {
                 let question = Question::new(text, Consistency::All);
                 let answer = world.insist(&mut random, &question, 10).await;
-                answer.map_err(|error| world.violation(format!("after healing, {text} at ALL fails: {error}")))
+                answer
+                    .map_err(|error| world.violation(format!("after healing, {text} at ALL fails: {error}")))
             };
             // A transaction may be finished between two reads.
             let (log, rows) = loop {
@@ -123,7 +124,9 @@ impl Workload for Feeds {
             for row in &log.rows {
                 match integer(row, 0) {
                     Some(number) => *entries.entry(number).or_default() += 1,
-                    None => world.violation("an entry of the change feed has no clustering column".to_owned()),
+                    None => {
+                        world.violation("an entry of the change feed has no clustering column".to_owned())
+                    }
                 }
             }
             self.judge(&world, &entries, &rows);
