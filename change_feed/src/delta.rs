@@ -18,7 +18,7 @@ use helenus_rows::row::RowRef;
 
 use crate::layout::LogLayout;
 use crate::parts::{DeletedRange, Parts, malformed};
-use crate::values::Elements;
+use crate::values::Element;
 
 /// A change; its order is the order of the entries.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct ColumnChange<'m> {
     pub is_deleted: bool,
     /// The value of a column of one cell.
     pub value: Option<&'m [u8]>,
-    pub added: Elements<'m>,
+    pub added: Vec<Element<'m>>,
     pub removed: Vec<&'m [u8]>,
 }
 

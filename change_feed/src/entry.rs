@@ -24,7 +24,7 @@ use crate::values::{elements_value, keys_value};
 
 /// The value of `cdc$operation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i8)]
+#[repr(u8)]
 pub enum Operation {
     Preimage = 0,
     Update = 1,
@@ -168,13 +168,15 @@ impl<'a> EntryWriter<'a> {
             ChangeKind::DeleteRange(range) => {
                 let (start, end) =
                     (start_bound(self.layout, range.start)?, end_bound(self.layout, range.end)?);
-                let of_start = match start.is_inclusive {
-                    true => Operation::RangeStartInclusive,
-                    false => Operation::RangeStartExclusive,
+                let of_start = if start.is_inclusive {
+                    Operation::RangeStartInclusive
+                } else {
+                    Operation::RangeStartExclusive
                 };
-                let of_end = match end.is_inclusive {
-                    true => Operation::RangeEndInclusive,
-                    false => Operation::RangeEndExclusive,
+                let of_end = if end.is_inclusive {
+                    Operation::RangeEndInclusive
+                } else {
+                    Operation::RangeEndExclusive
                 };
                 entries.push(self.entry(timestamp, of_start, start.clustering));
                 entries.push(self.entry(timestamp, of_end, end.clustering));

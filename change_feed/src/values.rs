@@ -3,11 +3,15 @@
 use cql_lite::types::{CqlType, codec, ordered, timeuuid};
 use helenus_query::error::{RequestError, Result};
 
-/// Cells of elements: path and value, in the order of the paths.
-pub type Elements<'a> = Vec<(&'a [u8], &'a [u8])>;
+/// The cell of an element: path and value.
+pub type Element<'a> = (&'a [u8], &'a [u8]);
 
-/// The wire bytes of the elements of a column of many cells, as its column in the log has them. `elements` are not empty.
-pub fn elements_value(column_type: &CqlType, elements: &Elements<'_>) -> Result<Vec<u8>> {
+/// Bytes of timeuuids are compared as signed numbers.
+const SIGN: u8 = 0x80;
+
+/// The wire bytes of the elements of a column of many cells, as its column in the log has them. `elements`: at least one, in the order of
+/// their paths.
+pub fn elements_value(column_type: &CqlType, elements: &[Element<'_>]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     if let CqlType::UserType { definition, .. } = column_type {
         let mut next = elements.iter().peekable();
@@ -58,8 +62,6 @@ fn list_key(path: &[u8]) -> Result<[u8; 16]> {
     let (micros, number) = path.split_first_chunk::<8>().ok_or_else(|| malformed(&"a short place"))?;
     let number: [u8; 4] = number.try_into().map_err(|error| malformed(&error))?;
     let micros = (u64::from_be_bytes(*micros) ^ (1 << 63)) as i64;
-    // Bytes of timeuuids are compared as signed numbers.
-    const SIGN: u8 = 0x80;
     let [n0, n1, n2, n3] = number.map(|byte| byte ^ SIGN);
     let node = [SIGN, SIGN, n0, n1, n2, n3];
     Ok(*timeuuid::from_micros(micros, 0, 0, node).as_bytes())

@@ -91,7 +91,7 @@ impl LocalWork {
     #[inline]
     pub fn note_write(context: &ShardContext, write: &MutationRef<'_>, started: Duration) {
         Self::note(context, write.table, LocalKind::Write, started, |known, now, _| {
-            let (key, bytes) = (write.partition_key, write.bytes.len() as u64);
+            let (key, bytes) = (write.partition_key, write.own_bytes() as u64);
             if let Some(top) = known.top.borrow_mut().as_mut()
                 && let Some(warning) = top.note_write(now, write.token, key, bytes)
             {

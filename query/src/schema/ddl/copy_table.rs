@@ -128,6 +128,7 @@ fn copied(old: &Table, target: &Keyspace) -> Result<Table> {
     };
     // The copy of a log is an ordinary table.
     table.options.is_feed_log = false;
+    table.options.feed_history = None;
     for column in &mut table.columns {
         let has_user_types = column.column_type.any(&|part| matches!(part, CqlType::UserType { .. }));
         if has_user_types && old.keyspace != target.name {
