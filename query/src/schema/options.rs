@@ -67,7 +67,7 @@ const READ_REPAIR: &str = "read_repair";
 const SPECULATIVE_RETRY: &str = "speculative_retry";
 const TOMBSTONE_GC: &str = "tombstone_gc";
 
-const KNOWN: [&str; 25] = [
+const KNOWN: [&str; 26] = [
     ADDITIONAL_WRITE_POLICY,
     ALLOW_AUTO_SNAPSHOT,
     BLOOM_FILTER_FP_CHANCE,

@@ -23,6 +23,7 @@ const BEFORE: usize = 4;
 const AFTER: usize = 5;
 
 /// Prints changes one batch after the other.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of what was printed")]
 #[derive(Debug)]
 pub struct Printer {
     layout: Layout,

@@ -6,6 +6,7 @@ use super::{
 };
 
 /// `SELECT …`
+#[allow(clippy::struct_excessive_bools, reason = "each is a word of the statement")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Select {
     /// `SELECT JSON`
