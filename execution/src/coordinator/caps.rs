@@ -230,8 +230,17 @@ async fn find(
     let read = async |positions: Slice, reversed: bool, live_rows: u64| {
         let (start, end) = slice_range(&key, &positions)?;
         let table = &*change.table;
-        let read =
-            RangeRead { table, start, end, reversed, now_seconds, live_rows, consistency: level, deadline };
+        let read = RangeRead {
+            table,
+            start,
+            end,
+            reversed,
+            now_seconds,
+            live_rows,
+            consistency: level,
+            deadline,
+            bypasses_cache: false,
+        };
         read_range_part(context, &read).await
     };
     let mut from = Some(REGULAR_START.to_vec());
