@@ -113,7 +113,7 @@ pub enum LoadKind {
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Registers,
         Self::Transactions,
         Self::Pages,

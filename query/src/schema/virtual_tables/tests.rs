@@ -53,6 +53,7 @@ fn state(session: &Session) -> NodeState {
             repaired(-5, 5, 1_000_000),
             repaired(9, -5, 2_000_000),
         ],
+        feed_generations: Vec::new(),
     }
 }
 
