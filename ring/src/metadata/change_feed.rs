@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
 
-use super::command::StreamsExtension;
-use super::outcome::Changed;
+use super::command::{CommandOutcome, Refusal, StreamsExtension};
+use super::outcome::{Changed, refuse};
 use super::state::{ClusterState, with_topology};
 use crate::change_feed::{ChangeFeed, Generation};
+use crate::member::Member;
+use crate::topology::Topology;
 
 pub(super) fn extend(state: &ClusterState, index: u64, extension: &StreamsExtension) -> Changed {
     let topology = &state.topology;
@@ -26,6 +28,15 @@ pub(super) fn extend(state: &ClusterState, index: u64, extension: &StreamsExtens
     }
     let change_feed = topology.change_feed.with(wanted, kept_from_ms(&state.catalog, *timestamp_ms));
     Ok(Some(with_topology(state, index, false, |topology| topology.change_feed = change_feed)))
+}
+
+/// Refuses a new member for which no streams are right, even later ones: a feed may have been turned on since it was taken in.
+pub(super) fn check_streams(topology: &Topology, member: &Member) -> Result<(), CommandOutcome> {
+    let Some(newest) = topology.change_feed.newest() else { return Ok(()) };
+    if newest.generation().covers(&Generation::of(0, [member])) {
+        return Ok(());
+    }
+    refuse(Refusal::StreamsNotActive { left_ms: 0 })
 }
 
 /// The state after a schema change, whose topology has the index of the change. `old`: the catalog before.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::change_feed;
 use super::checks::{check_addresses, check_features, check_level, check_settled, check_tokens};
 use super::command::{CommandOutcome, MemberUpdate, Refusal};
 use super::encryption;
@@ -35,6 +36,7 @@ pub(super) fn join(state: &ClusterState, index: u64, member: &Member) -> Changed
             return refuse(Refusal::TokenTaken { token: *token, by: other.host_id });
         }
     }
+    change_feed::check_streams(topology, &member)?;
     Ok(Some(with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, Arc::new(member));
     })))

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::change_feed;
 use super::checks::{check_addresses, check_features, check_level, check_settled};
 use super::command::{CommandOutcome, Refusal};
 use super::encryption;
@@ -45,6 +46,7 @@ pub(super) fn start(
         tokens: old.tokens.clone(),
         ..member.clone()
     };
+    change_feed::check_streams(topology, &new)?;
     let mut changed = with_topology(state, index, true, |topology| {
         topology.members.insert(host_id, Arc::new(new));
         set_state(topology, &replaced, MemberState::Leaving(TransitionPhase::WriteBoth));

@@ -125,7 +125,12 @@ pub async fn join(
                         tracing::info!(%reason, "waiting for the end of a change of replication");
                     }
                 }
-                Ok(ClusterResponse::Refused(reason @ Refusal::StreamsNotActive { .. })) => {
+                Ok(
+                    ClusterResponse::Refused(reason @ Refusal::StreamsNotActive { .. })
+                    | ClusterResponse::Outcome(CommandOutcome::Refused(
+                        reason @ Refusal::StreamsNotActive { .. },
+                    )),
+                ) => {
                     last = format!("{seed}: {reason}");
                     if notices.is_due(&"streams", &"", context.clock.monotonic()) {
                         tracing::info!(%reason, "waiting for the streams of change feeds");
@@ -314,7 +319,8 @@ async fn take_in(
     };
     // If the log would refuse the command now, it is not first replicated to the new node.
     let (_, expected) = metadata::apply(&state, state.topology.version + 1, &command);
-    if !matches!(expected, CommandOutcome::Applied { .. }) {
+    let waits_for_streams = matches!(expected, CommandOutcome::Refused(Refusal::StreamsNotActive { .. }));
+    if !matches!(expected, CommandOutcome::Applied { .. }) && !waits_for_streams {
         return Ok(ClusterResponse::Outcome(expected));
     }
     if let Some(place) = place.filter(|_| is_new)

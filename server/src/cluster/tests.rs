@@ -1,5 +1,6 @@
 //! Clusters in one thread: simulated disks, virtual time, messages in memory.
 
+mod change_feed;
 mod cleanup;
 mod denylist;
 mod drops;

@@ -80,6 +80,7 @@ fn streams_are_extended_once_before_a_member_joins_and_stay_when_it_leaves() {
     let mut log = with_feed();
     let epoch = log.state.topology.epoch;
     let new = Member { shard_count: 3, ..member(3) };
+    log.refused(&Command::Join { member: new.clone() }, Refusal::StreamsNotActive { left_ms: 0 });
     log.done(&extension(9_000, &new.tokens, 3));
     log.again(&extension(9_500, &new.tokens, 3));
     assert_eq!(log.state.topology.epoch, epoch, "ownership is unchanged");
