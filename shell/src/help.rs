@@ -48,7 +48,7 @@ const TOPICS: [(&str, &str); 18] = [
         "TAIL",
         "TAIL [<keyspace>.]<table> [FROM 'beginning' | '<timestamp>' | <duration>] [LIMIT <changes>] [WINDOW <duration>]\n\
             prints the changes of a table with a change feed as they come, until Ctrl-C or LIMIT: from now on, from the oldest\n\
-            that is kept, from a time, or from so long ago (10m). A change is printed when it is as old as WINDOW (4s), so that\n\
+            that is kept, from a time, or from so long ago (10m). A change is printed when it is as old as WINDOW (5s), so that\n\
             none that still is being written is missed. Columns: a = 1 is the new value, a deleted, a + {1} and a - {1} elements\n\
             that were added and removed; before and after are the images of the row, where the feed has them.\n\
             It reads at LOCAL_QUORUM, or at a higher level that CONSISTENCY sets.",

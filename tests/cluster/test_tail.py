@@ -44,7 +44,7 @@ def test_a_tail_follows_the_streams_of_nodes_that_join(connect):
         session.execute(REPLICATED)
         session.execute("CREATE TABLE shop.items (id int PRIMARY KEY, value text) WITH cdc = {'enabled': 'true'}")
         insert = session.prepare("INSERT INTO shop.items (id, value) VALUES (?, ?)")
-        tail = Tail(cluster.nodes[0], "shop.items FROM 'beginning' WINDOW 4s")
+        tail = Tail(cluster.nodes[0], "shop.items FROM 'beginning' WINDOW 5s")
         tail.start()
         writer = Writer(session, insert, 0)
         writer.start()

@@ -83,6 +83,8 @@ pub struct Bound {
     /// The clustering columns that bound it; none: the range is open at this end.
     pub fields: Vec<Field>,
     pub is_inclusive: bool,
+    /// The last of these columns has its largest values first: the range begins with the largest.
+    pub is_descending: bool,
 }
 
 /// A change.
@@ -92,7 +94,7 @@ pub struct Change {
     pub operation: Operation,
     /// The primary key as far as the change has one.
     pub key: Vec<Field>,
-    /// The ends of a range.
+    /// The ends of a range, in the order of the table's rows.
     pub from: Option<Bound>,
     pub to: Option<Bound>,
     pub edits: Vec<Edit>,
@@ -148,7 +150,10 @@ fn of_group(entries: &[Entry]) -> Vec<Change> {
 /// Begins a range, or ends the one that is open.
 fn take_bound<'a>(entry: &'a Entry, changes: &mut Vec<(&'a Entry, Change)>) {
     let (is_start, is_inclusive) = (entry.operation <= 6, matches!(entry.operation, 5 | 7));
-    let bound = Bound { fields: fields(entry, &entry.layout.clustering), is_inclusive };
+    let layout = &entry.layout;
+    let last = layout.clustering.iter().rfind(|column| entry.cells[**column].is_some());
+    let is_descending = last.is_some_and(|column| layout.descending.contains(column));
+    let bound = Bound { fields: fields(entry, &layout.clustering), is_inclusive, is_descending };
     if !is_start
         && let Some((_, open)) = changes.last_mut()
         && open.operation == Operation::DeleteRange

@@ -9,9 +9,9 @@ use crate::{error::ShellError, token::Token};
 
 const USAGE: &str = "TAIL [<keyspace>.]<table> [FROM 'beginning' | '<timestamp>' | <duration>] [LIMIT <changes>] [WINDOW <duration>]";
 
-/// The youngest age at which changes are shown, if WINDOW names none: the time that a write may take (2 seconds by default), the half
-/// second by which an entry may lie before its write, and the rest for clocks of nodes that differ.
-const DEFAULT_WINDOW_MS: i64 = 4_000;
+/// The youngest age at which changes are shown, if WINDOW names none: the time that a transaction may take by default (1.8 seconds for
+/// others, and 2 to write), the half second by which an entry may lie before its write, and the rest for clocks of nodes that differ.
+const DEFAULT_WINDOW_MS: i64 = 5_000;
 
 /// A TAIL command.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,6 +23,8 @@ pub struct BaseColumn {
     pub position: i32,
     /// A list that is not frozen: the log has its elements by their times.
     pub is_list: bool,
+    /// A clustering column whose largest values come first.
+    pub is_descending: bool,
 }
 
 /// What a column of a table is.
@@ -50,6 +52,8 @@ pub struct Layout {
     /// The indexes of the key's columns, in order.
     pub partition_key: Vec<usize>,
     pub clustering: Vec<usize>,
+    /// Those of the clustering columns whose largest values come first.
+    pub descending: Vec<usize>,
     pub values: Vec<ValueColumn>,
 }
 
@@ -82,6 +86,11 @@ impl Layout {
             columns: columns.to_vec(),
             partition_key: key(ColumnKind::PartitionKey)?,
             clustering: key(ColumnKind::Clustering)?,
+            descending: base
+                .iter()
+                .filter(|known| known.is_descending)
+                .filter_map(|known| index(&known.name))
+                .collect(),
             values,
         })
     }
@@ -165,7 +174,7 @@ mod tests {
     }
 
     fn base(name: &str, kind: ColumnKind, position: i32) -> BaseColumn {
-        BaseColumn { name: name.to_owned(), kind, position, is_list: false }
+        BaseColumn { name: name.to_owned(), kind, position, is_list: false, is_descending: false }
     }
 
     #[test]

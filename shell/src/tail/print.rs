@@ -153,9 +153,9 @@ fn equalities(fields: &[Field]) -> String {
 
 /// The key, with the ends of a range as a WHERE clause has them.
 fn key_text(change: &Change) -> String {
-    let bounds = [(&change.from, ">"), (&change.to, "<")].map(|(bound, sign)| {
+    let bounds = [(&change.from, [">", "<"]), (&change.to, ["<", ">"])].map(|(bound, [sign, reversed])| {
         let bound = bound.as_ref().filter(|bound| !bound.fields.is_empty())?;
-        Some(bound_text(bound, sign))
+        Some(bound_text(bound, if bound.is_descending { reversed } else { sign }))
     });
     let key = equalities(&change.key);
     let parts = [Some(key).filter(|key| !key.is_empty())].into_iter().chain(bounds).flatten();
@@ -352,13 +352,20 @@ mod tests {
 
     #[test]
     fn a_range_reads_as_a_condition() {
-        let bound = |fields: Vec<Field>, is_inclusive| Some(Bound { fields, is_inclusive });
+        let bound =
+            |fields: Vec<Field>, is_inclusive| Some(Bound { fields, is_inclusive, is_descending: false });
         let range = Change {
             from: bound(vec![int("a", 1), int("b", 2)], true),
             to: bound(vec![int("a", 3)], false),
             ..change(Operation::DeleteRange)
         };
         assert_eq!(key_text(&range), "customer = 'ada', (a, b) >= (1, 2), a < 3");
+        let newest_first = Change {
+            from: Some(Bound { fields: vec![int("a", 9)], is_inclusive: true, is_descending: true }),
+            to: Some(Bound { fields: vec![int("a", 3)], is_inclusive: false, is_descending: true }),
+            ..change(Operation::DeleteRange)
+        };
+        assert_eq!(key_text(&newest_first), "customer = 'ada', a <= 9, a > 3");
         let open = Change {
             from: bound(Vec::new(), true),
             to: bound(vec![int("a", 3)], true),

@@ -118,7 +118,7 @@ impl Feed {
         settings: &Settings,
     ) -> Result<Vec<BaseColumn>, ShellError> {
         let statement = format!(
-            "SELECT column_name, kind, position, type FROM system_schema.columns WHERE {}",
+            "SELECT column_name, kind, position, type, clustering_order FROM system_schema.columns WHERE {}",
             self.is_about(&self.table)
         );
         let rows = connection.run_to_end(&statement, settings)?;
@@ -134,6 +134,7 @@ impl Feed {
                 _ => -1,
             },
             is_list: rows.text(row, "type").starts_with("list<"),
+            is_descending: rows.text(row, "clustering_order") == "desc",
         };
         Ok((0..rows.rows.len()).map(column).collect())
     }

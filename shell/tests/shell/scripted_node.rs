@@ -241,6 +241,7 @@ fn table(statement: &str) -> Option<Table> {
             ("kind", CqlType::Text, vec![text("regular"), text("partition_key")]),
             ("position", CqlType::Int, vec![Some(Value::Int(-1)), Some(Value::Int(0))]),
             ("type", CqlType::Text, vec![text("text"), text("int")]),
+            ("clustering_order", CqlType::Text, vec![text("none"), text("none")]),
         ],
         "system_schema.tables" => {
             let named = |name: &&str| statement.contains(&format!("'{name}'"));

@@ -36,7 +36,13 @@ fn layout() -> Rc<Layout> {
         column("cdc$deleted_home", CqlType::Boolean),
         column("cdc$deleted_elements_home", CqlType::set(CqlType::Smallint, true)),
     ];
-    let base = |name: &str, kind, is_list| BaseColumn { name: name.to_owned(), kind, position: 0, is_list };
+    let base = |name: &str, kind, is_list| BaseColumn {
+        name: name.to_owned(),
+        kind,
+        position: 0,
+        is_list,
+        is_descending: false,
+    };
     let base = [
         base("p", ColumnKind::PartitionKey, false),
         base("c", ColumnKind::Clustering, false),
