@@ -1,5 +1,6 @@
 //! Results of the native functions, on wire bytes.
 
+use cql_lite::types::token::Partitioner;
 use cql_lite::types::{CqlType, Value, literal, timeuuid};
 
 use super::*;
