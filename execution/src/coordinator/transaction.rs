@@ -40,7 +40,7 @@ use super::paxos::reading::merge_range;
 use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::{check_alive, check_charge};
 use super::{Outcome, RequestOptions, denylist, paxos, table_rate_limits};
-use crate::coordinator::change_feed;
+use crate::coordinator::change_feed::{self, Grouping};
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{SLICE_BYTES_MAX, ShardRows, regular_rows, row_range, too_many_rows};
 use crate::coordinator::paxos::operation::Operation;
@@ -314,7 +314,7 @@ fn evaluate_with_feeds(
     rows: &dyn ExistingRows,
 ) -> Result<Evaluation> {
     let Evaluation { changes, outcome } = evaluate(transaction, write, rows)?;
-    let changes = change_feed::attach(context, changes, write, Some(rows))?;
+    let changes = change_feed::attach(context, changes, Grouping::Together, write, Some(rows))?;
     Ok(Evaluation { changes, outcome })
 }
 
