@@ -25,7 +25,7 @@ use super::write::{apply, apply_capped, lead_all, no_any};
 use super::{Execution, Outcome, RequestOptions, caps, denylist, disk_room, table_rate_limits};
 use crate::coordinator::batch_request::BatchRequest;
 use crate::coordinator::bound_statement::BoundStatement;
-use crate::coordinator::change_feed;
+use crate::coordinator::change_feed::{self, Grouping};
 use crate::coordinator::local_write::{write_context, write_context_at};
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
@@ -90,8 +90,10 @@ fn try_batch(
     }
     let mutations = set.finish(&write, None)?;
     BatchVolume::of_mutations(&mutations).check(request.kind, &context.node.config, warnings)?;
-    let mutations = change_feed::attach(context, mutations, &write, None)?;
-    if request.kind == BatchKind::Logged && mutations.len() > 1 {
+    let is_logged = request.kind == BatchKind::Logged && mutations.len() > 1;
+    let grouping = if is_logged { Grouping::Together } else { Grouping::Each };
+    let mutations = change_feed::attach(context, mutations, grouping, &write, None)?;
+    if is_logged {
         return Ok(Execution::Pending(Box::pin(logged(context.clone(), mutations, request.options))));
     }
     let is_capped = mutations.iter().any(|change| change.table.options.cap.is_some());
@@ -123,7 +125,7 @@ async fn logged_after_reads(context: Rc<ShardContext>, request: BatchRequest) ->
         statement.add_to(&mut set, &write, Some(&rows))?;
     }
     let mutations = set.finish(&write, Some(&rows))?;
-    let mutations = change_feed::attach(&context, mutations, &write, Some(&rows))?;
+    let mutations = change_feed::attach(&context, mutations, Grouping::Together, &write, Some(&rows))?;
     logged(context, mutations, request.options).await
 }
 

@@ -3,7 +3,8 @@
 //! Invariants:
 //! * An entry and its mutation are one write: one record of the commit log, the same replicas. So whatever becomes of the mutation (hints,
 //!   batch log, transactions, repair) becomes of its entry.
-//! * A request has one time. Its entries in a stream are a group, with consecutive numbers; the last one ends it.
+//! * What is written whole or not at all has a group of entries in each stream: they have one time, and consecutive numbers, and the last one
+//!   ends the group.
 //! * The stream is one of those that are active at this time: it has the replicas and the shard of the partition.
 //! * Entries are made once for a write, where its mutations are finished: what is written again (hints, repair, streaming, a restore) gets none.
 
@@ -31,6 +32,15 @@ use uuid::Uuid;
 
 use crate::shard::context::ShardContext;
 
+/// What of several mutations is one group of entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grouping {
+    /// All of them: a transaction, a logged batch.
+    Together,
+    /// Each: some may be written and others not.
+    Each,
+}
+
 /// Whether a modification reads rows for the images that its table's feed has of them.
 #[inline]
 pub fn reads_images(plan: &ModifyPlan) -> bool {
@@ -48,13 +58,14 @@ pub fn reads_first(plan: &ModifyPlan) -> bool {
 pub fn attach(
     context: &ShardContext,
     changes: Vec<PartitionMutation>,
+    grouping: Grouping,
     write: &WriteContext,
     existing: Option<&dyn ExistingRows>,
 ) -> Result<Vec<PartitionMutation>> {
     if changes.iter().all(|change| change.table.options.feed().is_none()) {
         return Ok(changes);
     }
-    with_entries(context, changes, write, existing)
+    with_entries(context, changes, grouping, write, existing)
 }
 
 /// The entries of one mutation.
@@ -71,6 +82,7 @@ struct Pending {
 fn with_entries(
     context: &ShardContext,
     mut changes: Vec<PartitionMutation>,
+    grouping: Grouping,
     write: &WriteContext,
     existing: Option<&dyn ExistingRows>,
 ) -> Result<Vec<PartitionMutation>> {
@@ -91,19 +103,21 @@ fn with_entries(
     let newest = pending.iter().flat_map(|pending| &pending.entries).map(|entry| entry.timestamp).max();
     let Some(newest) = newest else { return Ok(changes) };
     let micros = choose_streams(context, &changes, &mut pending, entry_micros(newest, write.now_micros))?;
-    let time = time_of(context, micros);
-    // The entries that each stream gets, all mutations together.
-    let mut left: BTreeMap<(TableId, StreamId), usize> = BTreeMap::new();
-    for Pending { layout, stream, entries, .. } in &pending {
-        *left.entry((layout.table, *stream)).or_default() += entries.len();
+    let mut times = BTreeMap::new();
+    let group_of = |of: usize| if grouping == Grouping::Together { 0 } else { of };
+    // The entries that are left for each group in a stream.
+    let mut left: BTreeMap<(usize, TableId, StreamId), usize> = BTreeMap::new();
+    for Pending { of, layout, stream, entries, .. } in &pending {
+        *left.entry((group_of(*of), layout.table, *stream)).or_default() += entries.len();
     }
-    let mut next: BTreeMap<(TableId, StreamId), i32> = BTreeMap::new();
+    let mut next: BTreeMap<(usize, TableId, StreamId), i32> = BTreeMap::new();
     for Pending { of, layout, stream, entries, expiry } in pending {
-        let group = (layout.table, stream);
+        let name = (group_of(of), layout.table, stream);
         let count = entries.len();
-        let left = left.entry(group).or_default();
+        let left = left.entry(name).or_default();
         *left -= count;
-        let next = next.entry(group).or_default();
+        let next = next.entry(name).or_default();
+        let time = *times.entry(group_of(of)).or_insert_with(|| time_of(context, micros));
         let place = Place { stream: stream.0, time, first_number: *next, ends_group: *left == 0, expiry };
         *next = i32::try_from(count)
             .ok()

@@ -8,7 +8,7 @@ use helenus_query::run::modify::{MutationSet, PartitionMutation, WriteContext};
 
 use crate::coordinator::RequestOptions;
 use crate::coordinator::bound_statement::BoundStatement;
-use crate::coordinator::change_feed;
+use crate::coordinator::change_feed::{self, Grouping};
 use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::own_rows::ShardRows;
 use crate::coordinator::replica::apply::apply_own;
@@ -67,7 +67,7 @@ where
             statement.add_to(&mut set, &write, Some(&rows))?;
         }
         let changes = set.finish(&write, Some(&rows))?;
-        let changes = change_feed::attach(context, changes, &write, Some(&rows))?;
+        let changes = change_feed::attach(context, changes, Grouping::Each, &write, Some(&rows))?;
         check(&changes)?;
         Ok::<_, E>(changes)
     };

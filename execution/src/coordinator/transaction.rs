@@ -41,7 +41,7 @@ use super::paxos::round::{Agreement, Verdict, agree};
 use super::replica::write::{check_alive, check_charge};
 use super::transaction_tokens::{self, TransactionToken};
 use super::{Outcome, RequestOptions, denylist, paxos, table_rate_limits};
-use crate::coordinator::change_feed;
+use crate::coordinator::change_feed::{self, Grouping};
 use crate::coordinator::local_write::{apply_here, write_context};
 use crate::coordinator::own_rows::{SLICE_BYTES_MAX, ShardRows, regular_rows, row_range, too_many_rows};
 use crate::coordinator::paxos::operation::Operation;
@@ -364,12 +364,12 @@ fn evaluate(
 ) -> Result<Evaluation> {
     let Some(explicit) = transaction.explicit() else {
         let Evaluation { changes, outcome } = evaluate_conditional(transaction, write, rows)?;
-        let changes = change_feed::attach(context, changes, write, Some(rows))?;
+        let changes = change_feed::attach(context, changes, Grouping::Together, write, Some(rows))?;
         return Ok(Evaluation { changes, outcome });
     };
     let Evaluation { changes, outcome } = explicit::evaluate(&transaction.statements, explicit, write, rows)?;
     // What the replicas agree on has the entries of change feeds too.
-    let changes = change_feed::attach(context, changes, write, Some(rows))?;
+    let changes = change_feed::attach(context, changes, Grouping::Together, write, Some(rows))?;
     let Some(token) = explicit.token.as_ref().filter(|_| !context.has_bug(PlantedBug::ForgetToken)) else {
         return Ok(Evaluation { changes, outcome });
     };

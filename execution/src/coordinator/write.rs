@@ -21,7 +21,7 @@ use super::{
     table_rate_limits,
 };
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
-use crate::coordinator::change_feed;
+use crate::coordinator::change_feed::{self, Grouping};
 use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
@@ -98,7 +98,7 @@ fn mutations(context: &ShardContext, request: &Request<'_, ModifyPlan>) -> Resul
     let write = write_context_at(context, request.options, request.call.now_micros);
     let mut set = MutationSet::default();
     set.add(request.plan(), keys(request)?, &request.bindings(), &write, None)?;
-    change_feed::attach(context, set.finish(&write, None)?, &write, None)
+    change_feed::attach(context, set.finish(&write, None)?, Grouping::Each, &write, None)
 }
 
 /// Writes mutations to all their replicas and acknowledges when the consistency level is reached.

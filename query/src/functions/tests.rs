@@ -471,7 +471,10 @@ fn aggregates() {
 fn tokens() {
     let text = |result: Option<Vec<u8>>| literal::to_text(&CqlType::Bigint, &result.unwrap());
     let context = CallContext::at(0);
-    assert_eq!(text(token(1, Partitioner::Murmur3).call(&[Some(&[0, 0, 0, 1])], &context).unwrap()), "-4069959284402364209");
+    assert_eq!(
+        text(token(1, Partitioner::Murmur3).call(&[Some(&[0, 0, 0, 1])], &context).unwrap()),
+        "-4069959284402364209"
+    );
     assert_eq!(
         text(token(2, Partitioner::Murmur3).call(&[Some(&[0, 0, 0, 1]), Some(b"a")], &context).unwrap()),
         "6516349416904725244"

@@ -30,7 +30,8 @@ impl NodeAdmin {
         let shards = self
             .on_every_shard(move |context| {
                 let of_log = |log: &TableId| context.shard.statistics(*log).map_err(RequestError::from);
-                let statistics: Result<Vec<TableStatistics>, RequestError> = logs.iter().map(of_log).collect();
+                let statistics: Result<Vec<TableStatistics>, RequestError> =
+                    logs.iter().map(of_log).collect();
                 Box::pin(std::future::ready(statistics))
             })
             .await?;
