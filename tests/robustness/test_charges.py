@@ -7,6 +7,8 @@ from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.query import BatchStatement, SimpleStatement
 from cluster import until
 from conftest import driver_session, new_node
+from test_administration import command
+from test_audit import nodetool
 
 KEY = "helenus-receipt"
 
@@ -115,7 +117,7 @@ def test_requests_are_summed_by_hour_table_statement_and_role():
         assert by_sampler["REQUESTS", 1].value == 20 and by_sampler["REQUESTS", 1].statement.startswith("INSERT")
         assert by_sampler["ROWS_READ", 1].statement == "SELECT v FROM summed WHERE k = ?"
         assert by_sampler["CHARGE", 1].requests == 20 and by_sampler["CHARGE", 1].missed == 0
-        assert "helenus_request_charge_total" in node.metrics_text()
+        assert node.metric("helenus_request_charge_total") >= 20 * 26 + whole[2] + 24
 
 
 def test_batches_are_summed_under_the_table_that_they_are_of():
@@ -146,3 +148,50 @@ def test_the_sums_are_bounded_and_nothing_is_lost():
         others = [row for row in found if row.statement == "(others)"]
         assert others, "statements without a place of their own"
         assert sum(row.requests for row in selects + others) >= 300
+
+
+def test_nodetool_shows_the_partitions_of_the_last_minutes():
+    with new_node() as node, driver_session(node) as session:
+        session.execute("CREATE TABLE busy (k text PRIMARY KEY, v int)")
+        for number in range(5):
+            session.execute("INSERT INTO busy (k, v) VALUES ('often', %s)", (number,))
+        for verb in ("toppartitions", "profileload"):
+            status, text = nodetool(node, verb, "-k", "1", "-a", "WRITES,reads", "k", "busy")
+            assert status == 0 and "Frequency of writes by partition:" in text and "Frequency of reads by partition:" in text, text
+            assert ["k.busy", "often", "5", "0"] in [line.split() for line in text.splitlines()], text
+            assert "Nothing recorded during sampling period" in text and "Max mutation size" not in text
+        for words in (["k", "busy", "1000"], ["-s", "256", "k", "busy"], ["-i", "5000", "k", "busy"], ["-a", "CAS_CONTENTIONS", "k", "busy"]):
+            status, text = nodetool(node, "toppartitions", *words)
+            assert status != 0 and text, words
+
+
+WORKLOAD = """
+-- rows: 5000000, partitions: 80000
+CREATE TABLE blog.posts (post_id timeuuid, kind text, id uuid, author_id uuid STATIC, title text STATIC, PRIMARY KEY (post_id, kind, id));
+SELECT title FROM blog.posts WHERE post_id = ? LIMIT 1;
+-- rows: 27
+SELECT DISTINCT post_id, title FROM blog.posts WHERE author_id = ?;
+"""
+
+
+def test_the_program_advises_on_a_file(session, tmp_path):
+    path = tmp_path / "blog.cql"
+    path.write_text(WORKLOAD)
+    status, text, _ = command("advise", path)
+    assert status == 0 and "CREATE INDEX ON blog.posts (author_id) USING 'sai';" in text, text
+    _, text, _ = command("advise", "--json", "--replicas", "1", path)
+    document = json.loads(text)
+    first, second = document["requests"]
+    assert first["access"] == "KEYS" and first["advice"] == [] and second["access"] == "SCAN"
+    assert [advice["kind"] for advice in second["advice"]] == ["index", "table"]
+    # What is advised is taken by a node.
+    session.execute("CREATE KEYSPACE blog WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute(WORKLOAD.split(";", 1)[0].split("\n", 2)[2])
+    for advice in second["advice"]:
+        for statement in advice["statements"]:
+            session.execute(statement)
+        until("the advised request is taken", lambda request=advice["request"]: session.prepare(request))
+    path.write_text(WORKLOAD + "-- rows: 5\n")
+    status, _, text = command("advise", path)
+    assert status == 1 and "a fact stands in a line of its own above its statement" in text
+    assert command("advise", tmp_path / "missing.cql")[0] == 1

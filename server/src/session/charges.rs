@@ -6,6 +6,7 @@
 //! * A shard keeps a bounded number of sums, and of each statement a bounded part, without its values.
 
 use std::cell::RefCell;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use helenus_execution::shard::context::ShardContext;
 use helenus_observe::charge_sums::{ChargeHistory, ChargeSum, ChargeSums, ChargedTo};
 use helenus_observe::receipt::Receipt;
 use helenus_query::schema::catalog::{Table, TableKind};
-use helenus_query::statement::Statement;
+use helenus_query::statement::{Description, Statement, StatementId};
+use lru::LruCache;
 
 use super::slow_requests;
 
@@ -23,26 +25,44 @@ use super::slow_requests;
 const TEXT_BYTES_MAX: usize = 500;
 /// Statements of a batch that are shown.
 const BATCH_TEXTS_MAX: usize = 3;
+/// Statements whose text without values a shard remembers.
+const KNOWN_TEXTS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// The sums of a shard.
-#[derive(Debug, Default)]
-pub struct Charges(RefCell<ChargeHistory>);
+#[derive(Debug)]
+pub struct Charges {
+    history: RefCell<ChargeHistory>,
+    /// To take the values out of a text is more work than to sum a request.
+    texts: RefCell<LruCache<StatementId, Rc<str>>>,
+}
+
+impl Default for Charges {
+    fn default() -> Self {
+        Self { history: RefCell::default(), texts: RefCell::new(LruCache::new(KNOWN_TEXTS)) }
+    }
+}
 
 impl Charges {
+    /// The text of a statement as it is summed.
+    fn text_of(context: &ShardContext, statement: &Description) -> Rc<str> {
+        let mut texts = context.layers.get::<Self>().texts.borrow_mut();
+        texts.get_or_insert(statement.id, || shown(&statement.text).into()).clone()
+    }
+
     /// For how many requests one that begins `now` (monotonic time) without a receipt is counted. 0: it is not.
     #[inline]
     pub fn take(context: &ShardContext, now: Duration) -> u64 {
-        context.layers.get::<Self>().0.borrow_mut().take(now)
+        context.layers.get::<Self>().history.borrow_mut().take(now)
     }
 
     /// The sums of the last 5 to 10 minutes.
     pub fn last_minutes(context: &ShardContext) -> ChargeSums {
-        context.layers.get::<Self>().0.borrow_mut().last_minutes(context.clock.monotonic())
+        context.layers.get::<Self>().history.borrow_mut().last_minutes(context.clock.monotonic())
     }
 
     /// The sums of the last hours, with the microsecond since the epoch at which each began.
     pub fn hours(context: &ShardContext) -> Vec<(i64, ChargeSums)> {
-        context.layers.get::<Self>().0.borrow_mut().hours(context.clock.now_micros())
+        context.layers.get::<Self>().history.borrow_mut().hours(context.clock.now_micros())
     }
 }
 
@@ -62,18 +82,17 @@ impl OpenCharge {
     }
 
     /// It executes this statement.
-    pub fn of_statement(&mut self, statement: &Statement) {
+    pub fn of_statement(&mut self, context: &ShardContext, statement: &Statement) {
+        let text = || Charges::text_of(context, statement);
         match statement {
-            Statement::Select(select) => self.of(&statement.text, [&*select.plan.table]),
-            Statement::Modify(modify) => self.of(&statement.text, [&*modify.plan.table]),
-            Statement::Batch(batch) => {
-                self.of(&statement.text, batch.plan.statements.iter().map(|plan| &*plan.table));
-            }
-            Statement::Transaction(transaction) => self.of(&statement.text, [&*transaction.plan.table]),
+            Statement::Select(select) => self.of(text, [&*select.plan.table]),
+            Statement::Modify(modify) => self.of(text, [&*modify.plan.table]),
+            Statement::Batch(batch) => self.of(text, batch.plan.statements.iter().map(|plan| &*plan.table)),
+            Statement::Transaction(transaction) => self.of(text, [&*transaction.plan.table]),
             Statement::Explain(explain) => {
-                self.of_statement(&explain.plan.statement);
+                self.of_statement(context, &explain.plan.statement);
                 if let Some(to) = &mut self.to {
-                    to.statement = shown(&statement.text);
+                    to.statement = text().to_string();
                 }
             }
             Statement::Truncate(_)
@@ -97,11 +116,11 @@ impl OpenCharge {
                 texts.push(&source.text);
             }
         }
-        let text = format!("BEGIN BATCH {} APPLY BATCH", texts.join("; "));
-        self.of(&text, batch.plans().map(|plan| &*plan.table));
+        let text = || shown(&format!("BEGIN BATCH {} APPLY BATCH", texts.join("; "))).into();
+        self.of(text, batch.plans().map(|plan| &*plan.table));
     }
 
-    fn of<'t>(&mut self, text: &str, tables: impl IntoIterator<Item = &'t Table>) {
+    fn of<'t>(&mut self, text: impl FnOnce() -> Rc<str>, tables: impl IntoIterator<Item = &'t Table>) {
         let mut tables = tables.into_iter();
         let Some(first) = tables.next().filter(|table| table.kind == TableKind::Stored) else { return };
         let is_one = tables.all(|table| table.id == first.id);
@@ -111,7 +130,7 @@ impl OpenCharge {
             keyspace: keyspace.to_owned(),
             table: table.to_owned(),
             role: role.to_owned(),
-            statement: shown(text),
+            statement: text().to_string(),
         });
     }
 
@@ -121,7 +140,7 @@ impl OpenCharge {
         let now = (context.clock.monotonic(), context.clock.now_micros());
         let request = ChargeSum::of(receipt, has_failed, self.times);
         context.metrics.charge.add(request.charge);
-        context.layers.get::<Charges>().0.borrow_mut().add(now, to, &request);
+        context.layers.get::<Charges>().history.borrow_mut().add(now, to, &request);
     }
 }
 

@@ -129,7 +129,7 @@ fn begin(
     if let (Some(noted), Some(statement)) = (&mut noted, &statement)
         && let Some(charge) = &mut noted.charge
     {
-        charge.of_statement(statement);
+        charge.of_statement(&connection.context, statement);
     }
     if let Some(trace) = noted.as_mut().and_then(|noted| noted.trace.as_mut()) {
         if matches!(execution, Execution::Ready(_)) {
