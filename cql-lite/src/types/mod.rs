@@ -18,6 +18,7 @@ pub mod canonical;
 pub mod codec;
 pub mod compare;
 pub mod cql_type;
+pub mod decimal_math;
 pub mod duration;
 pub(crate) mod hex;
 pub mod json;

@@ -2,12 +2,11 @@
 //!
 //! For integers the function is computed as a double and truncated to the type, as Java casts.
 
-use cql_lite::types::CqlType;
 use cql_lite::types::number::Decimal;
+use cql_lite::types::{CqlType, decimal_math};
 use num_traits::Signed;
 
 use super::arithmetic::{Number, failed};
-use super::decimal_math;
 use super::failure::{CallResult, Failure};
 
 /// A function of one number.

@@ -17,7 +17,6 @@ mod cast;
 mod collection;
 pub mod context;
 mod conversion;
-mod decimal_math;
 mod failure;
 pub mod function;
 mod masking;

@@ -4,10 +4,11 @@
 //! drops. The exponential factors out powers of ten, so the arguments of its series are below ln 10. The logarithm
 //! factors out the exponent and refines a double by Halley's iteration, which triples the digits each time.
 
-use cql_lite::types::number::{Decimal, NumberError, digit_count};
 use num_bigint::BigInt;
 use num_integer::Integer;
 use num_traits::{One, Pow, ToPrimitive, Zero};
+
+use super::number::{Decimal, NumberError, digit_count};
 
 /// The fewest significant digits of a result.
 const MINIMUM_DIGITS: u64 = 32;
@@ -108,7 +109,7 @@ fn finish(unscaled: BigInt, scale: i64, digits: u64) -> Result<Decimal, NumberEr
 }
 
 /// e to the power of a number.
-pub(super) fn exponential(number: &Decimal) -> Result<Decimal, NumberError> {
+pub fn exponential(number: &Decimal) -> Result<Decimal, NumberError> {
     if number.unscaled.is_zero() {
         return Ok(Decimal::new(1, 0));
     }
@@ -125,13 +126,13 @@ pub(super) fn exponential(number: &Decimal) -> Result<Decimal, NumberError> {
 }
 
 /// The natural logarithm of a positive number.
-pub(super) fn natural_logarithm(number: &Decimal) -> Result<Decimal, NumberError> {
+pub fn natural_logarithm(number: &Decimal) -> Result<Decimal, NumberError> {
     let (fixed, value, digits) = logarithm(number)?;
     finish(value, fixed.digits as i64, digits)
 }
 
 /// The logarithm to base ten of a positive number.
-pub(super) fn decimal_logarithm(number: &Decimal) -> Result<Decimal, NumberError> {
+pub fn decimal_logarithm(number: &Decimal) -> Result<Decimal, NumberError> {
     let normal = number.normalized();
     if normal.unscaled.is_one() {
         return Ok(Decimal::new(-i64::from(normal.scale), 0));
