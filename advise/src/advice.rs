@@ -144,7 +144,7 @@ pub fn advise(workload: &Workload) -> Result<Report, AdviseError> {
             ast::Statement::Select(_) => None,
             statement => {
                 let plan = workload.schema.plan(statement.clone());
-                Some(plan.map_err(|error| AdviseError::at(request.line, error))?)
+                Some(plan.map_err(|error| AdviseError::at(request.line, error.to_string()))?)
             }
         });
     }
@@ -222,7 +222,8 @@ impl Advisor<'_> {
 
     fn select(&self, request: &Request, select: &ast::Select) -> Result<Advised, AdviseError> {
         let schema = &self.workload.schema;
-        let (need, plan) = Need::of(schema, select).map_err(|error| AdviseError::at(request.line, error))?;
+        let (need, plan) =
+            Need::of(schema, select).map_err(|error| AdviseError::at(request.line, error.to_string()))?;
         let served = unfiltered(schema, select);
         let replicas = estimate::replicas_read(request.consistency, schema.replicas(&plan.table));
         let access = access_of(&plan);

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use cql_lite::syntax::ast::{self, Comparison, Expression, Identifier, Literal, Relation, Subject};
+use cql_lite::types::CqlType;
 use helenus_query::plan::Plan;
 use helenus_query::plan::restrictions::PartitionRestriction;
 use helenus_query::plan::select::SelectPlan;
@@ -216,7 +217,6 @@ pub fn with_narrower_key(
 
 /// A table with a row for each element of a collection.
 pub fn rows_of_collection(schema: &Schema, table: &Table, column: &Column) -> Option<String> {
-    use cql_lite::types::CqlType;
     let (key_type, value_type) = match &column.column_type {
         CqlType::Map { key, value, .. } => (key.to_string(), Some(value.to_string())),
         CqlType::Set { element, .. } => (element.to_string(), None),

@@ -17,7 +17,7 @@ pub enum AdviseError {
 }
 
 impl AdviseError {
-    pub fn at(line: usize, reason: impl ToString) -> Self {
-        Self::File { line, reason: reason.to_string() }
+    pub fn at(line: usize, reason: impl Into<String>) -> Self {
+        Self::File { line, reason: reason.into() }
     }
 }

@@ -29,7 +29,7 @@ impl Report {
         }
         for table in &self.tables {
             // Writing to a string cannot fail.
-            let _ = write!(text, "\n{}\n", table.table);
+            let _ = writeln!(text, "\n{}", table.table);
             for advice in &table.advice {
                 put_advice(&mut text, advice);
             }
@@ -100,7 +100,7 @@ fn put_row(text: &mut String, row: &[String; 5], widths: &[usize; 4]) {
 
 fn put_advice(text: &mut String, advice: &Advice) {
     let alternative = if advice.is_recommended { "" } else { "or " };
-    let _ = write!(text, "    {alternative}{}: {}\n", advice.kind.name(), advice.reason);
+    let _ = writeln!(text, "    {alternative}{}: {}", advice.kind.name(), advice.reason);
     for statement in &advice.statements {
         let _ = writeln!(text, "        {statement};");
     }

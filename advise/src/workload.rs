@@ -96,7 +96,8 @@ impl Workload {
 
     fn take(&mut self, piece: &Piece, facts: &Facts, consistency: Consistency) -> Result<(), AdviseError> {
         let line = piece.line;
-        let statement = syntax::parse(&piece.text).map_err(|error| AdviseError::at(line, error))?;
+        let statement =
+            syntax::parse(&piece.text).map_err(|error| AdviseError::at(line, error.to_string()))?;
         match &statement {
             ast::Statement::Select(_)
             | ast::Statement::Insert(_)
@@ -115,7 +116,7 @@ impl Workload {
             }
             ast::Statement::CreateTable(create) => {
                 facts.refuse_but(&OF_TABLES, line)?;
-                self.schema.change(&statement).map_err(|error| AdviseError::at(line, error))?;
+                self.schema.change(&statement).map_err(|error| AdviseError::at(line, error.to_string()))?;
                 let name = self.schema.resolved(&create.table);
                 self.facts.insert(
                     name,
@@ -137,7 +138,7 @@ impl Workload {
             | ast::Statement::AlterTable(_)
             | ast::Statement::AlterType(_) => {
                 facts.refuse_but(&[], line)?;
-                self.schema.change(&statement).map_err(|error| AdviseError::at(line, error))?;
+                self.schema.change(&statement).map_err(|error| AdviseError::at(line, error.to_string()))?;
             }
             _ => {
                 let reason = "only CREATE, ALTER of tables and types, USE, CONSISTENCY, SELECT, INSERT, UPDATE, DELETE and BATCH are \

@@ -148,8 +148,8 @@ impl ChargeSums {
 #[derive(Debug)]
 pub struct ChargeHistory {
     sampling: Sampling,
-    /// The number of the present window.
-    window: u64,
+    /// When the present window ends; monotonic time.
+    ends: Duration,
     minutes: ChargeSums,
     minutes_before: ChargeSums,
     /// By hours since the epoch.
@@ -160,7 +160,7 @@ impl Default for ChargeHistory {
     fn default() -> Self {
         Self {
             sampling: Sampling::new(3),
-            window: 0,
+            ends: WINDOW,
             minutes: ChargeSums::default(),
             minutes_before: ChargeSums::default(),
             hours: BTreeMap::new(),
@@ -194,17 +194,16 @@ impl ChargeHistory {
 
     #[inline]
     fn pass_to(&mut self, now: Duration) {
-        let window = now.as_secs() / WINDOW.as_secs();
-        if window > self.window {
-            self.begin_window(window);
+        if now >= self.ends {
+            self.begin_window(now);
         }
     }
 
     #[cold]
-    fn begin_window(&mut self, window: u64) {
+    fn begin_window(&mut self, now: Duration) {
         let ended = std::mem::take(&mut self.minutes);
-        self.minutes_before = if window == self.window + 1 { ended } else { ChargeSums::default() };
-        self.window = window;
+        self.minutes_before = if now < self.ends + WINDOW { ended } else { ChargeSums::default() };
+        self.ends = Duration::from_secs((now.as_secs() / WINDOW.as_secs() + 1) * WINDOW.as_secs());
         self.sampling.begin_window();
     }
 
