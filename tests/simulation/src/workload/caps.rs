@@ -86,7 +86,9 @@ impl Caps {
             )
         };
         match world.ask_any(random, Question::new(text, Consistency::Quorum)).await {
-            Ok(_) if deletes => drop(partition.rows.remove(&row)),
+            Ok(_) if deletes => {
+                partition.rows.remove(&row);
+            }
             Ok(_) => partition.insert(row),
             Err(AskError::Refused(reason)) => world.trace.note(format!("caps {key}: refused: {reason}")),
             Err(AskError::Unknown(reason)) => {
