@@ -87,8 +87,9 @@ impl Increments {
             async move { world.ask_any(&mut random, question).await }
         };
         let mut is_answered = false;
+        let repeats = if has_token { random.below(REPEATS_MAX + 1) } else { 0 };
         // Several times at the same time, one after the other, and also after an answer.
-        for _ in 0..=if has_token { random.below(REPEATS_MAX + 1) } else { 0 } {
+        for _ in 0..=repeats {
             let first = ask(world.random());
             let outcomes = if has_token && random.chance(1, 3) {
                 let (first, second) = join(first, ask(world.random())).await;
