@@ -180,6 +180,19 @@ fn the_log_of_an_encrypted_table_is_encrypted() {
 }
 
 #[test]
+fn a_log_that_a_feed_has_left_follows_keys_and_encryption() {
+    let mut schema = Schema::of(&[TABLE, "ALTER TABLE t WITH cdc = false"]);
+    let id = |schema: &Schema, name: &str| schema.columns("t").into_iter().find(|(known, _)| known == name);
+    let (_, before) = id(&schema, "p").unwrap();
+    schema.run("ALTER TABLE t RENAME p TO q").unwrap();
+    assert_eq!(id(&schema, "q"), Some(("q".to_owned(), before)));
+    schema.run("ALTER TABLE t WITH encryption = {'enabled': true}").unwrap();
+    assert!(schema.log("t").unwrap().options.is_encrypted);
+    schema.run("ALTER TABLE t WITH cdc = true").unwrap();
+    assert_eq!(id(&schema, "q"), Some(("q".to_owned(), before)));
+}
+
+#[test]
 fn fields_that_a_user_type_gets_are_those_of_the_log_too() {
     let schema = Schema::of(&[
         "CREATE TYPE a (x int)",
