@@ -10,7 +10,6 @@ mod certificates;
 mod command;
 pub mod denylist;
 pub mod encryption_keys;
-pub mod feeds;
 mod guardrails;
 mod http;
 mod login;

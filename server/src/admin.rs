@@ -6,7 +6,6 @@ mod compactions;
 mod controls;
 mod denylist;
 mod encryption;
-mod feeds;
 pub mod guardrails;
 mod indexes;
 mod logins;

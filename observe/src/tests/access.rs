@@ -127,7 +127,6 @@ pub(super) const ROUTES: [&str; 53] = [
     "/admin/proxyhistograms",
     "/admin/tablehistograms",
     "/admin/toppartitions",
-    "/admin/feeds",
     "/admin/settings",
     "/admin/truncatehints",
     "/admin/assassinate",
