@@ -29,6 +29,7 @@ use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferErro
 use helenus_execution::coordinator::{paxos, transaction_tokens};
 use helenus_execution::shard::context::ShardContext;
 use helenus_ring::intervals::intervals;
+use helenus_ring::metadata::TRANSACTION_TOKENS;
 
 const ESTIMATE_DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent stream sessions for each shard of this node.
