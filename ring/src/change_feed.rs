@@ -26,8 +26,8 @@ const SHARD_MASK: u64 = (1 << SHARD_BITS) - 1;
 const VERSION: u64 = 1;
 const VERSION_BITS: u32 = 4;
 const INDEX_BITS: u32 = 22;
-/// More generations than can be under way: one that is active, and one for each change of the ring within a delay.
-const GENERATIONS_MAX: usize = 64;
+/// The most generations that are kept. None is forgotten for this: its entries would be lost to consumers.
+pub const GENERATIONS_MAX: usize = 256;
 
 /// The partition key of a stream in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -265,8 +265,6 @@ impl ChangeFeed {
         // One has ended when the next one has begun.
         let ended = generations.iter().skip(1).take_while(|next| next.timestamp_ms() < kept_from_ms).count();
         generations.drain(..ended);
-        let surplus = generations.len().saturating_sub(GENERATIONS_MAX);
-        generations.drain(..surplus);
         Self { generations }
     }
 }

@@ -12,7 +12,7 @@ use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
 use super::command::{CommandOutcome, Refusal, StreamsExtension};
 use super::outcome::{Changed, refuse};
 use super::state::{ClusterState, with_topology};
-use crate::change_feed::{ChangeFeed, Generation};
+use crate::change_feed::{ChangeFeed, GENERATIONS_MAX, Generation};
 use crate::member::Member;
 use crate::topology::Topology;
 
@@ -27,6 +27,9 @@ pub(super) fn extend(state: &ClusterState, index: u64, extension: &StreamsExtens
         return Ok(None);
     }
     let change_feed = topology.change_feed.with(wanted, kept_from_ms(&state.catalog, *timestamp_ms));
+    if change_feed.generations().len() > GENERATIONS_MAX {
+        return refuse(Refusal::TooManyStreams { generations_max: GENERATIONS_MAX });
+    }
     Ok(Some(with_topology(state, index, false, |topology| topology.change_feed = change_feed)))
 }
 

@@ -282,6 +282,10 @@ pub enum Refusal {
     PlainMember { host_id: HostId, keyspace: String, table: String },
     #[error("the streams of change feeds that are right for this node, too, become active in {left_ms} ms")]
     StreamsNotActive { left_ms: u64 },
+    #[error(
+        "{generations_max} generations of streams are kept, because the logs of change feeds may have entries that old: give the feeds a shorter ttl, or drop the logs of those that are off, before another node joins"
+    )]
+    TooManyStreams { generations_max: usize },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::{Keyspace, Table};
 
 use super::*;
-use crate::change_feed::Streams;
+use crate::change_feed::{GENERATIONS_MAX, Streams};
 
 const TABLES: [&str; 2] = [
     "CREATE TABLE t (k int PRIMARY KEY) WITH cdc = {'enabled': true, 'ttl': 1}",
@@ -96,6 +96,19 @@ fn streams_are_extended_once_before_a_member_joins_and_stay_when_it_leaves() {
     assert_eq!(times(&log), [9_000, 20_000]);
     let newest = log.state.topology.change_feed.newest().unwrap().generation();
     assert_eq!(newest.ends, [7, 100, 101, 300, 301].into());
+}
+
+#[test]
+fn no_generation_is_forgotten_while_entries_may_be_left_of_it() {
+    let mut log = with_feed();
+    for number in 1..GENERATIONS_MAX as i64 {
+        log.done(&extension(5_000 + number, &[1_000 + number], 2));
+    }
+    assert_eq!(times(&log)[0], 5_000);
+    let refusal = Refusal::TooManyStreams { generations_max: GENERATIONS_MAX };
+    log.refused(&extension(5_500, &[7], 2), refusal);
+    log.done(&extension(9_000, &[7], 2));
+    assert_eq!(times(&log).len(), 2, "all but the last one have ended more than a second ago");
 }
 
 #[test]
