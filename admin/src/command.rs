@@ -295,6 +295,8 @@ pub(crate) enum AdminCommand {
         #[command(flatten)]
         scope: TableScope,
     },
+    /// The change feeds of tables: how much they hold on this node, and since when.
+    Feeds(TableScope),
     /// What streams of data may send.
     Getstreamthroughput,
     /// Changes what streams of data may send, in MiB a second, until the next start; 0 is no limit.

@@ -10,6 +10,7 @@ mod certificates;
 mod command;
 pub mod denylist;
 pub mod encryption_keys;
+pub mod feeds;
 mod guardrails;
 mod http;
 mod login;

@@ -206,6 +206,7 @@ impl AdminCommand {
                 (Method::GET, "/admin/toppartitions", parameters)
             }
             Self::Tablehistograms(scope) => (Method::GET, "/admin/tablehistograms", scope.parameters()),
+            Self::Feeds(scope) => (Method::GET, "/admin/feeds", scope.parameters()),
             Self::Getstreamthroughput
             | Self::Gethintedhandoffthrottlekb
             | Self::Gettraceprobability
@@ -508,6 +509,7 @@ mod tests {
             call(&["toppartitions", "--hours", "ks", "t"]),
             "GET /admin/toppartitions?keyspace=ks&table=t&period=hours"
         );
+        assert_eq!(call(&["feeds", "ks", "t"]), "GET /admin/feeds?keyspace=ks&table=t");
         assert_eq!(call(&["tablehistograms"]), "GET /admin/tablehistograms");
         assert_eq!(call(&["tablehistograms", "ks", "t"]), "GET /admin/tablehistograms?keyspace=ks&table=t");
         assert_eq!(call(&["getcompactionthroughput"]), "GET /admin/compactionstats");

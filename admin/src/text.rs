@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::command::AdminCommand;
 use crate::denylist::DenylistCommand;
 use crate::encryption_keys::EncryptionKeysReport;
+use crate::feeds::{self, FeedReport};
 use crate::guardrails::GuardrailsArguments;
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
@@ -92,6 +93,7 @@ impl AdminCommand {
             Self::Toppartitions { .. } => {
                 top_partitions::text(&part::<Vec<TopPartition>>(&answer, "partitions")?)
             }
+            Self::Feeds(_) => feeds::text(&part::<Vec<FeedReport>>(&answer, "feeds")?),
             Self::Tablehistograms(_) => {
                 activity::tables(&part::<Vec<TableLatencies>>(&answer, "tables")?)
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
+use helenus_admin::feeds::FeedReport;
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointsReport, RequestLog,
     RequestLogReport, RuntimeSettings, TableLatencies,
@@ -130,6 +131,13 @@ pub trait Controls: Send + Sync {
         table: Option<String>,
         period: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<TopPartition>, AdminError>>;
+
+    /// The change feeds, ordered by keyspace and table.
+    fn feeds(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<FeedReport>, AdminError>>;
 
     fn settings(&self) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>>;
 

@@ -92,6 +92,7 @@ enum Route {
     Latencies,
     TableLatencies,
     TopPartitions,
+    Feeds,
     Settings,
     RequestLog(RequestLog),
     TruncateHints,
@@ -158,6 +159,7 @@ impl Route {
             "/admin/proxyhistograms" => Self::Latencies,
             "/admin/tablehistograms" => Self::TableLatencies,
             "/admin/toppartitions" => Self::TopPartitions,
+            "/admin/feeds" => Self::Feeds,
             "/admin/settings" => Self::Settings,
             "/admin/guardrails" => Self::Guardrails,
             "/admin/auditlog" => Self::RequestLog(RequestLog::Audit),
@@ -201,6 +203,7 @@ impl Route {
                 | Self::Latencies
                 | Self::TableLatencies
                 | Self::TopPartitions
+                | Self::Feeds
                 | Self::CidrGroups
                 | Self::RoleStatements
                 | Self::Denylist
@@ -259,6 +262,7 @@ impl Route {
             | Self::EnableAutoCompaction
             | Self::DisableAutoCompaction
             | Self::TableLatencies
+            | Self::Feeds
             | Self::Denylist => &["keyspace", "table"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::TopPartitions => &["keyspace", "table", "period"],
@@ -583,6 +587,10 @@ async fn carry_out(
             let (keyspace, table) = parameters.scope()?;
             let partitions = admin.top_partitions(keyspace, table, period).await?;
             json_answer(StatusCode::OK, &json!({ "partitions": partitions }))
+        }
+        Route::Feeds => {
+            let (keyspace, table) = parameters.scope()?;
+            json_answer(StatusCode::OK, &json!({ "feeds": admin.feeds(keyspace, table).await? }))
         }
         Route::Settings if method == Method::POST => {
             report(&logged(uri, admin.change_setting(parameters.setting()?)).await?)?

@@ -6,6 +6,7 @@ mod compactions;
 mod controls;
 mod denylist;
 mod encryption;
+mod feeds;
 pub mod guardrails;
 mod indexes;
 mod logins;

@@ -127,6 +127,7 @@ pub(super) const ROUTES: [&str; 53] = [
     "/admin/proxyhistograms",
     "/admin/tablehistograms",
     "/admin/toppartitions",
+    "/admin/feeds",
     "/admin/settings",
     "/admin/truncatehints",
     "/admin/assassinate",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use helenus_admin::feeds::FeedReport;
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointsReport, RequestLog,
     RequestLogReport, RuntimeSettings, TableLatencies,
@@ -69,6 +70,15 @@ impl Controls for Node {
         let period = period.as_deref().unwrap_or("all times");
         let noted =
             self.note_call(&format!("top partitions of {period} of"), keyspace.as_deref(), table.as_deref());
+        ready(noted.map(|()| Vec::new())).boxed()
+    }
+
+    fn feeds(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<FeedReport>, AdminError>> {
+        let noted = self.note_call("feeds of", keyspace.as_deref(), table.as_deref());
         ready(noted.map(|()| Vec::new())).boxed()
     }
 
@@ -268,6 +278,8 @@ async fn instruments_are_read_and_hints_given_up() {
     assert_eq!(tables.json(), json!({ "tables": [] }));
     let partitions = ask(&server, "GET", "/admin/toppartitions?keyspace=shop&period=hours").await;
     assert_eq!(partitions.json(), json!({ "partitions": [] }));
+    let feeds = ask(&server, "GET", "/admin/feeds?keyspace=shop").await;
+    assert_eq!(feeds.json(), json!({ "feeds": [] }));
     for target in ["truncatehints", "truncatehints?member=127.0.0.2", "assassinate?member=127.0.0.2"] {
         assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 200);
     }
@@ -280,6 +292,7 @@ async fn instruments_are_read_and_hints_given_up() {
             "endpoints of a:7 of shop.orders",
             "latencies of shop.*",
             "top partitions of hours of shop.*",
+            "feeds of shop.*",
             "truncate hints of None in *.*",
             "truncate hints of Some(\"127.0.0.2\") in *.*",
             "assassinate 127.0.0.2 in *.*",

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
+use helenus_admin::feeds::FeedReport;
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointReport,
     EndpointsReport, LatencyReport, RequestLog, RequestLogReport, RuntimeSettings, StageReport,
@@ -313,6 +314,14 @@ impl Controls for NodeAdmin {
             self.top_partition_reports(keyspace.as_deref(), table.as_deref(), period.as_deref()).await
         }
         .boxed()
+    }
+
+    fn feeds(
+        &self,
+        keyspace: Option<String>,
+        table: Option<String>,
+    ) -> BoxFuture<'_, Result<Vec<FeedReport>, AdminError>> {
+        async move { self.feed_reports(keyspace.as_deref(), table.as_deref()).await }.boxed()
     }
 
     fn settings(&self) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>> {
