@@ -45,8 +45,8 @@ impl StreamId {
 
     /// The token of the stream's partition.
     pub fn token(&self) -> i64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.0;
-        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+        let (token, _) = self.0.split_at(8);
+        token.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
     }
 }
 
