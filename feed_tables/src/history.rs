@@ -51,8 +51,10 @@ impl FeedHistory {
     /// `None`: it is known already, for the same snapshot.
     #[must_use]
     pub fn restored(self, now_micros: i64) -> Option<Self> {
-        let known = self.complete_from_micros.is_some_and(|from| from > now_micros.saturating_sub(RESTORE_MICROS));
-        (!known).then(|| Self { complete_from_micros: self.complete_from_micros.max(Some(now_micros)), ..self })
+        let known =
+            self.complete_from_micros.is_some_and(|from| from > now_micros.saturating_sub(RESTORE_MICROS));
+        (!known)
+            .then(|| Self { complete_from_micros: self.complete_from_micros.max(Some(now_micros)), ..self })
     }
 
     /// The time from which on the log is complete; `None`: it is from the beginning.

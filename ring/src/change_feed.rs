@@ -80,7 +80,7 @@ impl Generation {
     }
 
     /// Makes the streams right for a ring of the other one, too.
-    pub fn add(&mut self, other: &Self) {
+    pub fn include(&mut self, other: &Self) {
         self.ends.extend(&other.ends);
         self.shard_counts.extend(&other.shard_counts);
     }

@@ -37,9 +37,10 @@ pub(super) fn extend(state: &ClusterState, index: u64, extension: &StreamsExtens
     let recently = proposed_ms.saturating_sub(TAKING_IN_MS);
     let generations = topology.change_feed.generations().iter();
     for waited_for in generations.filter(|streams| streams.timestamp_ms() > recently) {
-        wanted.add(waited_for.generation());
+        wanted.include(waited_for.generation());
     }
-    let Some(change_feed) = topology.change_feed.with(wanted, kept_from_ms(&state.catalog, *proposed_ms)) else {
+    let Some(change_feed) = topology.change_feed.with(wanted, kept_from_ms(&state.catalog, *proposed_ms))
+    else {
         return refuse(Refusal::TooManyGenerations { limit: GENERATIONS_MAX as u64 });
     };
     Ok(Some(with_topology(state, index, false, |topology| topology.change_feed = change_feed)))
@@ -104,5 +105,7 @@ fn kept_from_ms(catalog: &Catalog, now_ms: i64) -> i64 {
         if feed.enabled { kept_seconds(feed.ttl_seconds).map(i64::from) } else { None }
     };
     let longest = logs(catalog).map(ttl_seconds).try_fold(0, |longest, ttl| Some(ttl?.max(longest)));
-    longest.map_or(i64::MIN, |seconds: i64| now_ms.saturating_sub(seconds.saturating_mul(1_000)).saturating_sub(WRITING_MS))
+    longest.map_or(i64::MIN, |seconds: i64| {
+        now_ms.saturating_sub(seconds.saturating_mul(1_000)).saturating_sub(WRITING_MS)
+    })
 }

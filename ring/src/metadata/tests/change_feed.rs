@@ -136,7 +136,7 @@ fn a_generation_above_the_limit_is_refused() {
     let mut log = with_feed();
     let limit = crate::change_feed::GENERATIONS_MAX as i64;
     for number in 1..limit {
-        log.done(&extension(9_000 + number, &[number], 2));
+        log.done(&extension(9_000 + number, &[1_000 + number], 2));
     }
     let refusal = Refusal::TooManyGenerations { limit: limit as u64 };
     log.refused(&extension(9_000 + limit, &[0], 2), refusal);
@@ -151,6 +151,7 @@ fn without_a_feed_nothing_is_extended() {
 
 #[test]
 fn what_is_stored_stays_the_same() {
-    let text = r#"{"ExtendStreams":{"proposed_ms":-991,"timestamp_ms":9,"tokens":[-5,7],"shard_counts":[4]}}"#;
+    let text =
+        r#"{"ExtendStreams":{"proposed_ms":-991,"timestamp_ms":9,"tokens":[-5,7],"shard_counts":[4]}}"#;
     assert_eq!(serde_json::to_string(&extension(9, &[7, -5], 4)).unwrap(), text);
 }
