@@ -131,6 +131,8 @@ pub struct SchemaChangeCommand {
 /// What new streams of change feeds have to be right for, beside the present members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsExtension {
+    /// The time of the proposal, in milliseconds since the epoch.
+    pub proposed_ms: i64,
     /// The time from which they are used, in milliseconds since the epoch.
     pub timestamp_ms: i64,
     pub tokens: BTreeSet<i64>,
@@ -283,9 +285,9 @@ pub enum Refusal {
     #[error("the streams of change feeds that are right for this node, too, become active in {left_ms} ms")]
     StreamsNotActive { left_ms: u64 },
     #[error(
-        "{generations_max} generations of streams are kept, because the logs of change feeds may have entries that old: give the feeds a shorter ttl, or drop the logs of those that are off, before another node joins"
+        "change feeds have {limit} generations of streams, and none can be forgotten, because their logs keep entries for ever (option ttl 0) or were left by feeds that are off: give these feeds a ttl, or drop the logs"
     )]
-    TooManyStreams { generations_max: usize },
+    TooManyGenerations { limit: u64 },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {

@@ -32,6 +32,7 @@ pub(super) async fn hold(
     let Some(mut found) = missing(now_ms)? else { return Ok(None) };
     if found == Missing::Streams {
         let extension = StreamsExtension {
+            proposed_ms: now_ms,
             timestamp_ms: now_ms + delay_ms,
             tokens: member.tokens.iter().copied().collect(),
             shard_counts: [member.shard_count].into(),
