@@ -6,10 +6,12 @@
 //! behind it.
 //!
 //! Invariants:
-//! * A mark deletes only what was evicted when its rows were read, and what is older than that.
+//! * A mark deletes only what was evicted when its rows were read, and what is older than that. No range that it deletes has a timestamp
+//!   after the time at which the search began, so that nothing which is written later is in it. Newer rows are deleted one by one.
 //! * A change and its mark are one mutation.
 //! * A write that removes nothing reads nothing.
 
+mod first_rows;
 mod marks;
 
 use std::cell::Cell;
@@ -23,19 +25,17 @@ use helenus_engine::key::{KeyRef, REGULAR_END, REGULAR_START, STATIC_POSITION};
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{DecodeError, Deletion, Mutation, MutationBuilder, MutationRef, Operation, TableId};
 use helenus_query::error::{RequestError, Result};
-use helenus_query::run::keys::Slice;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::options::Cap;
 use helenus_query::stored_key::PartitionKey;
 
-use self::marks::{Mark, MarkSearch};
+use self::first_rows::FirstRows;
+use self::marks::Mark;
 use super::RequestOptions;
-use super::own_rows::slice_range;
-use super::replica::read::{RangeRead, needs_others, read_range_part};
+use super::replica::read::RangeRead;
 use super::replica::write::{WriteOptions, write};
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
-use crate::shard::receipt::{self, RowMeter};
 
 /// Most trims of a shard at a time. Further ones are left out.
 const TRIMS_MAX: usize = 8;
@@ -53,6 +53,8 @@ pub struct Trims {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RowChanges {
     rows: u64,
+    /// Whether it may write new rows.
+    has_new_rows: bool,
     /// The oldest timestamp of what may remove rows.
     removed_at: Option<i64>,
 }
@@ -68,8 +70,8 @@ impl RowChanges {
                 Operation::Row { position: STATIC_POSITION, .. } => {}
                 Operation::Row { row, .. } => {
                     changes.rows += 1;
-                    // A row with a liveness stays, whatever else of it is deleted.
-                    if !row.is_plain() && (row.deletion().is_some() || row.liveness().is_none()) {
+                    changes.has_new_rows |= leaves_row(row);
+                    if !row.is_plain() && (row.deletion().is_some() || !leaves_row(row)) {
                         let oldest = row.validate()?.oldest().unwrap_or(i64::MIN);
                         remove(&mut changes.removed_at, oldest);
                     }
@@ -83,6 +85,11 @@ impl RowChanges {
         }
         Ok(changes)
     }
+}
+
+/// Whether a row is there once this is written, whatever else of it is deleted: it has a liveness, or a value.
+fn leaves_row(row: RowRef<'_>) -> bool {
+    row.liveness().is_some() || row.cells().any(|cell| !matches!(cell.kind, CellKind::Tombstone { .. }))
 }
 
 /// Those of the mutations that are of tables with a cap.
@@ -115,14 +122,54 @@ pub async fn with_marks(
     }
     let deadline = options.deadline_or(context, context.node.config.read_request_timeout_ms);
     for change in &mut mutations {
-        let Some(cap) = &change.table.options.cap else { continue };
-        let removed_at = RowChanges::of(&change.mutation).map_err(malformed)?.removed_at;
-        let Some(removed_at) = removed_at else { continue };
-        let found = find(context, change, cap, level_before(options.consistency), deadline).await?;
-        let marks = found.before_removal(removed_at);
+        if change.table.options.cap.is_none() {
+            continue;
+        }
+        let changes = RowChanges::of(&change.mutation).map_err(malformed)?;
+        let Some(removed_at) = changes.removed_at else { continue };
+        let level = level_before(options.consistency);
+        let marks = marks_of(context, change, level, deadline, removed_at, changes.has_new_rows).await?;
         change.mutation = marked(context, &change.mutation, &marks, true)?;
     }
     Ok(mutations)
+}
+
+/// The marks for a change that removes rows. The search begins anew when other changes have come between.
+async fn marks_of(
+    context: &Rc<ShardContext>,
+    change: &PartitionMutation,
+    level: Consistency,
+    deadline: Duration,
+    removed_at: i64,
+    has_new_rows: bool,
+) -> Result<Vec<Mark>> {
+    let rows = first_rows(context, change, level, deadline)?;
+    loop {
+        let Some(cap) = rows.cap_now() else { return Ok(Vec::new()) };
+        if let Some(found) = rows.search(cap).await? {
+            return Ok(found.before_removal(removed_at, has_new_rows));
+        }
+        if context.clock.monotonic() >= deadline {
+            let (received, required) = (0, 1);
+            return Err(RequestError::ReadTimeout {
+                consistency: level,
+                received,
+                required,
+                data_present: false,
+            });
+        }
+    }
+}
+
+/// The rows of the partition that a mutation is of.
+fn first_rows<'a>(
+    context: &'a Rc<ShardContext>,
+    change: &'a PartitionMutation,
+    level: Consistency,
+    deadline: Duration,
+) -> Result<FirstRows<'a>> {
+    let key = PartitionKey::new(change.mutation.view().map_err(malformed)?.partition_key.to_vec());
+    Ok(FirstRows { context, table: &change.table, key, level, deadline })
 }
 
 /// Writes the marks of some of the partitions that get new rows, by chance, in the background.
@@ -153,9 +200,11 @@ pub fn trim_some(context: &Rc<ShardContext>, mutations: &[PartitionMutation]) {
 /// Writes the mark of a partition, if anything is behind it. All replicas are asked: a deletion that one of them alone knows may have
 /// made room for a row that seems to be evicted.
 async fn trim(context: &Rc<ShardContext>, change: PartitionMutation) -> Result<()> {
-    let Some(cap) = &change.table.options.cap else { return Ok(()) };
     let deadline = RangeRead::deadline_from_now(context, true);
-    let marks = find(context, &change, cap, Consistency::All, deadline).await?.of_evicted();
+    let rows = first_rows(context, &change, Consistency::All, deadline)?;
+    let Some(cap) = rows.cap_now() else { return Ok(()) };
+    let Some(found) = rows.search(cap).await? else { return Ok(()) };
+    let marks = found.of_evicted();
     if marks.is_empty() {
         return Ok(());
     }
@@ -165,7 +214,7 @@ async fn trim(context: &Rc<ShardContext>, change: PartitionMutation) -> Result<(
 }
 
 /// The level at which rows are read for a change at this level.
-fn level_before(level: Consistency) -> Consistency {
+pub fn level_before(level: Consistency) -> Consistency {
     match level {
         Consistency::All => Consistency::All,
         Consistency::LocalOne | Consistency::LocalQuorum => Consistency::LocalQuorum,
@@ -191,9 +240,9 @@ fn marked(
             Operation::RangeTombstone { start, end, deletion } => builder.delete_range(start, end, deletion),
         };
     }
-    for Mark { start, timestamp } in marks {
+    for Mark { start, end, timestamp } in marks {
         let deletion = Deletion { timestamp: *timestamp, local_deletion_time };
-        builder.delete_range(start, REGULAR_END, deletion);
+        builder.delete_range(start, end, deletion);
     }
     let own = builder.build();
     if !with_changes || !view.has_companions() {
@@ -206,128 +255,9 @@ fn marked(
     Mutation::with_companions(&own, &companions).map_err(malformed)
 }
 
-/// The first evicted rows that are looked at for their timestamps, and the last ones: where a table is in the order of time, the newest
-/// is the first or the last one.
-const FIRST_EVICTED_ROWS: usize = 64;
-const LAST_EVICTED_ROWS: usize = 8;
-/// Bytes that are looked through for them: what marks have deleted may not be gone yet.
-const EVICTED_BYTES_MAX: u64 = 16 << 10;
-
-/// Searches the marks of the partition that a mutation is of, in the rows at a level.
-async fn find(
-    context: &Rc<ShardContext>,
-    change: &PartitionMutation,
-    cap: &Cap,
-    level: Consistency,
-    deadline: Duration,
-) -> Result<MarkSearch> {
-    let key = PartitionKey::new(change.mutation.view().map_err(malformed)?.partition_key.to_vec());
-    if !needs_others(context, &change.table, level, || Some(vec![key.token])) {
-        return find_here(context, change, cap, key).await;
-    }
-    let now_seconds = whole_seconds(context.clock.now_micros());
-    let mut search = MarkSearch::new(cap.clone(), now_seconds);
-    let read = async |positions: Slice, reversed: bool, live_rows: u64| {
-        let (start, end) = slice_range(&key, &positions)?;
-        let table = &*change.table;
-        let read = RangeRead {
-            table,
-            start,
-            end,
-            reversed,
-            now_seconds,
-            live_rows,
-            consistency: level,
-            deadline,
-            bypasses_cache: false,
-        };
-        read_range_part(context, &read).await
-    };
-    let mut from = Some(REGULAR_START.to_vec());
-    while let Some(start) = from.take() {
-        let part = read(Slice { start, end: REGULAR_END.to_vec() }, false, search.wanted_rows()).await?;
-        let mut is_found = false;
-        for row in part.rows.iter() {
-            is_found = is_found || !search.row(row.position, row.row).map_err(malformed)?;
-        }
-        let resume = part.resume.as_deref().filter(|_| !is_found).map(KeyRef::parse).transpose();
-        from = resume.map_err(malformed)?.map(|bound| bound.position.to_vec());
-    }
-    let Some(start) = search.end().map(<[u8]>::to_vec) else { return Ok(search) };
-    let behind = Slice { start, end: REGULAR_END.to_vec() };
-    for (reversed, rows) in [(false, FIRST_EVICTED_ROWS), (true, LAST_EVICTED_ROWS)] {
-        let part = read(behind.clone(), reversed, rows as u64).await?;
-        for row in part.rows.iter() {
-            search.evicted(row.row).map_err(malformed)?;
-        }
-        if part.resume.is_none() || search.is_newest_evicted_first() {
-            break;
-        }
-    }
-    Ok(search)
-}
-
-/// As [`find`], in the rows of the shard that owns the partition.
-async fn find_here(
-    context: &Rc<ShardContext>,
-    change: &PartitionMutation,
-    cap: &Cap,
-    key: PartitionKey,
-) -> Result<MarkSearch> {
-    let (table, cap) = (change.table.engine_id(), cap.clone());
-    let owner = context.node.shard_of(key.token);
-    let search = move |context: Rc<ShardContext>| {
-        let search = async move {
-            let mark = receipt::mark();
-            let search = || {
-                receipt::set_back(&mark);
-                find_in_turn(&context, table, &cap, &key)
-            };
-            context.shard.read_cold(search).await
-        };
-        Box::pin(search) as futures::future::LocalBoxFuture<'static, _>
-    };
-    context.run_on(owner, search).await?
-}
-
-fn find_in_turn(context: &ShardContext, table: TableId, cap: &Cap, key: &PartitionKey) -> Result<MarkSearch> {
-    let now_seconds = whole_seconds(context.clock.now_micros());
-    let scan = |positions: &Slice, reversed: bool, budget: Budget| {
-        let (start, end) = slice_range(key, positions)?;
-        let request = ScanRequest { table, start: &start, end: &end, reversed, now_seconds, budget };
-        Ok::<_, RequestError>(context.shard.scan(&request)?)
-    };
-    let mut search = MarkSearch::new(cap.clone(), now_seconds);
-    receipt::count_range(1);
-    let mut meter = RowMeter::begin();
-    let mut kept = scan(&Slice::all_rows(), false, Budget::UNLIMITED)?;
-    while let Step::Row(view) = kept.next()? {
-        meter.add(view.partition_key, view.position, view.row, None);
-        if !search.row(view.position, view.row).map_err(malformed)? {
-            break;
-        }
-    }
-    drop(kept);
-    let Some(start) = search.end().map(<[u8]>::to_vec) else { return Ok(search) };
-    let behind = Slice { start, end: REGULAR_END.to_vec() };
-    for (reversed, rows_max) in [(false, FIRST_EVICTED_ROWS), (true, LAST_EVICTED_ROWS)] {
-        let budget = Budget { bytes: EVICTED_BYTES_MAX, ..Budget::UNLIMITED };
-        let mut evicted = scan(&behind, reversed, budget)?;
-        for _ in 0..rows_max {
-            let Step::Row(view) = evicted.next()? else { break };
-            meter.add(view.partition_key, view.position, view.row, None);
-            search.evicted(view.row).map_err(malformed)?;
-        }
-        if search.is_newest_evicted_first() {
-            break;
-        }
-    }
-    Ok(search)
-}
-
 #[cfg(test)]
 mod tests {
-    use helenus_engine::{Cell, CellKind, Liveness, RowBuilder};
+    use helenus_engine::{Cell, Liveness, RowBuilder, TableId};
 
     use super::*;
 
@@ -354,7 +284,7 @@ mod tests {
                 builder.row(position, &mut row);
             })
         };
-        let stays = |rows| RowChanges { rows, removed_at: None };
+        let stays = |rows| RowChanges { rows, has_new_rows: rows > 0, removed_at: None };
         assert_eq!(at(&[2, 5], row(9, true, CellKind::Live)), stays(1));
         assert_eq!(at(&[2, 5], row(9, false, CellKind::Live)), stays(1));
         assert_eq!(at(&[2, 5], row(9, true, tombstone)), stays(1), "INSERT of a null");
@@ -363,6 +293,9 @@ mod tests {
         let mut deleted = row(9, true, CellKind::Live);
         deleted.set_deletion(Deletion { timestamp: 8, local_deletion_time: 1 });
         assert_eq!(at(&[2, 5], deleted).removed_at, Some(8));
+        let mut set = row(9, false, CellKind::Live);
+        set.delete_column(2, Deletion { timestamp: 8, local_deletion_time: 1 });
+        assert_eq!(at(&[2, 5], set), stays(1), "UPDATE that sets a whole collection");
         let deletion = |timestamp| Deletion { timestamp, local_deletion_time: 1 };
         let whole = change(|builder| {
             builder.delete_range(&[2, 5], &[2, 6], deletion(6)).delete_partition(deletion(4));

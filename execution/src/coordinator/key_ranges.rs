@@ -101,7 +101,8 @@ pub fn ranges(
                     }
                     let mut next = full_key(&key, &paging_state.position)?;
                     if is_capped(plan) {
-                        next = full_key(&key, REGULAR_START)?;
+                        // Where the page has ended before the static row, that is still to be read.
+                        next = next.min(full_key(&key, REGULAR_START)?);
                     } else if !paging_state.is_unread {
                         next.push(0);
                     }

@@ -16,7 +16,8 @@ use helenus_query::schema::catalog::TableKind;
 use helenus_query::schema::virtual_tables::{self, Row};
 
 use self::other_shards::SpreadRead;
-use self::own_shard::{TURN_BYTES, read_local, read_local_cold, turn_budget};
+pub use self::own_shard::turn_budget;
+use self::own_shard::{TURN_BYTES, read_local, read_local_cold};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replica::answer::token_of;

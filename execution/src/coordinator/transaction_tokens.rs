@@ -91,7 +91,7 @@ impl TransactionToken {
         let (digest, answer) = decode(cell.value).ok_or_else(damaged)?;
         if digest != self.digest {
             return Err(RequestError::invalid(format!(
-                "Token {} was used by another transaction within the last 24 hours: with another text or other values, or before the table was altered",
+                "Token {} was used by another transaction within the last 24 hours: with another text, other values or other columns in its answer",
                 Uuid::from_bytes(self.id)
             )));
         }

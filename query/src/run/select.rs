@@ -42,6 +42,9 @@ const EXPECTED_ROWS: usize = 32;
 /// Most bytes that are reserved at once: a LIMIT may be far above the number of rows.
 const EXPECTED_BYTES_MAX: usize = 64 << 10;
 
+/// Most bytes of rows of a table with a cap that are sorted.
+const SORTED_BYTES_MAX: usize = 16 << 20;
+
 /// The next action of the reader after a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
@@ -468,13 +471,18 @@ impl<'p> SelectRun<'p> {
 
     /// The most rows that pass the filters which the reader should request before it asks again.
     pub fn wanted_result_rows(&self) -> usize {
-        if self.plan.is_grouped() || self.nearest.is_some() {
+        if self.plan.is_grouped() || self.nearest.is_some() || self.sorts_capped() {
             return usize::MAX;
         }
         let page = self.bounds.rows.map_or(usize::MAX, |rows| rows - self.row_count.min(rows));
         let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         // One more row shows whether the page is the last.
         page.min(limit).saturating_add(1)
+    }
+
+    /// Whether the rows of a table with a cap are sorted: the first ones of the answer are among the last ones that are read.
+    fn sorts_capped(&self) -> bool {
+        self.capped.is_some() && !self.plan.result_order.is_empty()
     }
 
     /// Whether a group is open: cutting off the page here would lose it.
@@ -727,7 +735,13 @@ impl<'p> SelectRun<'p> {
         } else if self.plan.result_order.is_empty() {
             self.out.extend_from_slice(&row);
         } else {
-            self.collected.add(self.plan, context.values, row);
+            let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            self.collected.add(self.plan, limit, context.values, row);
+            if self.capped.is_some() && self.collected.bytes() > SORTED_BYTES_MAX {
+                return Err(RequestError::invalid(format!(
+                    "A SELECT in the reverse order of a table with a cap may return at most {SORTED_BYTES_MAX} bytes; select less with a LIMIT, or in the table's order"
+                )));
+            }
         }
         Ok(())
     }

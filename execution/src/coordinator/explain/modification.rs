@@ -9,14 +9,17 @@ use helenus_observe::receipt::{CHARGE_OF_TRANSACTION, Count, Receipt};
 use helenus_query::error::Result;
 use helenus_query::plan::BatchPlan;
 use helenus_query::plan::modify::{ModifyKind, ModifyPlan};
+use helenus_query::run::modify::MutationSet;
 use helenus_query::schema::catalog::Table;
+use helenus_query::schema::options::Cap;
 use helenus_query::statement::Prepared;
 
 use super::statistics::Expected;
 use super::steps::{Explained, FAN_OUT_MAX, Steps, add_replicas, counted, level, replica_count};
 use crate::coordinator::bound_statement::{BoundStatement, Modification};
-use crate::coordinator::change_feed;
+use crate::coordinator::local_write::write_context;
 use crate::coordinator::replica::read::level_demand;
+use crate::coordinator::{caps, change_feed};
 use crate::shard::context::ShardContext;
 
 /// Bytes of a row that is written, where nothing else is known: what is charged once.
@@ -32,10 +35,10 @@ pub async fn explain(
     let modification = Modification::Single(statement.clone());
     let bound = BoundStatement::new(modification, explained.values.clone(), explained.call)?;
     let expected = Expected::of(context, &statement.plan.table).await?;
-    let counts = counts(context, explained, &bound);
+    let counts = counts(context, explained, &bound)?;
     add_statement(context, explained, &bound, &counts, steps);
     add_replicas(context, &bound.plan().table, bound.keys.iter().map(|key| key.token), steps);
-    add_ways(&bound, steps);
+    add_ways(context, explained, &bound, steps)?;
     warn(&bound, steps);
     if counts.get(Count::RangesRead) > 0 {
         expected.warn(&bound.plan().table, steps);
@@ -59,7 +62,7 @@ pub fn explain_batch(
     let mut whole = Receipt::default();
     let mut partitions = BTreeSet::new();
     for statement in &statements {
-        whole.add_all(&counts(context, explained, statement));
+        whole.add_all(&counts(context, explained, statement)?);
         partitions.extend(statement.keys.iter().map(|key| (statement.plan().table.id, key.token)));
     }
     // The statements of a partition are one mutation.
@@ -86,10 +89,10 @@ pub fn explain_batch(
         steps.add("BATCH LOG", "", detail);
     }
     for statement in &statements {
-        let counts = counts(context, explained, statement);
+        let counts = counts(context, explained, statement)?;
         add_statement(context, explained, statement, &counts, steps);
         add_replicas(context, &statement.plan().table, statement.keys.iter().map(|key| key.token), steps);
-        add_ways(statement, steps);
+        add_ways(context, explained, statement, steps)?;
         warn(statement, steps);
     }
     if partitions.len() > FAN_OUT_MAX {
@@ -106,7 +109,7 @@ pub fn explain_batch(
 }
 
 /// The counts that a receipt of the modification is expected to have.
-fn counts(context: &ShardContext, explained: &Explained<'_>, bound: &BoundStatement) -> Receipt {
+fn counts(context: &ShardContext, explained: &Explained<'_>, bound: &BoundStatement) -> Result<Receipt> {
     let (plan, partitions) = (bound.plan(), bound.keys.len() as u64);
     let mut counts = Receipt::default();
     counts.add(Count::PartitionsWritten, partitions);
@@ -123,8 +126,31 @@ fn counts(context: &ShardContext, explained: &Explained<'_>, bound: &BoundStatem
         counts.add(Count::BytesRead, partitions * ROW_BYTES);
         let level = serial.unwrap_or(explained.options.consistency);
         counts.add(Count::ReplicasRead, replicas_read(context, &plan.table, level, plan));
+    } else if let Some(cap) = cap_before_removal(context, explained, bound)? {
+        // The first rows are read again when those behind them were.
+        let rows = 2 * partitions * u64::from(cap.rows);
+        counts.add(Count::RangesRead, 2 * partitions);
+        counts.add(Count::RowsRead, rows);
+        counts.add(Count::BytesRead, rows * ROW_BYTES);
+        let level = caps::level_before(explained.options.consistency);
+        let demand = level_demand(context, &plan.table.keyspace, level);
+        let replicas = demand.filter(|_| replica_count(context, &plan.table) > 1);
+        counts.add(Count::ReplicasRead, replicas.map_or(1, |demand| u64::from(demand.required())));
     }
-    counts
+    Ok(counts)
+}
+
+/// The cap of the table, if the modification may remove rows under it.
+fn cap_before_removal<'a>(
+    context: &ShardContext,
+    explained: &Explained<'_>,
+    bound: &'a BoundStatement,
+) -> Result<Option<&'a Cap>> {
+    let Some(cap) = &bound.plan().table.options.cap else { return Ok(None) };
+    let write = write_context(context, &explained.options);
+    let mut set = MutationSet::default();
+    bound.add_to(&mut set, &write, None)?;
+    Ok(caps::removes_rows(&set.finish(&write, None)?)?.then_some(cap))
 }
 
 /// Replicas that are read before the write. A change of a counter or of an element of a list is read where it is led.
@@ -169,7 +195,12 @@ fn add_statement(
 }
 
 /// Adds what is done before the write.
-fn add_ways(bound: &BoundStatement, steps: &mut Steps) {
+fn add_ways(
+    context: &ShardContext,
+    explained: &Explained<'_>,
+    bound: &BoundStatement,
+    steps: &mut Steps,
+) -> Result<()> {
     let plan = bound.plan();
     if plan.conditions.is_some() {
         let detail = "the row is read, and the replicas agree on the outcome (a lightweight transaction)";
@@ -181,11 +212,12 @@ fn add_ways(bound: &BoundStatement, steps: &mut Steps) {
     } else if change_feed::reads_images(plan) {
         let detail = "a replica reads the rows before it changes them, for the images of the change feed";
         steps.add("READ", plan.table.full_name(), detail);
-    } else if plan.table.options.cap.is_some() && plan.kind == ModifyKind::Delete {
+    } else if cap_before_removal(context, explained, bound)?.is_some() {
         let detail =
             "the first rows of the partition are read at a quorum, so that those behind the cap stay evicted";
         steps.add("READ", plan.table.full_name(), detail);
     }
+    Ok(())
 }
 
 fn warn(bound: &BoundStatement, steps: &mut Steps) {

@@ -7,23 +7,39 @@ use cql_lite::types::compare;
 use crate::plan::row_layout::{OwnedValues, RowValues};
 use crate::plan::select::SelectPlan;
 
+/// The fewest rows of which those behind the LIMIT are left out.
+const SORTED_ROWS_MIN: usize = 64;
+
 /// Encoded result rows, each with the values that it is sorted by.
 #[derive(Default)]
-pub(super) struct CollectedRows(Vec<(OwnedValues, Vec<u8>)>);
+pub(super) struct CollectedRows {
+    rows: Vec<(OwnedValues, Vec<u8>)>,
+    bytes: usize,
+}
 
 impl CollectedRows {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rows.is_empty()
     }
 
-    /// Keeps an encoded row. `values` are those of the row that it was made from.
-    pub fn add(&mut self, plan: &SelectPlan, values: &RowValues<'_>, row: Vec<u8>) {
+    /// The bytes of the encoded rows.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps an encoded row, if it is one of the first `limit` ones in the order of the statement. `values` are those of the row that it was
+    /// made from.
+    pub fn add(&mut self, plan: &SelectPlan, limit: usize, values: &RowValues<'_>, row: Vec<u8>) {
         let keys = plan.result_order.iter().map(|(slot, _)| values.get(*slot).map(<[u8]>::to_vec)).collect();
-        self.0.push((keys, row));
+        self.bytes += row.len();
+        self.rows.push((keys, row));
+        if self.rows.len() >= limit.saturating_mul(2).max(SORTED_ROWS_MIN) {
+            self.sort(plan, limit);
+        }
     }
 
-    /// Appends the first `limit` rows in the order of the statement to `out`. Returns their number.
-    pub fn write_sorted(&mut self, plan: &SelectPlan, limit: usize, out: &mut Vec<u8>) -> usize {
+    /// Sorts the rows and keeps the first `limit` ones.
+    fn sort(&mut self, plan: &SelectPlan, limit: usize) {
         let types: Vec<_> = plan
             .result_order
             .iter()
@@ -45,11 +61,17 @@ impl CollectedRows {
             }
             Ordering::Equal
         };
-        self.0.sort_by(|(a, _), (b, _)| compare_rows(a, b));
-        self.0.truncate(limit);
-        for (_, row) in &self.0 {
+        self.rows.sort_by(|(a, _), (b, _)| compare_rows(a, b));
+        self.rows.truncate(limit);
+        self.bytes = self.rows.iter().map(|(_, row)| row.len()).sum();
+    }
+
+    /// Appends the first `limit` rows in the order of the statement to `out`. Returns their number.
+    pub fn write_sorted(&mut self, plan: &SelectPlan, limit: usize, out: &mut Vec<u8>) -> usize {
+        self.sort(plan, limit);
+        for (_, row) in &self.rows {
             out.extend_from_slice(row);
         }
-        self.0.len()
+        self.rows.len()
     }
 }

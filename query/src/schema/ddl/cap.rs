@@ -3,7 +3,7 @@
 use super::{configuration, invalid};
 use crate::error::Result;
 use crate::schema::catalog::Table;
-use crate::schema::options::TableOptions;
+use crate::schema::options::{ChangeFeedOptions, TableOptions};
 
 /// Refuses a cap where it cannot hold.
 pub(super) fn check_cap(table: &Table) -> Result<()> {
@@ -15,6 +15,12 @@ pub(super) fn check_cap(table: &Table) -> Result<()> {
     }
     if table.is_counter || table.compact.is_some() {
         return configuration("cap is not supported on tables with counters or COMPACT STORAGE");
+    }
+    if table.options.feed().is_some_and(ChangeFeedOptions::needs_row_of_before) {
+        // Their writes are led by a replica, which does not read the first rows of the partition.
+        return configuration(
+            "cap is not supported on tables whose change feed has preimages or postimages yet",
+        );
     }
     check_indexes(table)
 }

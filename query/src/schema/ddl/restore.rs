@@ -228,6 +228,9 @@ impl SnapshotSchema {
         if table.compact.is_some() && snapshot.compact.is_none() {
             return refused("only it has COMPACT STORAGE".to_owned());
         }
+        if table.options.cap.is_some() && snapshot.options.cap.is_none() {
+            return refused("only it has a cap, and rows of tables without one may expire".to_owned());
+        }
         let names = |column: &Column| (column.name.clone(), column.column_type.to_string(), column.kind);
         for column in snapshot.value_columns() {
             let present = table.value_columns().iter().find(|present| present.id == column.id);
@@ -405,6 +408,17 @@ mod tests {
         let dropped = snapshot(&[&TYPES[..], &[TABLE, "ALTER TABLE ks.t DROP w"]].concat());
         let refused = dropped.next_change(&catalog(&[&TYPES[..], &[TABLE]].concat()), "t", &context());
         assert!(refused.unwrap_err().to_string().contains("dropped column 'w'"));
+    }
+
+    #[test]
+    fn rows_of_a_table_without_a_cap_do_not_fit_under_one() {
+        let plain = "CREATE TABLE ks.t (p int, c int, PRIMARY KEY (p, c))";
+        let capped = format!("{plain} WITH cap = 5");
+        let fit = |from: &str, into: &str| snapshot(&[from]).next_change(&catalog(&[into]), "t", &context());
+        assert!(fit(plain, &capped).unwrap_err().to_string().contains("only it has a cap"));
+        for (from, into) in [(&*capped, &*capped), (&*capped, plain), (plain, plain)] {
+            assert!(fit(from, into).unwrap().is_none());
+        }
     }
 
     #[test]

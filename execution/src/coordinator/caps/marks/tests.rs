@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use helenus_engine::io::SplitMix64;
-use helenus_engine::key::REGULAR_END;
 use helenus_engine::read::reconcile_answers::{ReplicaAnswer, reconcile_answers};
 use helenus_engine::{Liveness, Mutation, MutationBuilder, RowBuilder, TableId};
 
 use super::*;
 
 const NOW_SECONDS: u32 = 1_000;
+const NOW_MICROS: i64 = 1_000_000_000;
 const REPLICAS: usize = 3;
 const QUORUM: usize = 2;
 
@@ -60,20 +60,20 @@ fn live_rows<'m>(mutations: impl IntoIterator<Item = &'m Mutation>) -> Vec<(Vec<
 }
 
 fn search(cap: &Cap, rows: &[(Vec<u8>, Vec<u8>)]) -> MarkSearch {
-    let mut search = MarkSearch::new(cap.clone(), NOW_SECONDS);
+    let mut search = MarkSearch::new(cap.clone(), NOW_MICROS);
     let mut is_kept =
         |(position, row): &(Vec<u8>, Vec<u8>)| search.row(position, RowRef::new(row, 0)).unwrap();
     let last_kept = rows.iter().take_while(|row| is_kept(row)).count();
     let behind = rows.get(last_kept + 1..).unwrap_or_default();
-    for (_, row) in behind.iter().take(2).chain(behind.last()) {
-        search.evicted(RowRef::new(row, 0)).unwrap();
+    for (position, row) in behind.iter().take(2).chain(behind.last()) {
+        search.evicted(position, RowRef::new(row, 0)).unwrap();
     }
     search
 }
 
 /// The rows that a reader sees.
 fn kept_rows(cap: &Cap, rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
-    let mut search = MarkSearch::new(cap.clone(), NOW_SECONDS);
+    let mut search = MarkSearch::new(cap.clone(), NOW_MICROS);
     let mut kept = Vec::new();
     for (position, row) in rows {
         let before = search.kept;
@@ -115,8 +115,8 @@ fn builder() -> MutationBuilder {
 }
 
 fn put_marks(builder: &mut MutationBuilder, marks: &[Mark]) {
-    for Mark { start, timestamp } in marks {
-        builder.delete_range(start, REGULAR_END, deletion(*timestamp));
+    for Mark { start, end, timestamp } in marks {
+        builder.delete_range(start, end, deletion(*timestamp));
     }
 }
 
@@ -141,13 +141,19 @@ fn run(seed: u64) {
                 let mut content = RowBuilder::new();
                 content.set_deletion(deletion(timestamp));
                 change.row(&position(row), &mut content);
-                put_marks(&mut change, &search(&cap, &replicas.read(QUORUM)).before_removal(timestamp));
+                put_marks(
+                    &mut change,
+                    &search(&cap, &replicas.read(QUORUM)).before_removal(timestamp, false),
+                );
                 expected.rows.remove(&row);
             }
             15 => {
                 let end = row + random.below(6) as u8;
                 change.delete_range(&position(row), &position(end), deletion(timestamp));
-                put_marks(&mut change, &search(&cap, &replicas.read(QUORUM)).before_removal(timestamp));
+                put_marks(
+                    &mut change,
+                    &search(&cap, &replicas.read(QUORUM)).before_removal(timestamp, false),
+                );
                 expected.rows.retain(|present, _| !(row..end).contains(present));
             }
             16 | 17 => put_marks(&mut change, &search(&cap, &replicas.read(REPLICAS)).of_evicted()),
@@ -160,7 +166,10 @@ fn run(seed: u64) {
             }
             _ => {
                 change.delete_partition(deletion(timestamp));
-                put_marks(&mut change, &search(&cap, &replicas.read(QUORUM)).before_removal(timestamp));
+                put_marks(
+                    &mut change,
+                    &search(&cap, &replicas.read(QUORUM)).before_removal(timestamp, false),
+                );
                 expected.rows.clear();
             }
         }
@@ -190,19 +199,48 @@ fn a_removed_row_makes_room_for_new_rows_and_brings_back_none() {
         })
         .collect();
     let cap = Cap::new(2);
-    let mark = |timestamp| vec![Mark { start: key::behind(&position(2)), timestamp }];
-    assert_eq!(search(&cap, &rows).before_removal(9), mark(8));
+    let mark = |timestamp| vec![Mark::from(key::behind(&position(2)), timestamp)];
+    assert_eq!(search(&cap, &rows).before_removal(9, false), mark(8));
     assert_eq!(
-        search(&cap, &rows).before_removal(3),
+        search(&cap, &rows).before_removal(3, false),
         mark(5),
         "evicted rows stay so whatever the deletion's timestamp"
     );
     assert_eq!(search(&cap, &rows).of_evicted(), mark(5));
     assert_eq!(
-        search(&cap, &rows[..2]).before_removal(9),
+        search(&cap, &rows[..2]).before_removal(9, false),
         mark(8),
         "some replicas may have dropped what is behind"
     );
     assert_eq!(search(&cap, &rows[..2]).of_evicted(), []);
-    assert_eq!(search(&cap, &rows[..1]).before_removal(9), []);
+    assert_eq!(search(&cap, &rows[..1]).before_removal(9, false), []);
+}
+
+#[test]
+fn a_mark_hides_nothing_that_is_written_later() {
+    let rows: Vec<_> = [(1, 5), (2, 5), (3, 5), (4, NOW_MICROS + 9)]
+        .map(|(row, timestamp)| {
+            let mut content = RowBuilder::new();
+            content.set_liveness(Liveness { timestamp, expiry: None });
+            (position(row).to_vec(), content.to_bytes())
+        })
+        .to_vec();
+    let cap = Cap::new(2);
+    let mark = |timestamp| Mark::from(key::behind(&position(2)), timestamp);
+    let row =
+        |row, timestamp| Mark { start: position(row).to_vec(), end: key::behind(&position(row)), timestamp };
+    let of_future = row(4, NOW_MICROS + 9);
+    assert_eq!(search(&cap, &rows).before_removal(9, false), [mark(8), of_future.clone()]);
+    assert_eq!(search(&cap, &rows).of_evicted(), [mark(5), of_future.clone()]);
+    assert_eq!(
+        search(&cap, &rows).before_removal(NOW_MICROS + 5, false),
+        [mark(NOW_MICROS), of_future.clone()],
+        "a deletion from the future"
+    );
+    assert_eq!(
+        search(&cap, &rows).before_removal(4, true),
+        [mark(3), row(3, 5), of_future.clone()],
+        "the new rows of the same change stay"
+    );
+    assert_eq!(search(&cap, &[&rows[..2], &rows[3..]].concat()).of_evicted(), [of_future]);
 }
