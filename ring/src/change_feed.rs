@@ -344,7 +344,7 @@ mod tests {
             assert_eq!((low(&ids[0]) & 15, low(&ids[0]) >> 4 & 0x3F_FFFF), (1, index as u64));
         }
         // Golden bytes: members must agree on them.
-        let hex = |id: StreamId| id.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |id: StreamId| format!("{:032x}", u128::from_be_bytes(id.0));
         assert_eq!(streams.stream_of(0).token(), -9);
         assert_eq!(&hex(streams.stream_of(0))[..16], "fffffffffffffff7");
         assert_ne!(super::tests::streams(8, &[-10, 10], &[1]).stream_of(0), streams.stream_of(0));

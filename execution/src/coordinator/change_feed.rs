@@ -149,14 +149,13 @@ fn choose_streams(
     let view = context.cluster_view();
     let feed = view.change_feed();
     let active = feed.active_at(wanted_micros.div_euclid(MICROS_PER_MS));
-    let (streams, micros) = match active {
-        Some(streams) => (streams, wanted_micros),
-        None => {
-            let first = feed.generations().first().ok_or_else(|| {
-                RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
-            })?;
-            (&**first, first.timestamp_ms().saturating_mul(MICROS_PER_MS))
-        }
+    let (streams, micros) = if let Some(streams) = active {
+        (streams, wanted_micros)
+    } else {
+        let first = feed.generations().first().ok_or_else(|| {
+            RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
+        })?;
+        (&**first, first.timestamp_ms().saturating_mul(MICROS_PER_MS))
     };
     for Pending { of, stream, .. } in pending {
         *stream = streams.stream_of(changes[*of].token);
