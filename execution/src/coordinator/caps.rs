@@ -21,9 +21,10 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::response::WriteType;
 use helenus_engine::io::whole_seconds;
-use helenus_engine::key::{KeyRef, REGULAR_END, REGULAR_START, STATIC_POSITION};
-use helenus_engine::read::{Budget, ScanRequest, Step};
-use helenus_engine::{DecodeError, Deletion, Mutation, MutationBuilder, MutationRef, Operation, TableId};
+use helenus_engine::key::{REGULAR_START, STATIC_POSITION};
+use helenus_engine::{
+    CellKind, DecodeError, Deletion, Mutation, MutationBuilder, MutationRef, Operation, RowRef,
+};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::options::Cap;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use helenus_query::schema::catalog::{Keyspace, Table};
 
 use super::*;
-use crate::change_feed::{GENERATIONS_MAX, Streams};
+use crate::change_feed::Streams;
 
 const TABLES: [&str; 2] = [
     "CREATE TABLE t (k int PRIMARY KEY) WITH cdc = {'enabled': true, 'ttl': 1}",
