@@ -28,7 +28,7 @@ pub(super) async fn hold(
         let feed = MetadataLog::of(context)?.state().topology.change_feed.clone();
         Ok::<_, RequestError>(feed.missing_for(&member.tokens, member.shard_count, now_ms - leeway_ms))
     };
-    let now_ms = (context.clock.now_micros() / 1_000) as i64;
+    let now_ms = context.clock.now_micros() / 1_000;
     let Some(mut found) = missing(now_ms)? else { return Ok(None) };
     if found == Missing::Streams {
         let extension = StreamsExtension {
