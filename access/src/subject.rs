@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::system_keyspaces::{
-    SYSTEM, SYSTEM_SCHEMA, SYSTEM_TRACES, SYSTEM_VIRTUAL_SCHEMA, is_replicated, is_system,
+    SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_TRACES, SYSTEM_VIRTUAL_SCHEMA, is_replicated, is_system,
 };
 use helenus_roles::{Permission, Resource, Roles};
 
@@ -14,6 +14,9 @@ use crate::demand::Demand;
 
 /// The tables of keyspace `system` that every client reads: to find the nodes, and to divide what it reads among them.
 const TABLES_FOR_ALL: [&str; 5] = ["local", "peers", "peers_v2", "size_estimates", "table_estimates"];
+
+/// The tables of keyspace `system_distributed` that every consumer of a change feed reads: to find its streams, which are those of all feeds.
+const FEED_TABLES_FOR_ALL: [&str; 2] = ["cdc_generation_timestamps", "cdc_streams_descriptions_v2"];
 
 /// The client of a request.
 #[derive(Debug, Clone, Copy)]
@@ -199,6 +202,7 @@ fn is_readable_by_all(resource: &Resource) -> bool {
     let Resource::Table { keyspace, table } = resource else { return false };
     match keyspace.as_str() {
         SYSTEM => TABLES_FOR_ALL.contains(&table.as_str()),
+        SYSTEM_DISTRIBUTED => FEED_TABLES_FOR_ALL.contains(&table.as_str()),
         SYSTEM_SCHEMA | SYSTEM_TRACES | SYSTEM_VIRTUAL_SCHEMA => true,
         _ => false,
     }

@@ -91,6 +91,21 @@ fn asked(roles: &Roles, schema: &CatalogView, text: &str) -> Result<(), String> 
     subject.ensure_all(&demands(&statement, &schema.catalog)).map_err(|error| error.to_string())
 }
 
+#[test]
+fn every_role_finds_the_streams_of_change_feeds() {
+    let schema = schema();
+    let reads = [
+        "SELECT time FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'",
+        "SELECT streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = 1",
+        "SELECT * FROM system_schema.scylla_tables",
+        "SELECT * FROM system_schema.scylla_keyspaces",
+    ];
+    for read in reads {
+        assert_eq!(asked(&roles(), &schema, read), Ok(()), "{read}");
+    }
+    assert!(asked(&roles(), &schema, "SELECT * FROM system_distributed.repair_history").is_err());
+}
+
 fn grants(table: &str, permission: &str, columns: &[&str]) -> Option<String> {
     (!columns.is_empty()).then(|| format!("GRANT {permission} ({}) ON {table} TO ann", columns.join(", ")))
 }

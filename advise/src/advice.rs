@@ -335,7 +335,7 @@ impl Advisor<'_> {
         }
         let chosen = match self.cheapest(selected, &ways) {
             Some((chosen, _)) => Some(chosen),
-            None => self.usual(selected, &ways),
+            None => Self::usual(selected, &ways),
         };
         if let Some(chosen) = chosen {
             for (number, way) in ways.iter_mut().enumerate() {
@@ -446,7 +446,7 @@ impl Advisor<'_> {
     }
 
     /// The way that is taken where nothing is known of the numbers of requests.
-    fn usual(&self, selected: &Selected<'_>, ways: &[Way]) -> Option<usize> {
+    fn usual(selected: &Selected<'_>, ways: &[Way]) -> Option<usize> {
         let of = |kind: Kind| ways.iter().position(|way| way.advice.kind == kind);
         let is_small = selected.found() <= ASSUMED_ROWS;
         of(Kind::ExistingTable)

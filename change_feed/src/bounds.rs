@@ -47,10 +47,7 @@ pub fn end_bound(layout: &LogLayout, end: &[u8]) -> Result<Bound> {
 
 /// The values of the clustering columns in a position, and what follows them: nothing, or the mark of a bound.
 fn components<'p>(layout: &LogLayout, position: &'p [u8]) -> Result<(Vec<Vec<u8>>, &'p [u8])> {
-    let mut rest = match position.split_first() {
-        Some((&REGULAR_TAG, rest)) => rest,
-        _ => return Ok((Vec::new(), &[])),
-    };
+    let Some((&REGULAR_TAG, mut rest)) = position.split_first() else { return Ok((Vec::new(), &[])) };
     let mut values = Vec::with_capacity(layout.clustering.len());
     for column in &layout.clustering {
         if rest == BEHIND_PREFIX || rest == BEHIND_ROW {

@@ -164,7 +164,7 @@ impl Columns<'_> {
     fn split_off_added(&mut self) -> Self {
         let mut added = Self { ttl_seconds: self.ttl_seconds, changes: BTreeMap::new() };
         let is_added = |change: &ColumnChange<'_>| {
-            !change.is_deleted && !(change.added.is_empty() && change.removed.is_empty())
+            !(change.is_deleted || change.added.is_empty() && change.removed.is_empty())
         };
         added.changes.extend(self.changes.extract_if(.., |_, change| is_added(change)));
         added

@@ -98,7 +98,7 @@ impl Feed<'_> {
             for row in &named {
                 if let Some(columns) = row.before(layout, all, now_seconds)? {
                     let mut entry = writer.of_row(newest, Operation::Preimage, row.position)?;
-                    writer.put_image(&mut entry, columns, true);
+                    put_image(&mut entry, columns, true);
                     entries.push(entry);
                 }
             }
@@ -110,7 +110,7 @@ impl Feed<'_> {
             for row in &named {
                 if let Some(columns) = row.after(layout, &parts, now_seconds)? {
                     let mut entry = writer.of_row(newest, Operation::Postimage, row.position)?;
-                    writer.put_image(&mut entry, columns, false);
+                    put_image(&mut entry, columns, false);
                     entries.push(entry);
                 }
             }
@@ -216,15 +216,15 @@ impl<'a> EntryWriter<'a> {
         }
         Ok(())
     }
+}
 
-    /// `marks_nulls`: columns that are null are told from those that are left out.
-    fn put_image(&self, entry: &mut Entry, columns: Vec<ImageColumn<'_>>, marks_nulls: bool) {
-        for (column, value) in columns {
-            match value {
-                Some(value) => entry.cells.push((column.value, value)),
-                None if marks_nulls => entry.cells.push((column.deleted, TRUE.to_vec())),
-                None => {}
-            }
+/// `marks_nulls`: columns that are null are told from those that are left out.
+fn put_image(entry: &mut Entry, columns: Vec<ImageColumn<'_>>, marks_nulls: bool) {
+    for (column, value) in columns {
+        match value {
+            Some(value) => entry.cells.push((column.value, value)),
+            None if marks_nulls => entry.cells.push((column.deleted, TRUE.to_vec())),
+            None => {}
         }
     }
 }

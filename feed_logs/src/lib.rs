@@ -65,7 +65,35 @@ fn of_table(
             keyspace.tables.remove(&log.name);
             Ok(Some(TableAction::Drop(log.id)))
         }
-        _ => Ok(None),
+        (Some(old), Some(base)) => Ok(left_log_kept(keyspace, old, base)),
+        (None, _) => Ok(None),
+    }
+}
+
+/// The log that a feed has left follows its base table in what protects and names its entries.
+fn left_log_kept(keyspace: &mut Keyspace, old: &Table, base: &Table) -> Option<TableAction> {
+    let present = keyspace.feed_log(&base.name)?.clone();
+    let mut log = Table::clone(&present);
+    log.options.is_encrypted |= base.options.is_encrypted;
+    rename_keys(&mut log.columns, old, base);
+    if log == *present {
+        return None;
+    }
+    let log = Arc::new(log);
+    keyspace.tables.insert(log.name.clone(), Arc::clone(&log));
+    Some(TableAction::Alter(log))
+}
+
+/// Renames columns of a log as those of the base table were. Only columns of the key are renamed, and those have no others beside them.
+fn rename_keys(columns: &mut [Column], old: &Table, base: &Table) {
+    for column in columns {
+        let before = old.columns.iter().find(|before| before.name == column.name);
+        let after = before.and_then(|before| base.columns.iter().find(|after| after.id == before.id));
+        if let (Some(before), Some(after)) = (before, after)
+            && before.is_primary_key()
+        {
+            column.name.clone_from(&after.name);
+        }
     }
 }
 
@@ -204,15 +232,8 @@ fn with_columns_of(log: &Table, old: Option<&Table>, base: &Table, context: &Ddl
         Some(history) => history.changed(was_on, ttl_seconds, context.now_micros),
     });
     let mut present = std::mem::take(&mut log.columns);
-    for column in &mut present {
-        // Only columns of the key are renamed, and those have no others beside them.
-        let before = old.and_then(|old| old.columns.iter().find(|before| before.name == column.name));
-        let after = before.and_then(|before| base.columns.iter().find(|after| after.id == before.id));
-        if let (Some(before), Some(after)) = (before, after)
-            && before.is_primary_key()
-        {
-            column.name.clone_from(&after.name);
-        }
+    if let Some(old) = old {
+        rename_keys(&mut present, old, base);
     }
     for column in wanted {
         let kind = match column.place {

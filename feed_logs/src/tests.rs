@@ -157,7 +157,7 @@ fn what_cannot_be_is_refused_in_scylladbs_words() {
     schema.run(&format!("ALTER TABLE {log} WITH gc_grace_seconds = 5")).unwrap();
     assert_eq!(schema.log("t").unwrap().options.gc_grace_seconds, 5);
     assert!(schema.error(&format!("ALTER TABLE {log} WITH cdc = true")).contains("CDC log table"));
-    assert!(schema.error(&format!("CREATE INDEX ON {log} (v)")).starts_with("Secondary indexes"));
+    assert!(schema.error(&format!("CREATE INDEX ON {log} (s)")).starts_with("Secondary indexes"));
     let long = format!("CREATE TABLE {} (k int PRIMARY KEY) WITH cdc = true", "x".repeat(215));
     assert!(schema.error(&long).contains("Table name must not be more than 222 characters long"));
     let clash = "CREATE TABLE w (k int PRIMARY KEY, \"cdc$time\" int) WITH cdc = true";
@@ -177,6 +177,19 @@ fn the_log_of_an_encrypted_table_is_encrypted() {
     assert!(schema.log("t").unwrap().options.is_encrypted);
     let plain = "ALTER TABLE t_scylla_cdc_log WITH encryption = {'enabled': false}";
     assert!(schema.error(plain).contains("encrypted"));
+}
+
+#[test]
+fn a_log_that_a_feed_has_left_follows_keys_and_encryption() {
+    let mut schema = Schema::of(&[TABLE, "ALTER TABLE t WITH cdc = false"]);
+    let id = |schema: &Schema, name: &str| schema.columns("t").into_iter().find(|(known, _)| known == name);
+    let (_, before) = id(&schema, "p").unwrap();
+    schema.run("ALTER TABLE t RENAME p TO q").unwrap();
+    assert_eq!(id(&schema, "q"), Some(("q".to_owned(), before)));
+    schema.run("ALTER TABLE t WITH encryption = {'enabled': true}").unwrap();
+    assert!(schema.log("t").unwrap().options.is_encrypted);
+    schema.run("ALTER TABLE t WITH cdc = true").unwrap();
+    assert_eq!(id(&schema, "q"), Some(("q".to_owned(), before)));
 }
 
 #[test]

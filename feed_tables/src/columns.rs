@@ -124,6 +124,10 @@ mod tests {
 
     #[test]
     fn a_log_table_has_scylladbs_columns() {
+        fn borrowed<'c>((name, of): &'c (&'static str, CqlType)) -> (&'c str, &'c CqlType) {
+            (name, of)
+        }
+
         let parse = |text: &str| CqlType::parse(text, &|_| None).unwrap();
         let keys = [("p", parse("int")), ("c", parse("frozen<list<int>>"))];
         let values = [
@@ -133,9 +137,6 @@ mod tests {
             ("m", parse("map<text, int>")),
             ("s", parse("set<uuid>")),
         ];
-        fn borrowed<'c>((name, of): &'c (&'static str, CqlType)) -> (&'c str, &'c CqlType) {
-            (name, of)
-        }
         let columns = log_columns(keys.iter().map(borrowed), values.iter().map(borrowed));
         let shown: Vec<String> =
             columns[6..].iter().map(|column| format!("{} {}", column.name, column.column_type)).collect();

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// needs some time to ask for it.
 const GRACE_SECONDS_MAX: u32 = 60;
 
+/// The preparation of a restore takes less, and no two restores into one log begin within it.
+const RESTORE_MICROS: i64 = 10_000_000;
+
 /// How long entries are kept, in seconds, with this option `ttl`; `None`: for ever.
 pub fn kept_seconds(ttl_seconds: u32) -> Option<u32> {
     (ttl_seconds > 0).then(|| ttl_seconds.saturating_add(ttl_seconds.min(GRACE_SECONDS_MAX)))
@@ -42,6 +45,16 @@ impl FeedHistory {
         };
         let complete_from_micros = self.complete_from_micros.max(missing_until);
         Self { complete_from_micros, ttl_seconds, ..self }
+    }
+
+    /// After rows of a snapshot were put into the log: they may lie in streams that consumers know no more, or behind where they have read.
+    /// `None`: it is known already, for the same snapshot.
+    #[must_use]
+    pub fn restored(self, now_micros: i64) -> Option<Self> {
+        let known =
+            self.complete_from_micros.is_some_and(|from| from > now_micros.saturating_sub(RESTORE_MICROS));
+        (!known)
+            .then(|| Self { complete_from_micros: self.complete_from_micros.max(Some(now_micros)), ..self })
     }
 
     /// The time from which on the log is complete; `None`: it is from the beginning.
@@ -86,6 +99,15 @@ mod tests {
         assert_eq!(young.kept_from_micros(i64::MAX), None);
         let shorter = FeedHistory::begin(BEGUN, 86_400).changed(true, 10, now);
         assert_eq!(shorter.kept_from_micros(now), Some(now - 20 * SECOND));
+    }
+
+    #[test]
+    fn a_restored_log_is_complete_from_the_restore_on() {
+        let restored = FeedHistory::begin(BEGUN, 0).restored(BEGUN + SECOND).unwrap();
+        assert_eq!(restored.kept_from_micros(i64::MAX), Some(BEGUN + SECOND));
+        assert_eq!(restored.restored(BEGUN + 2 * SECOND), None);
+        let again = restored.restored(BEGUN + 20 * SECOND).unwrap();
+        assert_eq!(again.kept_from_micros(i64::MAX), Some(BEGUN + 20 * SECOND));
     }
 
     #[test]

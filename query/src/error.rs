@@ -91,6 +91,14 @@ pub enum RequestError {
         limit.as_secs_f64()
     )]
     RolesUnconfirmed { limit: Duration },
+    /// The node does not know whether its streams of change feeds are the newest: consumers may not read where it would write. Nothing was
+    /// written.
+    #[error(
+        "This node cannot confirm that it knows the newest streams of change feeds, and those that it knows may be older than {} s: it is cut \
+         off from the other nodes, or was just started. Another node may execute the request",
+        limit.as_secs_f64()
+    )]
+    StreamsUnconfirmed { limit: Duration },
     /// A client makes more requests than it may.
     #[error("{message}")]
     RateLimited { message: String, is_write: bool },

@@ -26,8 +26,8 @@ const SHARD_MASK: u64 = (1 << SHARD_BITS) - 1;
 const VERSION: u64 = 1;
 const VERSION_BITS: u32 = 4;
 const INDEX_BITS: u32 = 22;
-/// More generations than can be under way: one that is active, and one for each change of the ring within a delay.
-const GENERATIONS_MAX: usize = 64;
+/// No more generations are made as long as so many are needed: all members keep them in memory, and consumers read one after the other.
+pub const GENERATIONS_MAX: usize = 256;
 
 /// The partition key of a stream in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,8 +45,8 @@ impl StreamId {
 
     /// The token of the stream's partition.
     pub fn token(&self) -> i64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.0;
-        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+        let (token, _) = self.0.split_at(8);
+        token.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
     }
 }
 
@@ -77,6 +77,12 @@ impl Generation {
             generation.shard_counts.insert(member.shard_count);
         }
         generation
+    }
+
+    /// Makes the streams right for a ring of the other one, too.
+    pub fn include(&mut self, other: &Self) {
+        self.ends.extend(&other.ends);
+        self.shard_counts.extend(&other.shard_counts);
     }
 
     /// Whether the streams of this generation are right for a ring of the other one, too.
@@ -254,9 +260,9 @@ impl ChangeFeed {
         })
     }
 
-    /// The generations with another one, whose time is moved behind that of the one before. Of those that ended before `kept_from_ms` nothing is kept.
-    #[must_use]
-    pub fn with(&self, mut generation: Generation, kept_from_ms: i64) -> Self {
+    /// The generations with another one, whose time is moved behind that of the one before. Of those that ended before `kept_from_ms` nothing
+    /// is kept, and they are left out. `None`: there would be more than [`GENERATIONS_MAX`].
+    pub fn with(&self, mut generation: Generation, kept_from_ms: i64) -> Option<Self> {
         if let Some(newest) = self.newest() {
             generation.timestamp_ms = generation.timestamp_ms.max(newest.timestamp_ms() + 1);
         }
@@ -265,9 +271,7 @@ impl ChangeFeed {
         // One has ended when the next one has begun.
         let ended = generations.iter().skip(1).take_while(|next| next.timestamp_ms() < kept_from_ms).count();
         generations.drain(..ended);
-        let surplus = generations.len().saturating_sub(GENERATIONS_MAX);
-        generations.drain(..surplus);
-        Self { generations }
+        (generations.len() <= GENERATIONS_MAX).then_some(Self { generations })
     }
 }
 
@@ -340,7 +344,7 @@ mod tests {
             assert_eq!((low(&ids[0]) & 15, low(&ids[0]) >> 4 & 0x3F_FFFF), (1, index as u64));
         }
         // Golden bytes: members must agree on them.
-        let hex = |id: StreamId| id.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |id: StreamId| format!("{:032x}", u128::from_be_bytes(id.0));
         assert_eq!(streams.stream_of(0).token(), -9);
         assert_eq!(&hex(streams.stream_of(0))[..16], "fffffffffffffff7");
         assert_ne!(super::tests::streams(8, &[-10, 10], &[1]).stream_of(0), streams.stream_of(0));
@@ -349,12 +353,14 @@ mod tests {
     #[test]
     fn an_entry_goes_to_the_generation_of_its_time() {
         let of = |timestamp_ms| Generation { timestamp_ms, ends: [5].into(), shard_counts: [2].into() };
-        let feed = ChangeFeed::default().with(of(100), 0).with(of(50), 0).with(of(300), 0);
+        let feed = [of(100), of(50), of(300)]
+            .into_iter()
+            .fold(ChangeFeed::default(), |feed, generation| feed.with(generation, 0).unwrap());
         let times: Vec<i64> = feed.generations().iter().map(|streams| streams.timestamp_ms()).collect();
         assert_eq!(times, [100, 101, 300]);
         let active = |time| feed.active_at(time).map(Streams::timestamp_ms);
         assert_eq!([99, 100, 101, 299, 300].map(active), [None, Some(100), Some(101), Some(101), Some(300)]);
-        let kept = feed.with(of(400), 200);
+        let kept = feed.with(of(400), 200).unwrap();
         let times: Vec<i64> = kept.generations().iter().map(|streams| streams.timestamp_ms()).collect();
         assert_eq!(times, [101, 300, 400]);
     }
@@ -363,21 +369,33 @@ mod tests {
     fn a_new_member_waits_for_streams_that_are_right_for_it() {
         let of = |timestamp_ms, ends: &[i64]| streams(timestamp_ms, ends, &[2]).generation;
         assert_eq!(ChangeFeed::default().missing_for(&[7], 2, 0), None);
-        let feed = ChangeFeed::default().with(of(100, &[5]), 0);
+        let feed = ChangeFeed::default().with(of(100, &[5]), 0).unwrap();
         assert_eq!(feed.missing_for(&[5], 2, 500), None);
         assert_eq!(feed.missing_for(&[7], 2, 500), Some(Missing::Streams));
         assert_eq!(feed.missing_for(&[5], 4, 500), Some(Missing::Streams));
-        let feed = feed.with(of(600, &[5, 7]), 0);
+        let feed = feed.with(of(600, &[5, 7]), 0).unwrap();
         assert_eq!(feed.missing_for(&[7], 2, 599), Some(Missing::Until(600)));
         assert_eq!(feed.missing_for(&[7], 2, 600), None);
         // Another member's streams come later.
-        let feed = feed.with(of(700, &[5, 8]), 0);
+        let feed = feed.with(of(700, &[5, 8]), 0).unwrap();
         assert_eq!(feed.missing_for(&[7], 2, 650), Some(Missing::Streams));
     }
 
     #[test]
+    fn a_generation_that_is_needed_is_never_forgotten_for_another_one() {
+        let of = |timestamp_ms| streams(timestamp_ms, &[5], &[2]).generation;
+        let full = (1..=GENERATIONS_MAX as i64)
+            .fold(ChangeFeed::default(), |feed, time| feed.with(of(time), 0).unwrap());
+        assert_eq!(full.with(of(1_000), 0), None);
+        // The first two have ended.
+        let next = full.with(of(1_000), 4).unwrap();
+        assert_eq!(next.generations().len(), GENERATIONS_MAX - 1);
+        assert_eq!(next.generations()[0].timestamp_ms(), 3);
+    }
+
+    #[test]
     fn what_is_stored_stays_the_same() {
-        let feed = ChangeFeed::default().with(streams(100, &[-7, 9], &[2, 4]).generation, 0);
+        let feed = ChangeFeed::default().with(streams(100, &[-7, 9], &[2, 4]).generation, 0).unwrap();
         let text = r#"[{"timestamp_ms":100,"ends":[-7,9],"shard_counts":[2,4]}]"#;
         assert_eq!(serde_json::to_string(&feed).unwrap(), text);
         assert_eq!(serde_json::from_str::<ChangeFeed>(text).unwrap(), feed);

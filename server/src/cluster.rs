@@ -12,6 +12,7 @@ pub(crate) mod departure;
 pub mod disk_watch;
 pub(crate) mod drops;
 pub mod failure;
+pub mod feed_confirmation;
 mod feed_streams;
 pub(crate) mod import;
 pub(crate) mod join;

@@ -65,7 +65,7 @@ pub fn run(
             Ok(Progress::Reached) => {
                 // A look at the many streams of a large cluster takes time: they are not asked all the time.
                 let pause = POLL_INTERVAL.max(look.elapsed());
-                if let Err(error) = connection.block_on(tokio::time::sleep(pause)) {
+                if let Err(error) = connection.block_on(async move { tokio::time::sleep(pause).await }) {
                     break Err(error);
                 }
             }

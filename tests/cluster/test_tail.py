@@ -12,7 +12,7 @@ from load import REPLICATED, Writer
 from toolchain import ROOT, Missing, bring, need
 
 # So that a node that joins need not wait long.
-SETTINGS = {"cdc_generation_delay_ms": 2000}
+SETTINGS = {"cdc_generation_delay_ms": 6000}
 GENERATIONS = "SELECT time FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'"
 
 

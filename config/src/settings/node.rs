@@ -251,7 +251,8 @@ macro_rules! node_settings {
             range Range::at_least(64 * KIB).or_zero(),
             cassandra Alias::Scaled("hinted_handoff_throttle_in_kb", KIB);
         /// How long before they are used new streams of change feeds are agreed on. If any table has a feed, a node that joins waits for
-        /// that and half as long again. Clocks of nodes must not be further apart than half of this.
+        /// that and half as long again. Clocks of nodes must not be further apart than half of this. A node that has not heard from
+        /// the leader of the metadata for half of this refuses writes to tables with a feed.
         cdc_generation_delay_ms: u64 = 10_000,
             unit Milliseconds,
             range Range::from_to(100, 600_000).that_is("ten minutes");

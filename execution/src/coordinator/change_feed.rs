@@ -5,9 +5,11 @@
 //!   batch log, transactions, repair) becomes of its entry.
 //! * What is written whole or not at all has a group of entries in each stream: they have one time, and consecutive numbers, and the last one
 //!   ends the group.
-//! * The stream is one of those that are active at this time: it has the replicas and the shard of the partition.
+//! * The stream is one of those that are active at this time: it has the replicas and the shard of the partition. A node that may not know them
+//!   refuses the write ([`confirmed`]).
 //! * Entries are made once for a write, where its mutations are finished: what is written again (hints, repair, streaming, a restore) gets none.
 
+pub mod confirmed;
 pub mod kept;
 
 use std::cell::RefCell;
@@ -102,7 +104,9 @@ fn with_entries(
     }
     let newest = pending.iter().flat_map(|pending| &pending.entries).map(|entry| entry.timestamp).max();
     let Some(newest) = newest else { return Ok(changes) };
-    let micros = choose_streams(context, &changes, &mut pending, entry_micros(newest, write.now_micros))?;
+    // What was read first, or sent to a leader, has taken time. Consumers may have read past the begin of the request meanwhile.
+    let now_micros = write.now_micros.max(context.clock.now_micros());
+    let micros = choose_streams(context, &changes, &mut pending, entry_micros(newest, now_micros))?;
     let mut times = BTreeMap::new();
     let group_of = |of: usize| if grouping == Grouping::Together { 0 } else { of };
     // The entries that are left for each group in a stream.
@@ -141,17 +145,17 @@ fn choose_streams(
     wanted_micros: i64,
 ) -> Result<i64> {
     const MICROS_PER_MS: i64 = 1_000;
+    confirmed::check(context)?;
     let view = context.cluster_view();
     let feed = view.change_feed();
     let active = feed.active_at(wanted_micros.div_euclid(MICROS_PER_MS));
-    let (streams, micros) = match active {
-        Some(streams) => (streams, wanted_micros),
-        None => {
-            let first = feed.generations().first().ok_or_else(|| {
-                RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
-            })?;
-            (&**first, first.timestamp_ms().saturating_mul(MICROS_PER_MS))
-        }
+    let (streams, micros) = if let Some(streams) = active {
+        (streams, wanted_micros)
+    } else {
+        let first = feed.generations().first().ok_or_else(|| {
+            RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
+        })?;
+        (&**first, first.timestamp_ms().saturating_mul(MICROS_PER_MS))
     };
     for Pending { of, stream, .. } in pending {
         *stream = streams.stream_of(changes[*of].token);

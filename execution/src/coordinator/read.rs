@@ -140,7 +140,8 @@ async fn select_virtual_later(
     let rows = if virtual_tables::is_report(table) {
         (NodeReports::of(&context).rows)(context.clone(), table.clone()).await?
     } else {
-        let state = virtual_state::gather(&context, table).await?;
+        let values = request.values.borrow();
+        let state = virtual_state::gather(&context, &request.with(&values)).await?;
         virtual_tables::rows(table, &context.catalog(), &context.node.information, &state)
     };
     let values = request.values.borrow();

@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod answer;
 pub mod apply;
+pub mod companions;
 pub mod digest;
 pub mod epoch;
 pub mod failures;

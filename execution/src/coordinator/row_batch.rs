@@ -24,6 +24,7 @@ use crate::shard::receipt::{self, RowMeter};
 use crate::shard::trace;
 
 /// A request to a shard for the rows of a range of full keys.
+#[allow(clippy::struct_excessive_bools, reason = "independent wishes of a reader")]
 #[derive(Debug, Clone)]
 pub struct RowBatchRequest {
     pub table: TableId,

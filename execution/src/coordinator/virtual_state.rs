@@ -12,18 +12,23 @@ use helenus_engine::secondary_index::IndexId;
 use helenus_engine::shard::{IndexFileStatus, IndexStatus};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_query::error::Result;
+use helenus_query::plan::restrictions::PartitionRestriction;
+use helenus_query::plan::select::SelectPlan;
+use helenus_query::run::keys::{PartitionKeys, partition_keys};
 use helenus_query::schema::catalog::{Catalog, Table, TableKind};
 use helenus_query::schema::system_keyspaces::{SYSTEM, SYSTEM_DISTRIBUTED, SYSTEM_VIEWS};
 use helenus_query::schema::virtual_tables::{
     ConnectedClient, FeedGeneration, IndexState, NodeState, Peer, RangeKind, Row, SizeEstimate, is_report,
 };
+use helenus_query::stored_key::PartitionKey;
 use helenus_ring::HostId;
-use helenus_ring::change_feed::StreamId;
+use helenus_ring::change_feed::{ChangeFeed, StreamId, Streams};
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::placement::{Placement, Replicas, TokenRange};
 use helenus_ring::view::ClusterView;
 use uuid::Uuid;
 
+use crate::coordinator::Request;
 use crate::coordinator::repair::ages;
 use crate::shard::context::ShardContext;
 
@@ -121,11 +126,20 @@ fn peer(member: &Member, schema_version: Uuid) -> Peer {
     }
 }
 
-/// The state that this shard knows, and the values that must be collected for the table.
-pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeState> {
+/// The state that this shard knows, and the values that must be collected for what a SELECT reads of its table.
+pub async fn gather(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> Result<NodeState> {
+    let table = &*request.plan().table;
     let mut state = at_hand(context);
-    if table.keyspace == SYSTEM_DISTRIBUTED && table.name.starts_with("cdc_") {
-        state.feed_generations = feed_generations(&context.cluster_view());
+    if table.keyspace == SYSTEM_DISTRIBUTED && table.name == "cdc_generation_timestamps" {
+        state.feed_generations = generation_times(context.cluster_view().change_feed());
+    } else if table.keyspace == SYSTEM_DISTRIBUTED && table.name == "cdc_streams_descriptions_v2" {
+        let times = times_read(request)?;
+        let generations = context.cluster_view().change_feed().generations().to_vec();
+        for streams in generations.iter().filter(|streams| is_read(streams, times.as_deref())) {
+            state.feed_generations.push(with_streams(streams));
+            // They are many.
+            tokio::task::yield_now().await;
+        }
     } else if table.keyspace == SYSTEM_DISTRIBUTED {
         state.repaired_ranges = ages::repaired_ranges(context).await;
     } else if table.name.starts_with("sai_") || table.name == "IndexInfo" {
@@ -143,13 +157,28 @@ pub async fn gather(context: &Rc<ShardContext>, table: &Table) -> Result<NodeSta
     Ok(state)
 }
 
-fn feed_generations(view: &ClusterView) -> Vec<FeedGeneration> {
+/// The generations without their streams, whose computation takes long: consumers ask for the times again and again.
+fn generation_times(feed: &ChangeFeed) -> Vec<FeedGeneration> {
+    let times = feed.generations().iter().map(|streams| streams.timestamp_ms());
+    times.map(|timestamp_ms| FeedGeneration { timestamp_ms, ranges: Vec::new() }).collect()
+}
+
+fn with_streams(streams: &Streams) -> FeedGeneration {
     let ids = |(end, streams): (i64, Vec<StreamId>)| (end, streams.into_iter().map(|id| id.0).collect());
-    let generations = view.change_feed().generations().iter().map(|streams| FeedGeneration {
-        timestamp_ms: streams.timestamp_ms(),
-        ranges: streams.ranges().map(ids).collect(),
-    });
-    generations.collect()
+    FeedGeneration { timestamp_ms: streams.timestamp_ms(), ranges: streams.ranges().map(ids).collect() }
+}
+
+/// The keys of the partitions that a SELECT names in a table with one column in its partition key; `None`: it names none.
+fn times_read(request: &Request<'_, SelectPlan>) -> Result<Option<PartitionKeys>> {
+    let plan = request.plan();
+    let PartitionRestriction::Keys(keys) = &plan.restrictions.partition else { return Ok(None) };
+    partition_keys(keys, &plan.table, &request.bindings()).map(Some)
+}
+
+/// Whether a generation is one of those whose times are the keys that are read.
+fn is_read(streams: &Streams, times: Option<&[PartitionKey]>) -> bool {
+    let time = streams.timestamp_ms().to_be_bytes();
+    times.is_none_or(|times| times.iter().any(|key| key.bytes[..] == time))
 }
 
 /// The indexes of all tables, over the shards.
@@ -306,6 +335,7 @@ fn unwrapped(range: TokenRange) -> Vec<TokenRange> {
 #[cfg(test)]
 mod tests {
     use helenus_query::schema::catalog::Replication;
+    use helenus_ring::change_feed::Generation;
     use helenus_ring::topology::Topology;
     use helenus_testing::member;
 
@@ -361,6 +391,23 @@ mod tests {
                 assert_eq!(counts[&(kind, end)], count, "{kind:?} {end}");
             }
         }
+    }
+
+    #[test]
+    fn streams_are_computed_of_the_generations_that_are_read() {
+        let of = |timestamp_ms| Generation { timestamp_ms, ends: [5].into(), shard_counts: [2].into() };
+        let feed = ChangeFeed::from(vec![of(100), of(200)]);
+        let times = generation_times(&feed);
+        assert_eq!(times.iter().map(|of| of.timestamp_ms).collect::<Vec<_>>(), [100, 200]);
+        assert!(times.iter().all(|of| of.ranges.is_empty()));
+        let key = |time: i64| PartitionKey::new(time.to_be_bytes().to_vec());
+        let read = |times: Option<&[PartitionKey]>| {
+            let read = feed.generations().iter().filter(|streams| is_read(streams, times));
+            read.map(|streams| streams.timestamp_ms()).collect::<Vec<_>>()
+        };
+        assert_eq!(read(Some(&[key(200), key(300)])), [200]);
+        assert_eq!(read(None), [100, 200]);
+        assert_eq!(with_streams(&feed.generations()[0]).ranges[0].1.len(), 2);
     }
 
     #[test]

@@ -131,6 +131,8 @@ pub struct SchemaChangeCommand {
 /// What new streams of change feeds have to be right for, beside the present members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsExtension {
+    /// The time of the proposal, in milliseconds since the epoch.
+    pub proposed_ms: i64,
     /// The time from which they are used, in milliseconds since the epoch.
     pub timestamp_ms: i64,
     pub tokens: BTreeSet<i64>,
@@ -282,6 +284,10 @@ pub enum Refusal {
     PlainMember { host_id: HostId, keyspace: String, table: String },
     #[error("the streams of change feeds that are right for this node, too, become active in {left_ms} ms")]
     StreamsNotActive { left_ms: u64 },
+    #[error(
+        "change feeds have {limit} generations of streams, and none can be forgotten, because their logs keep entries for ever (option ttl 0) or were left by feeds that are off: give these feeds a ttl, or drop the logs"
+    )]
+    TooManyGenerations { limit: u64 },
 }
 
 fn list<'h>(host_ids: impl IntoIterator<Item = &'h HostId>) -> String {

@@ -6,7 +6,7 @@ use cql_lite::types::time::format_timestamp;
 use helenus_admin::feeds::FeedReport;
 use helenus_engine::{TableId, TableStatistics};
 use helenus_observe::AdminError;
-use helenus_query::error::RequestError;
+use helenus_query::error::Result;
 use helenus_query::schema::catalog::Table;
 
 use super::NodeAdmin;
@@ -29,10 +29,8 @@ impl NodeAdmin {
         let now_micros = self.on_first_shard(|context| Ok(context.clock.now_micros())).await?;
         let shards = self
             .on_every_shard(move |context| {
-                let of_log = |log: &TableId| context.shard.statistics(*log).map_err(RequestError::from);
-                let statistics: Result<Vec<TableStatistics>, RequestError> =
-                    logs.iter().map(of_log).collect();
-                Box::pin(std::future::ready(statistics))
+                let statistics = logs.iter().map(|log| Ok(context.shard.statistics(*log)?));
+                Box::pin(std::future::ready(statistics.collect::<Result<Vec<TableStatistics>>>()))
             })
             .await?;
         let mut reports: Vec<(FeedReport, Option<i64>)> =

@@ -28,10 +28,11 @@ pub(super) async fn hold(
         let feed = MetadataLog::of(context)?.state().topology.change_feed.clone();
         Ok::<_, RequestError>(feed.missing_for(&member.tokens, member.shard_count, now_ms - leeway_ms))
     };
-    let now_ms = (context.clock.now_micros() / 1_000) as i64;
+    let now_ms = context.clock.now_micros() / 1_000;
     let Some(mut found) = missing(now_ms)? else { return Ok(None) };
     if found == Missing::Streams {
         let extension = StreamsExtension {
+            proposed_ms: now_ms,
             timestamp_ms: now_ms + delay_ms,
             tokens: member.tokens.iter().copied().collect(),
             shard_counts: [member.shard_count].into(),

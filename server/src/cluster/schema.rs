@@ -378,7 +378,7 @@ fn first_streams_ms(context: &ShardContext, before: &Catalog, after: &Catalog) -
         })
     };
     let is_first = context.cluster_view().topology.change_feed.is_empty() && has_feed();
-    is_first.then(|| (context.clock.now_micros() / 1_000) as i64)
+    is_first.then(|| context.clock.now_micros() / 1_000)
 }
 
 /// Who gets all permissions on what a change has made. Members that do not know roles could not apply it.

@@ -313,6 +313,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         cluster::disk_watch::watch(context);
         repair::start(context).await;
         cluster::confirmation::begin(context).await;
+        cluster::feed_confirmation::begin(context).await;
     }
     if context.index + 1 == context.node.shard_count() {
         // Clients are not served before the node has the data to answer them.

@@ -19,6 +19,7 @@ use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
 use helenus_execution::coordinator::caps::Trims;
 use helenus_execution::coordinator::change_feed::LogLayouts;
+use helenus_execution::coordinator::change_feed::confirmed::StreamsConfirmation;
 use helenus_execution::coordinator::local_work::LocalWork;
 use helenus_execution::coordinator::paxos;
 use helenus_execution::coordinator::paxos::replica::PaxosState;
@@ -40,6 +41,7 @@ use helenus_ring::view::ClusterView;
 pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
     NodeLayers::default()
         .with(RolesConfirmation::default())
+        .with(StreamsConfirmation::default())
         .with(request_logs)
         .with(RoleLimits::default())
         .with(RoleShares::default())

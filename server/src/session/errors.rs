@@ -63,7 +63,9 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
         },
         RequestError::Overloaded(_) => ErrorKind::Overloaded,
         // Drivers execute the request on another node: also one that must not be executed twice, because none has begun to.
-        RequestError::RolesUnconfirmed { .. } => ErrorKind::Bootstrapping,
+        RequestError::RolesUnconfirmed { .. } | RequestError::StreamsUnconfirmed { .. } => {
+            ErrorKind::Bootstrapping
+        }
         RequestError::RateLimited { is_write, .. } => {
             ErrorKind::RateLimit { is_write: *is_write, rejected_by_coordinator: true }
         }

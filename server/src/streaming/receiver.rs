@@ -197,7 +197,7 @@ fn planned(context: &ShardContext, sides: &Sides, is_removal: bool) -> Result<Pl
                     match session.tasks.get_mut(place).filter(|task| task.key == key) {
                         Some(task) => task.ranges.extend(&ranges),
                         None => {
-                            session.tasks.insert(place, StreamTask { key, table, ranges: ranges.clone() })
+                            session.tasks.insert(place, StreamTask { key, table, ranges: ranges.clone() });
                         }
                     }
                 }

@@ -30,6 +30,7 @@ use super::place::Place;
 use super::progress::{self, StreamTaskProgress};
 use crate::streaming::attempt::{Attempt, StreamSession, StreamTask, TransferError};
 use helenus_execution::coordinator::paxos;
+use helenus_execution::coordinator::paxos::late_commit::Remainder;
 use helenus_execution::coordinator::replica::apply::apply_own;
 use helenus_execution::shard::context::ShardContext;
 use helenus_ring::intervals;
@@ -404,9 +405,16 @@ fn apply_commits(
         let hints = &context.replication().hints;
         let is_truncated =
             hints.agreed_truncation(&rows.table).is_none() && hints.is_truncated(&rows.table, origin.micros);
-        if is_truncated || paxos::late_commit::is_late(context, rows.table, &origin) {
+        if is_truncated {
             continue;
         }
+        let in_time = paxos::late_commit::in_time(context, &rows, &origin).map_err(|error| here(&error))?;
+        let mutation = match in_time {
+            None => mutation.clone(),
+            Some(Remainder { applied: Some(applied), .. }) => applied,
+            Some(_) => continue,
+        };
+        let rows = mutation.view().map_err(|error| here(&error))?;
         let view = context.cluster_view();
         let catalog = context.catalog_view();
         let placement = catalog.table(rows.table).and_then(|table| view.placement(&table.keyspace));

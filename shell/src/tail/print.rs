@@ -30,10 +30,8 @@ pub struct Printer {
     in_color: bool,
     /// The widths of the columns so far.
     widths: [usize; 6],
-    /// Whether the columns of images are shown.
-    has_before: bool,
-    has_after: bool,
-    has_header: bool,
+    /// The places of the columns that the last header has; none: there was no header.
+    shown: Vec<usize>,
     /// Changes so far.
     count: u64,
 }
@@ -41,8 +39,7 @@ pub struct Printer {
 impl Printer {
     /// Nothing is printed yet.
     pub fn new(layout: Layout, in_color: bool) -> Self {
-        let widths = NAMES.map(str::len);
-        Self { layout, in_color, widths, has_before: false, has_after: false, has_header: false, count: 0 }
+        Self { layout, in_color, widths: NAMES.map(str::len), shown: Vec::new(), count: 0 }
     }
 
     /// How many changes there were.
@@ -70,17 +67,20 @@ impl Printer {
                 *width = (*width).max(text.width());
             }
         }
-        let has_before = self.has_before || changes.iter().any(|change| change.before.is_some());
-        let has_after = self.has_after || changes.iter().any(|change| change.after.is_some());
+        // Images have columns from the first one on.
+        let is_needed = |place: &usize| match *place {
+            BEFORE => changes.iter().any(|change| change.before.is_some()),
+            AFTER => changes.iter().any(|change| change.after.is_some()),
+            _ => true,
+        };
+        let shown = (0..NAMES.len()).filter(|place| self.shown.contains(place) || is_needed(place));
+        let shown: Vec<usize> = shown.collect();
         let mut lines = Vec::new();
-        // Once more when a column is added.
-        if !changes.is_empty()
-            && (!self.has_header || (has_before, has_after) != (self.has_before, self.has_after))
-        {
-            (self.has_header, self.has_before, self.has_after) = (true, has_before, has_after);
+        if !changes.is_empty() && shown != self.shown {
+            self.shown = shown;
             let names = NAMES.map(str::to_owned);
             lines.push(self.line(&names, |_| Some(NAME_COLOR)));
-            let rules: Vec<String> = self.shown().map(|place| "-".repeat(self.widths[place])).collect();
+            let rules: Vec<String> = self.shown.iter().map(|place| "-".repeat(self.widths[*place])).collect();
             lines.push(format!("-{}-", rules.join("-+-")));
         }
         for (row, change) in rows.iter().zip(changes) {
@@ -90,14 +90,8 @@ impl Printer {
         lines
     }
 
-    /// The places of the columns that are shown.
-    fn shown(&self) -> impl Iterator<Item = usize> {
-        let hides = [(BEFORE, !self.has_before), (AFTER, !self.has_after)];
-        (0..NAMES.len()).filter(move |place| !hides.contains(&(*place, true)))
-    }
-
     fn line(&self, texts: &[String; 6], color: impl Fn(usize) -> Option<&'static str>) -> String {
-        let cells = self.shown().map(|place| {
+        let cells = self.shown.iter().map(|&place| {
             let blanks = " ".repeat(self.widths[place].saturating_sub(texts[place].width()));
             match color(place).filter(|_| self.in_color) {
                 Some(color) => format!("{color}{}{RESET}{blanks}", texts[place]),

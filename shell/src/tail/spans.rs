@@ -13,8 +13,8 @@ const ENTRIES_FEW: usize = ENTRIES_MAX / 8;
 const FIRST_SPAN_MS: i64 = 60_000;
 
 /// A span of time to read. Times are milliseconds since the epoch.
-#[allow(clippy::struct_field_names, reason = "all are times, in milliseconds")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_field_names, reason = "units stand at the end of names")]
 pub struct Span {
     /// The time of the generation whose streams have the entries.
     pub generation_ms: i64,

@@ -124,10 +124,10 @@ fn describe(row: &CDCRow<'_>) -> String {
         match row.get_value(name) {
             // The keys of a list are the times of its elements.
             Some(CqlValue::Map(elements)) if name == "items" => {
-                parts.push(format!("{name}+{}", elements.len()))
+                parts.push(format!("{name}+{}", elements.len()));
             }
             Some(value) if is_collection && !is_deleted => {
-                parts.push(format!("{name}+{}", value_text(value)))
+                parts.push(format!("{name}+{}", value_text(value)));
             }
             Some(value) => parts.push(format!("{name}={}", value_text(value))),
             None if is_deleted => parts.push(format!("{name} deleted")),
@@ -223,7 +223,7 @@ impl Reading {
     /// Reads on until what was written up to `until` is consumed; returns that.
     async fn finish(mut self, until: Duration) -> Result<Vec<Entry>, Box<dyn Error>> {
         self.reader.stop_at(until);
-        tokio::time::timeout(Duration::from_secs(60), self.handle).await??;
+        tokio::time::timeout(Duration::from_mins(1), self.handle).await??;
         let consumed = self.consumed.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(consumed.clone())
     }
@@ -350,6 +350,6 @@ async fn the_end_of_a_feed_is_an_error() -> TestResult {
     })
     .await?;
     run(&session, &format!("DROP TABLE {KEYSPACE}.dropped")).await?;
-    assert!(tokio::time::timeout(Duration::from_secs(60), reading.handle).await?.is_err());
+    assert!(tokio::time::timeout(Duration::from_mins(1), reading.handle).await?.is_err());
     Ok(())
 }

@@ -214,6 +214,9 @@ async fn make_schema(world: &World) -> Result<(), String> {
 }
 
 async fn run_load(world: &Rc<World>) {
+    /// Tables that are written by transactions.
+    const UNFINISHED: [&str; 6] =
+        ["transactions", "increments", "truncations", "deletions", "feeds", "feeds_scylla_cdc_log"];
     let loads: Vec<_> = world.plan.load.iter().map(|kind| workload(*kind)).collect();
     for load in &loads {
         load.clone().prepare(world.clone()).await;
@@ -247,8 +250,6 @@ async fn run_load(world: &Rc<World>) {
     // gave up is only finished by the next one on its partition.
     if !world.plan.kills_nodes() && world.plan.keeps_hints() {
         let mut hinted = convergence::tables(world);
-        const UNFINISHED: [&str; 6] =
-            ["transactions", "increments", "truncations", "deletions", "feeds", "feeds_scylla_cdc_log"];
         hinted.retain(|table| !UNFINISHED.contains(&table.as_str()));
         converge(world, &hinted, "hints").await;
     }

@@ -19,7 +19,7 @@ use helenus_engine::{Deletion, Mutation, TableId, TableOptions};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 
-use crate::coordinator::replica::hints::revive;
+use crate::coordinator::replica::hints::{revive, revive_at_start};
 use crate::coordinator::replica::only_here;
 use crate::coordinator::replica::write::deliver;
 use crate::shard::context::ShardContext;
@@ -134,21 +134,10 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
             note_left_behind(context, position);
             continue;
         }
-        // Mutations of tables that were dropped or truncated since then are left out.
-        let catalog = context.catalog_view().clone();
+        // What belongs to tables that were dropped or truncated since then is left out.
         let created = created_micros(&position)?;
-        let known = mutations.into_iter().filter_map(|mutation| {
-            let (token, table_id) = match mutation.view() {
-                Ok(view) => (view.token, view.table),
-                Err(error) => return Some(Err(malformed(&error))),
-            };
-            let table = catalog.table(table_id)?.clone();
-            if context.replication().hints.is_truncated(&table_id, created) {
-                return None;
-            }
-            Some(Ok(PartitionMutation { token, table, mutation }))
-        });
-        let known = known.collect::<Result<_>>()?;
+        let known =
+            mutations.iter().filter_map(|mutation| revive_at_start(context, mutation, created)).collect();
         match only_here::apply(context, known).await {
             Ok(elsewhere) if elsewhere.is_empty() => {
                 remove(context, &position)?;

@@ -175,9 +175,8 @@ impl Distribution {
 
     /// What is left of the mutation, if its table was truncated since, or some of it must not be applied any more for another reason.
     fn remainder(&self) -> Option<Remainder> {
-        let is_late = |table| late_commit::is_late(&self.context, table, &self.agreed.origin);
         let view = self.change.mutation.view().map_err(|error| Failure::Malformed(error.to_string()));
-        match view.and_then(|view| late_commit::without(&view, is_late)) {
+        match view.and_then(|view| late_commit::in_time(&self.context, &view, &self.agreed.origin)) {
             Ok(remainder) => remainder,
             Err(error) => unreachable!("a mutation that was agreed on can be read: {error}"),
         }

@@ -23,6 +23,7 @@ use helenus_internode::service::Failure;
 use super::ballot::Ballot;
 use super::state::Proposal;
 use crate::coordinator::replica::hints;
+use crate::coordinator::transaction_tokens;
 use crate::shard::context::ShardContext;
 
 /// The microseconds up to which no ballot can be from an operation in progress: they are that much older than this
@@ -58,8 +59,24 @@ pub struct Remainder {
     pub applied: Option<Mutation>,
 }
 
+/// What is left of a commit whose transaction began at `origin`; `None`: all of it. Besides what is late, companions are left out whose table
+/// is gone, and all of a change that is too old: they would tell of something that never comes.
+pub fn in_time(
+    context: &ShardContext,
+    mutation: &MutationRef<'_>,
+    origin: &Ballot,
+) -> Result<Option<Remainder>, Failure> {
+    let is_head_old =
+        is_late(context, mutation.table, origin) && !is_truncated(context, mutation.table, origin);
+    without(mutation, |table| {
+        let is_companion = table != mutation.table && table != transaction_tokens::TABLE;
+        is_late(context, table, origin)
+            || is_companion && (is_head_old || context.catalog_view().table(table).is_none())
+    })
+}
+
 /// Leaves out the changes of the tables for which `is_late` says so; `None`: there are none.
-pub fn without(
+fn without(
     mutation: &MutationRef<'_>,
     is_late: impl Fn(TableId) -> bool,
 ) -> Result<Option<Remainder>, Failure> {

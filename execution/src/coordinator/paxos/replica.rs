@@ -169,7 +169,7 @@ fn apply_commit(context: &ShardContext, name: &PartitionName, commit: &Commit) -
     if !is_of_partition {
         return Err(malformed(&"a commit of another partition"));
     }
-    let in_time = late_commit::without(&view, |table| late_commit::is_late(context, table, &commit.origin))?;
+    let in_time = late_commit::in_time(context, &view, &commit.origin)?;
     let position = if let Some(in_time) = in_time {
         tracing::debug!(table = %view.table, ballot = %commit.ballot, "a commit is noted and not applied");
         if let Some(applied) = in_time.applied {

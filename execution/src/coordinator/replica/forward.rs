@@ -272,8 +272,15 @@ async fn lead(context: Rc<ShardContext>, epoch: Option<u64>, led: Led) -> Result
         context.shard.durable(position).await.map_err(RequestError::from)?;
     }
     if epoch.is_some() {
-        // Only the other replicas are left.
-        let timeout = Duration::from_millis(context.node.config.counter_write_request_timeout_ms);
+        // Only the other replicas are left: the mutation is one like those that read nothing, and entries of change feeds must not be longer
+        // on their way than consumers wait.
+        let config = &context.node.config;
+        let timeout = Duration::from_millis(match led.kind {
+            ForwardedKind::Counter => config.counter_write_request_timeout_ms,
+            ForwardedKind::Simple | ForwardedKind::LoggedBatch | ForwardedKind::UnloggedBatch => {
+                config.write_request_timeout_ms
+            }
+        });
         let (level, write_type) = (led.options.consistency, led.kind.write_type());
         let options = WriteOptions {
             in_flight_until: context.clock.monotonic() + timeout,

@@ -115,6 +115,8 @@ impl ForwardedError {
             RequestError::Overloaded(message) => Self::Overloaded(message),
             RequestError::Unreadable(message) => Self::Unreadable(message),
             error @ RequestError::NoRoom(_) => Self::Invalid(error.to_string()),
+            // Nothing was written, and another node may lead.
+            error @ RequestError::StreamsUnconfirmed { .. } => Self::Overloaded(error.to_string()),
             error => Self::Server(error.to_string()),
         }
     }

@@ -22,7 +22,6 @@ mod target;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -392,55 +391,64 @@ impl Left {
 
 /// The mutation of a hint or batch together with its table, without the parts that must not be applied any more; `None`: nothing is left.
 pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
-    match revive_parts(context, mutation, created_micros) {
-        Ok(revived) => revived,
-        Err(error) => {
-            debug_assert!(false, "a stored mutation can be read: {error}");
-            tracing::error!(%error, "a stored mutation cannot be read; it is dropped");
-            None
-        }
-    }
+    let is_lasting = |table: &Table| !has_expired(context, table, created_micros);
+    known(revive_parts(context, mutation, created_micros, is_lasting))
+}
+
+/// The same where nothing has been purged since, however long ago that is: on a single node that has just started.
+pub fn revive_at_start(
+    context: &ShardContext,
+    mutation: &Mutation,
+    created_micros: i64,
+) -> Option<PartitionMutation> {
+    known(revive_parts(context, mutation, created_micros, |_| true))
+}
+
+fn known(revived: Result<Option<PartitionMutation>, DecodeError>) -> Option<PartitionMutation> {
+    revived.unwrap_or_else(|error| {
+        debug_assert!(false, "a stored mutation can be read: {error}");
+        tracing::error!(%error, "a stored mutation cannot be read; it is dropped");
+        None
+    })
 }
 
 fn revive_parts(
     context: &ShardContext,
     mutation: &Mutation,
     created_micros: i64,
+    is_lasting: impl Fn(&Table) -> bool,
 ) -> Result<Option<PartitionMutation>, DecodeError> {
     let view = mutation.view()?;
+    // What belongs to a change that is too old is not applied either: it would tell of something that never comes.
+    let catalog = context.catalog_view();
+    let lasting_table = |id| catalog.table(id).filter(|table| is_lasting(table)).cloned();
+    let Some(table) = lasting_table(view.table) else { return Ok(None) };
+    let is_truncated = |table: &TableId| context.replication().hints.is_truncated(table, created_micros);
+    let is_wanted = !is_truncated(&view.table);
     if !view.has_companions() {
-        let table = wanted_table(context, view.table, created_micros);
-        let revive = |table| PartitionMutation { token: view.token, table, mutation: mutation.clone() };
-        return Ok(table.map(revive));
+        let revive = || PartitionMutation { token: view.token, table, mutation: mutation.clone() };
+        return Ok(is_wanted.then(revive));
     }
-    let mut head = None;
-    let mut companions = Vec::new();
-    for part in view.parts() {
+    let mut kept = Vec::new();
+    for (index, part) in view.parts().enumerate() {
         let part = part?;
-        if part.table == transaction_tokens::TABLE {
-            // It goes where its own mutation goes, which has just been found to be wanted. Without that, a quorum has it.
-            if head.as_ref().is_some_and(|head: &PartitionMutation| head.table.engine_id() == view.table) {
-                companions.push(Mutation::from_bytes(Bytes::copy_from_slice(part.bytes))?);
+        let alone = || Mutation::from_bytes(Bytes::copy_from_slice(part.bytes));
+        if index == 0 || part.table == transaction_tokens::TABLE {
+            // Without its change, a quorum has the record of a token.
+            if is_wanted {
+                kept.push((part.token, table.clone(), alone()?));
             }
-            continue;
-        }
-        let Some(table) = wanted_table(context, part.table, created_micros) else { continue };
-        let alone = Mutation::from_bytes(Bytes::copy_from_slice(part.bytes))?;
-        match head {
-            None => head = Some(PartitionMutation { token: part.token, table, mutation: alone }),
-            Some(_) => companions.push(alone),
+        } else if let Some(table) = lasting_table(part.table)
+            && !is_truncated(&part.table)
+        {
+            kept.push((part.token, table, alone()?));
         }
     }
-    let Some(PartitionMutation { token, table, mutation }) = head else { return Ok(None) };
-    let mutation = Mutation::with_companions(&mutation, &companions)?;
+    let mut kept = kept.into_iter();
+    let Some((token, table, head)) = kept.next() else { return Ok(None) };
+    let companions: Vec<Mutation> = kept.map(|(_, _, companion)| companion).collect();
+    let mutation = Mutation::with_companions(&head, &companions)?;
     Ok(Some(PartitionMutation { token, table, mutation }))
-}
-
-/// The table, if it is there, and what was written to it at that time may still be applied.
-fn wanted_table(context: &ShardContext, id: TableId, created_micros: i64) -> Option<Arc<Table>> {
-    let table = context.catalog_view().table(id)?.clone();
-    let is_truncated = context.replication().hints.is_truncated(&id, created_micros);
-    (!is_truncated && !has_expired(context, &table, created_micros)).then_some(table)
 }
 
 /// Whether something that was written at that time is too old to be applied to a table: nine tenths of its

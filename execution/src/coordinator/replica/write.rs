@@ -35,6 +35,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::admission::reserve;
+use super::companions;
 use super::hints::{self, Stored};
 use super::latency::rings;
 use super::message::ReplicaRequest;
@@ -181,6 +182,7 @@ pub fn begin(
     changes: Vec<PartitionMutation>,
     options: WriteOptions,
 ) -> Result<Vec<Started>> {
+    let changes = companions::apart(context, changes)?;
     if !options.is_applied_here {
         for change in &changes {
             check_alive(context, change, options.consistency)?;

@@ -103,7 +103,13 @@ impl SnapshotSchema {
             Some(present) => match self.missing_type(present)? {
                 Some(missing) => missing,
                 None => match present.tables.get(name) {
-                    Some(table) => return self.check_fit(table).map(|()| None),
+                    Some(table) => {
+                        self.check_fit(table)?;
+                        match restored_log(present, table, context) {
+                            Some(change) => change,
+                            None => return Ok(None),
+                        }
+                    }
                     None => self.missing_table(present, name, context)?,
                 },
             },
@@ -253,6 +259,22 @@ impl SnapshotSchema {
     }
 }
 
+/// The log of a change feed whose past is not complete any more, because rows are restored into it. `None`: that is known.
+fn restored_log(
+    present: &Keyspace,
+    table: &Table,
+    context: &DdlContext,
+) -> Option<(Keyspace, SchemaChangeEvent, Vec<TableAction>)> {
+    let history = table.options.feed_history?.restored(context.now_micros)?;
+    let mut log = table.clone();
+    log.options.feed_history = Some(history);
+    let log = Arc::new(log);
+    let mut keyspace = present.clone();
+    keyspace.tables.insert(log.name.clone(), Arc::clone(&log));
+    let effect = event(ChangeType::Updated, ChangeTarget::Table, &keyspace.name, &log.name);
+    Some((keyspace, effect, vec![TableAction::Alter(log)]))
+}
+
 /// Whether a type has all fields of another, and at most further ones behind them.
 fn begins_with(known: &UserType, other: &UserType) -> bool {
     let fields = |user_type: &UserType| -> Vec<(String, String)> {
@@ -264,6 +286,8 @@ fn begins_with(known: &UserType, other: &UserType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use helenus_feed_tables::history::FeedHistory;
+
     use super::*;
     use crate::schema::options::DataCenters;
     use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of};
@@ -431,6 +455,22 @@ mod tests {
         let newest = schemas.last().unwrap();
         assert!(schemas.iter().all(|schema| newest.check_takes(schema).is_ok()));
         assert!(schemas[0].check_takes(newest).is_err());
+    }
+
+    #[test]
+    fn a_log_that_takes_rows_is_complete_only_from_then_on() {
+        let mut catalog = catalog(&[&TYPES[..], &[TABLE]].concat());
+        let mut keyspace = Keyspace::clone(catalog.keyspace("ks").unwrap());
+        let mut log = Table::clone(&keyspace.tables["t"]);
+        log.options.is_feed_log = true;
+        log.options.feed_history = Some(FeedHistory::begin(0, 0));
+        keyspace.tables.insert(log.name.clone(), Arc::new(log.clone()));
+        let schema = SnapshotSchema::of(&keyspace, &log);
+        catalog.keyspaces.insert("ks".to_owned(), Arc::new(keyspace));
+        let (restored, effects) = restore(&schema, catalog, "t");
+        assert_eq!(effects.len(), 1);
+        let log = restored.table("ks", "t").unwrap();
+        assert_eq!(log.options.feed_history.unwrap().kept_from_micros(9), Some(1));
     }
 
     #[test]

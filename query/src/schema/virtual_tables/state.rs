@@ -69,7 +69,7 @@ pub struct NodeState {
     pub indexes: BTreeMap<(Uuid, IndexId), IndexState>,
     /// Ordered by keyspace and table.
     pub repaired_ranges: Vec<RepairedRange>,
-    /// Oldest first.
+    /// Oldest first. Without streams if the table shows none, and only those that are read.
     pub feed_generations: Vec<FeedGeneration>,
 }
 

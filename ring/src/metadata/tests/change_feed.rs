@@ -41,11 +41,14 @@ fn change_of_feed(
 
 fn extension(timestamp_ms: i64, tokens: &[i64], shard_count: u16) -> Command {
     Command::ExtendStreams(StreamsExtension {
+        proposed_ms: timestamp_ms - DELAY_MS,
         timestamp_ms,
         tokens: tokens.iter().copied().collect(),
         shard_counts: [shard_count].into(),
     })
 }
+
+const DELAY_MS: i64 = 1_000;
 
 fn with_feed() -> Log {
     let mut log = Log::of(2);
@@ -92,10 +95,52 @@ fn streams_are_extended_once_before_a_member_joins_and_stay_when_it_leaves() {
     log.leave_wholly(2);
     assert_eq!(times(&log), [5_000, 9_000]);
     // What ended longer ago than any entry lives is forgotten, and tokens that are gone are left out.
-    log.done(&extension(20_000, &[7], 2));
-    assert_eq!(times(&log), [9_000, 20_000]);
+    log.done(&extension(800_000, &[7], 2));
+    assert_eq!(times(&log), [9_000, 800_000]);
     let newest = log.state.topology.change_feed.newest().unwrap().generation();
     assert_eq!(newest.ends, [7, 100, 101, 300, 301].into());
+}
+
+#[test]
+fn members_that_join_at_the_same_time_do_not_take_streams_from_each_other() {
+    let mut log = with_feed();
+    let (x, y) = (member(3), Member { shard_count: 5, ..member(4) });
+    log.done(&extension(9_000, &x.tokens, x.shard_count));
+    log.done(&extension(9_500, &y.tokens, y.shard_count));
+    let missing = |log: &Log, of: &Member, time_ms| {
+        log.state.topology.change_feed.missing_for(&of.tokens, of.shard_count, time_ms)
+    };
+    assert_eq!((missing(&log, &x, 9_000), missing(&log, &y, 9_500)), (None, None));
+    // Also when the first ones have become active, and the member has not joined yet.
+    let z = member(5);
+    log.done(&extension(60_000, &z.tokens, z.shard_count));
+    for of in [&x, &y, &z] {
+        assert_eq!(missing(&log, of, 60_000), None);
+    }
+    assert_eq!(times(&log), [5_000, 9_000, 9_500, 60_000]);
+}
+
+#[test]
+fn a_generation_stays_as_long_as_its_entries_do() {
+    // An entry with a ttl of one second is kept for two, and may be written a minute after its time.
+    let (mut log, new) = (with_feed(), member(3));
+    log.done(&extension(9_000, &new.tokens, 2));
+    log.done(&extension(9_000 + 62_000 + DELAY_MS, &[7], 2));
+    assert_eq!(times(&log), [5_000, 9_000, 72_000]);
+    log.done(&extension(9_000 + 62_002 + DELAY_MS, &[8], 2));
+    assert_eq!(times(&log), [9_000, 72_000, 72_002]);
+}
+
+#[test]
+fn a_generation_above_the_limit_is_refused() {
+    let mut log = with_feed();
+    let limit = crate::change_feed::GENERATIONS_MAX as i64;
+    for number in 1..limit {
+        log.done(&extension(9_000 + number, &[1_000 + number], 2));
+    }
+    let refusal = Refusal::TooManyGenerations { limit: limit as u64 };
+    log.refused(&extension(9_000 + limit, &[0], 2), refusal);
+    assert_eq!(log.state.topology.change_feed.generations()[0].timestamp_ms(), 5_000);
 }
 
 #[test]
@@ -106,6 +151,7 @@ fn without_a_feed_nothing_is_extended() {
 
 #[test]
 fn what_is_stored_stays_the_same() {
-    let text = r#"{"ExtendStreams":{"timestamp_ms":9,"tokens":[-5,7],"shard_counts":[4]}}"#;
+    let text =
+        r#"{"ExtendStreams":{"proposed_ms":-991,"timestamp_ms":9,"tokens":[-5,7],"shard_counts":[4]}}"#;
     assert_eq!(serde_json::to_string(&extension(9, &[7, -5], 4)).unwrap(), text);
 }

@@ -38,8 +38,11 @@ const COUNTS: [Count; 13] = [
     Count::WorkedMicros,
 ];
 
+/// A name, and the figure of a sum by which statements are compared.
+type Sampler = (&'static str, fn(&ChargeSum) -> u64);
+
 /// What statements are compared by.
-const SAMPLERS: [(&str, fn(&ChargeSum) -> u64); 7] = [
+const SAMPLERS: [Sampler; 7] = [
     ("BYTES_SENT", |sum| sum.counts.get(Count::BytesSent)),
     ("BYTES_WRITTEN", |sum| sum.counts.get(Count::BytesWritten)),
     ("CHARGE", |sum| sum.charge),

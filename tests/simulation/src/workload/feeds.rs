@@ -125,7 +125,7 @@ impl Workload for Feeds {
                 match integer(row, 0) {
                     Some(number) => *entries.entry(number).or_default() += 1,
                     None => {
-                        world.violation("an entry of the change feed has no clustering column".to_owned())
+                        world.violation("an entry of the change feed has no clustering column".to_owned());
                     }
                 }
             }

@@ -126,7 +126,7 @@ impl Increments {
     /// Asks again what was not answered, and compares the number with the increments.
     async fn check_row(&self, world: &World, k: i64) {
         let mut random = world.random();
-        let unanswered = self.rows.borrow_mut().entry(k).or_default().unanswered.split_off(0);
+        let unanswered = std::mem::take(&mut self.rows.borrow_mut().entry(k).or_default().unanswered);
         for text in unanswered {
             match world.insist(&mut random, &question(&text), 10).await {
                 Ok(answer) => self.note(world, k, &text, &answer),

@@ -19,7 +19,7 @@ use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::hints::revive;
 use crate::coordinator::replica::hints::target::HintTarget;
 use crate::coordinator::replica::message::{ReplicaRequest, ReplicaResponse};
-use crate::coordinator::replica::write;
+use crate::coordinator::replica::{companions, write};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::private_table::PrivateRange;
 use crate::shard::status_table::ServingState;
@@ -361,6 +361,10 @@ pub async fn receive(context: &Rc<ShardContext>, mutation: Bytes) -> Result<Repl
             let is_still = replicas.pending.is_empty() && replicas.other.is_none();
             is_still && replicas.contains(&context.node.host_id)
         });
+        // What belongs to it may have other replicas by now.
+        let are_together = companions::are_together(context, &parsed)
+            .map_err(|error| Failure::Malformed(error.to_string()))?;
+        let is_settled = is_settled && are_together;
         (cluster.topology.epoch, is_settled)
     };
     // While ownership changes hands, the new replica may already have streamed the range from here: it must get this
