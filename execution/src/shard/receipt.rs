@@ -474,3 +474,18 @@ pub fn carry<F: Future>(context: &Rc<ShardContext>, future: F) -> impl Future<Ou
         None => Either::Right(future),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_which_a_part_is_done_goes_on() {
+        let log = ReceiptLog::begin(Some(10), false);
+        let mut written = Receipt::default();
+        written.add(Count::RowsWritten, 1_000);
+        assert!(log.check(&written).is_err());
+        log.lift_limit();
+        assert!(log.check(&written).is_ok());
+    }
+}
