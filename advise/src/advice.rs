@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 
 use cql_lite::syntax::ast;
 use helenus_query::plan::Plan;
-use helenus_query::plan::modify::{ModifyPlan, Operation};
+use helenus_query::plan::modify::{ModifyKind, ModifyPlan, Operation};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::schema::catalog::{Table, TableKind};
 
-use crate::candidate::{self, Candidate, access_of, named, unfiltered};
+use crate::candidate::{self, Candidate, Copied, access_of, named, unfiltered};
 use crate::error::AdviseError;
 use crate::estimate::{
     self, ASSUMED_ROWS, Access, ELEMENTS_MAX, LARGE_PARTITION_BYTES, LARGE_PARTITION_ROWS, Volume,
@@ -225,7 +225,11 @@ impl Advisor<'_> {
         let (need, plan) =
             Need::of(schema, select).map_err(|error| AdviseError::at(request.line, error.to_string()))?;
         let served = unfiltered(schema, select);
-        let replicas = estimate::replicas_read(request.consistency, schema.replicas(&plan.table));
+        let replicas = estimate::replicas_read(
+            request.consistency,
+            schema.replicas(&plan.table),
+            schema.local_replicas(&plan.table),
+        );
         let access = access_of(&plan);
         let mut selected = Selected { request, select, need, plan, replicas, charge: None };
         selected.charge = self.expected(&selected, access);
@@ -327,7 +331,7 @@ impl Advisor<'_> {
         if is_indexed {
             // It stays unless the requests of the file say that another way is cheaper.
             if let Some(best) = self.cheapest(selected, &ways)
-                && self.total(selected, selected.charge, &BTreeSet::new()).is_some_and(|now| best.1 < now)
+                && self.total(selected, selected.charge, &Copied::default()).is_some_and(|now| best.1 < now)
             {
                 advised.advice.push(ways.swap_remove(best.0).advice);
             }
@@ -355,14 +359,17 @@ impl Advisor<'_> {
 
     fn existing(&self, selected: &Selected<'_>, candidate: Candidate) -> Way {
         let bytes = self.volume(&candidate.table).row_bytes();
-        let reason = format!("{} has these columns under the right key", named(&candidate.table));
+        let reason = format!(
+            "{} has these columns under the right key, if it holds the same rows",
+            named(&candidate.table)
+        );
         Way {
             advice: Advice {
                 request: Some(candidate.select),
                 charge: Some(estimate::read(selected.replicas, 1, selected.found(), bytes)),
                 ..Advice::note(Kind::ExistingTable, reason)
             },
-            copied: BTreeSet::new(),
+            copied: Copied::default(),
         }
     }
 
@@ -379,25 +386,37 @@ impl Advisor<'_> {
                 charge: Some(estimate::read(selected.replicas, found, found, bytes)),
                 ..Advice::note(Kind::Index, reason)
             },
-            copied: BTreeSet::new(),
+            copied: Copied::default(),
         }
     }
 
     fn second_table(&self, selected: &Selected<'_>, candidate: Candidate) -> Way {
         let table = &selected.plan.table;
         let (found, bytes) = (selected.found(), self.volume(table).row_bytes());
-        let writes = self.writes_of(table, &candidate.copied).count();
-        let reason = format!(
+        let writes: Vec<&Write> = self.writes_of(table, &candidate.copied.columns).collect();
+        let mut reason = format!(
             "keep a second table: the rows of a request lie together, in its order; the application writes it with {} ({} of the file)",
             named(table),
-            if writes == 1 { "1 statement".to_owned() } else { format!("{writes} statements") }
+            if writes.len() == 1 { "1 statement".to_owned() } else { format!("{} statements", writes.len()) }
         );
+        if writes.iter().any(|write| moves_rows(write, &candidate.copied)) {
+            let keys = candidate.copied.keys.iter().map(|column| table.columns[*column].name.as_str());
+            let keys = keys.collect::<Vec<_>>().join(", ");
+            reason += &format!("; a write that changes {keys} has to read the row and delete it there first");
+        }
+        if writes.iter().any(|write| self.rows_followed(write, &candidate.copied) != Some(1)) {
+            reason += "; a write of static columns changes all rows of its partition there";
+        }
+        // Of the dearest of them.
+        let of_writes = writes.iter().map(|write| self.write_more(write, &candidate.copied));
+        let plain = estimate::write(self.workload.schema.replicas(table), bytes);
+        let writes_more = of_writes.fold(Some(plain), |most, more| Some(most?.max(more?)));
         Way {
             advice: Advice {
                 statements: candidate.statements,
                 request: Some(candidate.select),
                 charge: Some(estimate::read(selected.replicas, 1, found, bytes)),
-                writes_more: Some(estimate::write(self.workload.schema.replicas(table), bytes)),
+                writes_more,
                 ..Advice::note(Kind::Table, reason)
             },
             copied: candidate.copied,
@@ -421,16 +440,42 @@ impl Advisor<'_> {
     }
 
     /// What the requests and the writes that follow are charged together. `None`: the file does not say how often they come.
-    fn total(&self, selected: &Selected<'_>, charge: Option<u64>, copied: &BTreeSet<usize>) -> Option<u64> {
-        let table = &selected.plan.table;
+    fn total(&self, selected: &Selected<'_>, charge: Option<u64>, copied: &Copied) -> Option<u64> {
         let mut total = selected.request.requests?.saturating_mul(charge?);
-        if !copied.is_empty() {
-            let more = estimate::write(self.workload.schema.replicas(table), self.volume(table).row_bytes());
-            for write in self.writes_of(table, copied) {
-                total = total.saturating_add(write.requests?.saturating_mul(more));
+        if !copied.columns.is_empty() {
+            for write in self.writes_of(&selected.plan.table, &copied.columns) {
+                total = total.saturating_add(write.requests?.saturating_mul(self.write_more(write, copied)?));
             }
         }
         Some(total)
+    }
+
+    /// Rows of a copy that a write changes. `None`: the file does not say how many a partition has.
+    fn rows_followed(&self, write: &Write, copied: &Copied) -> Option<u64> {
+        let table = &write.plan.table;
+        let is_static =
+            |column: &usize| table.columns[*column].is_static() && copied.columns.contains(column);
+        let of_partition = !copied.is_of_partitions
+            && write.plan.written_columns().is_some_and(|written| written.iter().any(is_static));
+        if of_partition { self.volume(table).rows_of_partition() } else { Some(1) }
+    }
+
+    /// What a write is charged more for a copy that it has to follow.
+    fn write_more(&self, write: &Write, copied: &Copied) -> Option<u64> {
+        let table = &write.plan.table;
+        let (replicas, bytes) = (self.workload.schema.replicas(table), self.volume(table).row_bytes());
+        let mut more = 0_u64;
+        let is_deletion = write.plan.written_columns().is_none();
+        if !is_deletion {
+            more = estimate::write(replicas, bytes);
+        }
+        if moves_rows(write, copied) {
+            more = more.saturating_add(estimate::read(1, 1, 1, bytes));
+        }
+        if is_deletion || moves_rows(write, copied) {
+            more = more.saturating_add(estimate::write(replicas, 1));
+        }
+        Some(more.saturating_mul(self.rows_followed(write, copied)?))
     }
 
     /// The cheapest way with its total. `None`: that is not known.
@@ -584,9 +629,17 @@ impl Advisor<'_> {
     }
 }
 
+/// A write to rows that are there takes them from one key of a copy to another, or away, so their present key has to be read. An INSERT is taken to
+/// make new rows.
+fn moves_rows(write: &Write, copied: &Copied) -> bool {
+    if write.plan.kind == ModifyKind::Insert || copied.keys.is_empty() {
+        return false;
+    }
+    write.plan.written_columns().is_none_or(|written| !written.is_disjoint(&copied.keys))
+}
+
 /// A way to serve a SELECT.
 struct Way {
     advice: Advice,
-    /// Columns that are kept once more.
-    copied: BTreeSet<usize>,
+    copied: Copied,
 }

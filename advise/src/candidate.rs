@@ -31,8 +31,18 @@ pub struct Candidate {
     pub select: String,
     /// The table that it would ask.
     pub table: Arc<Table>,
-    /// Columns of the present table whose values are kept once more: indexes in [`Table::columns`].
-    pub copied: BTreeSet<usize>,
+    pub copied: Copied,
+}
+
+/// What of a table is kept once more. Columns are indexes in [`Table::columns`].
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// Empty: nothing.
+    pub columns: BTreeSet<usize>,
+    /// Those of them that are no key of the table, but are of the copy: where they change, the row moves.
+    pub keys: BTreeSet<usize>,
+    /// The copy has a row for each partition, not for each row.
+    pub is_of_partitions: bool,
 }
 
 /// How a plan finds its rows.
@@ -80,17 +90,26 @@ pub fn indexes(schema: &Schema, select: &ast::Select, need: &Need, table: &Arc<T
         statements,
         select: text_of(select),
         table: plan.table.clone(),
-        copied: BTreeSet::new(),
+        copied: Copied::default(),
     })
 }
 
-/// A table of the same keyspace that has all that a SELECT wants under the right key.
+/// A table of the same keyspace that can have the same rows, and has all that a SELECT wants, under the right key.
 pub fn existing(schema: &Schema, select: &ast::Select, need: &Need, table: &Table) -> Option<Candidate> {
-    let names: Vec<&str> = need.read.iter().map(|column| table.columns[*column].name.as_str()).collect();
+    let key = 0..key_count_of_rows(need, table);
+    let has_column = |other: &Table, column: usize| {
+        let column = &table.columns[column];
+        other.column(&column.name).is_some_and(|same| same.column_type == column.column_type)
+    };
     let mut others = schema.tables(&table.keyspace).filter(|other| {
         other.name != table.name
             && other.kind == TableKind::Stored
-            && names.iter().all(|name| other.column(name).is_some())
+            // Names that are alike say little: rows without the key of the others are others.
+            && key.clone().all(|column| {
+                has_column(other, column)
+                    && other.column(&table.columns[column].name).is_some_and(Column::is_primary_key)
+            })
+            && need.read.iter().all(|column| has_column(other, *column))
     });
     others.find_map(|other| {
         let select = renamed(select, other);
@@ -99,7 +118,7 @@ pub fn existing(schema: &Schema, select: &ast::Select, need: &Need, table: &Tabl
             statements: Vec::new(),
             select: text_of(select),
             table: plan.table.clone(),
-            copied: BTreeSet::new(),
+            copied: Copied::default(),
         })
     })
 }
@@ -114,10 +133,7 @@ pub fn table(schema: &Schema, select: &ast::Select, need: &Need, base: &Table) -
     if needs_bucket && base.column(BUCKET).is_some() {
         return None;
     }
-    // Rows of one partition are alike where only static columns are wanted.
-    let reads_partitions =
-        need.read.iter().all(|column| !base.columns[*column].is_clustering() && !is_regular(base, *column));
-    let key_count = base.partition_key_count + if reads_partitions { 0 } else { base.clustering_key_count };
+    let key_count = key_count_of_rows(need, base);
     let mut clustering: Vec<(usize, bool)> = Vec::new();
     let wanted = need.ordered.iter().copied();
     let ranged = need.ranged.iter().map(|column| (*column, base.columns[*column].is_descending()));
@@ -128,7 +144,7 @@ pub fn table(schema: &Schema, select: &ast::Select, need: &Need, base: &Table) -
             clustering.push((column, is_descending));
         }
     }
-    let copied: BTreeSet<usize> =
+    let columns_copied: BTreeSet<usize> =
         need.read.iter().copied().chain(0..key_count).chain(need.equal.iter().copied()).collect();
     let key: Vec<usize> = if needs_bucket {
         need.ordered.iter().map(|(column, _)| *column).collect()
@@ -143,7 +159,9 @@ pub fn table(schema: &Schema, select: &ast::Select, need: &Need, base: &Table) -
         columns.push((BUCKET.to_owned(), "text".to_owned()));
     }
     columns.extend(
-        copied.iter().map(|column| (quoted(base, *column), base.columns[*column].column_type.to_string())),
+        columns_copied
+            .iter()
+            .map(|column| (quoted(base, *column), base.columns[*column].column_type.to_string())),
     );
     let definition = definition(&base.keyspace, &name, &columns, &key_names, &named_order(base, &clustering));
     let after = schema.with(std::slice::from_ref(&definition)).ok()?;
@@ -161,6 +179,15 @@ pub fn table(schema: &Schema, select: &ast::Select, need: &Need, base: &Table) -
         });
     }
     by_keys(&after, &select)?;
+    let is_new_key = |column: &usize| {
+        let column = &base.columns[*column];
+        !column.is_primary_key() && new.column(&column.name).is_some_and(Column::is_primary_key)
+    };
+    let copied = Copied {
+        keys: columns_copied.iter().copied().filter(is_new_key).collect(),
+        columns: columns_copied,
+        is_of_partitions: base.clustering_key_count > 0 && key_count == base.partition_key_count,
+    };
     Some(Candidate { statements: vec![definition], select: text_of(select), table: new, copied })
 }
 
@@ -236,6 +263,13 @@ pub fn rows_of_collection(schema: &Schema, table: &Table, column: &Column) -> Op
     let order = [("element".to_owned(), true)];
     let definition = definition(&table.keyspace, &name, &columns, &partition, &order);
     schema.with(std::slice::from_ref(&definition)).is_ok().then_some(definition)
+}
+
+/// The columns of the key that tell the rows of a SELECT apart: rows of one partition are alike where only static columns are wanted.
+fn key_count_of_rows(need: &Need, table: &Table) -> usize {
+    let reads_partitions =
+        need.read.iter().all(|column| !table.columns[*column].is_clustering() && !is_regular(table, *column));
+    table.partition_key_count + if reads_partitions { 0 } else { table.clustering_key_count }
 }
 
 fn is_regular(table: &Table, column: usize) -> bool {

@@ -76,19 +76,16 @@ impl Volume {
     }
 }
 
-/// Replicas that a read needs at a level.
-pub fn replicas_read(level: Consistency, replicas: u64) -> u64 {
-    let majority = replicas / 2 + 1;
+/// Replicas that a read needs at a level. `local`: those in the data center of the client.
+pub fn replicas_read(level: Consistency, replicas: u64, local: u64) -> u64 {
+    let majority = |of: u64| of / 2 + 1;
     let needed = match level {
         Consistency::Any | Consistency::One | Consistency::LocalOne | Consistency::NodeLocal => 1,
         Consistency::Two => 2,
         Consistency::Three => 3,
         Consistency::All => replicas,
-        Consistency::Quorum
-        | Consistency::LocalQuorum
-        | Consistency::EachQuorum
-        | Consistency::Serial
-        | Consistency::LocalSerial => majority,
+        Consistency::LocalQuorum | Consistency::LocalSerial => majority(local),
+        Consistency::Quorum | Consistency::EachQuorum | Consistency::Serial => majority(replicas),
     };
     needed.min(replicas)
 }
@@ -175,7 +172,7 @@ fn add_transaction(counts: &mut Receipt, replicas: u64, row_bytes: u64) {
     counts.add(Count::RangesRead, 1);
     counts.add(Count::RowsRead, 1);
     counts.add(Count::BytesRead, row_bytes);
-    counts.add(Count::ReplicasRead, replicas_read(Consistency::Serial, replicas));
+    counts.add(Count::ReplicasRead, replicas_read(Consistency::Serial, replicas, replicas));
 }
 
 #[cfg(test)]
@@ -185,7 +182,7 @@ mod tests {
     #[test]
     fn golden_estimates_are_those_of_the_documentation() {
         assert_eq!(read(1, 1, 1, 100), 12);
-        assert_eq!(read(replicas_read(Consistency::Quorum, 3), 1, 1, 100), 24);
+        assert_eq!(read(replicas_read(Consistency::Quorum, 3, 3), 1, 1, 100), 24);
         assert_eq!(read(1, 1, 0, 100), 10);
         assert_eq!(write(3, 100), 78);
         let mut transaction = Receipt::default();
@@ -203,8 +200,12 @@ mod tests {
             (Consistency::LocalQuorum, 1, 2, 3),
             (Consistency::All, 1, 3, 5),
         ] {
-            let needed = |replicas| replicas_read(level, replicas);
+            let needed = |replicas| replicas_read(level, replicas, replicas);
             assert_eq!((needed(1), needed(3), needed(5)), (of_one, of_three, of_five), "{}", level.name());
         }
+        let of_two_data_centers = |level| replicas_read(level, 6, 3);
+        assert_eq!(of_two_data_centers(Consistency::Quorum), 4);
+        assert_eq!(of_two_data_centers(Consistency::LocalQuorum), 2);
+        assert_eq!(of_two_data_centers(Consistency::LocalSerial), 2);
     }
 }

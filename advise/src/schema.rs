@@ -6,7 +6,7 @@ use cql_lite::syntax::{self, ast};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::user::NoUserFunctions;
 use helenus_query::plan::{Plan, plan};
-use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_query::schema::catalog::{Catalog, Replication, Table};
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::options::DataCenters;
 use helenus_query::schema::system_tables::initial_catalog;
@@ -106,9 +106,21 @@ impl Schema {
 
     /// Replicas of each row of a table.
     pub fn replicas(&self, table: &Table) -> u64 {
-        self.catalog
-            .keyspace(&table.keyspace)
-            .map_or(1, |keyspace| u64::from(keyspace.replication.replica_count()))
+        self.replication(table).map_or(1, |replication| u64::from(replication.replica_count()))
+    }
+
+    /// Those of them in the data center that has the most.
+    pub fn local_replicas(&self, table: &Table) -> u64 {
+        match self.replication(table) {
+            Some(Replication::NetworkTopology { data_centers }) => {
+                data_centers.values().max().map_or(0, |replicas| u64::from(*replicas))
+            }
+            _ => self.replicas(table),
+        }
+    }
+
+    fn replication(&self, table: &Table) -> Option<&Replication> {
+        self.catalog.keyspace(&table.keyspace).map(|keyspace| &keyspace.replication)
     }
 }
 
@@ -118,13 +130,40 @@ fn parsed(text: &str) -> Result<ast::Statement> {
 
 /// The data centers that a statement names: they are taken to exist.
 fn data_centers(statement: &ast::Statement) -> DataCenters {
-    let mut centers = DataCenters::from([("datacenter1".to_owned(), NODES)]);
+    let mut centers = DataCenters::default();
     if let ast::Statement::CreateKeyspace(create) = statement {
         for property in &create.properties {
             let ast::PropertyValue::Map(entries) = &property.value else { continue };
             let names = entries.iter().filter_map(|(name, _)| name.raw_text());
-            centers.extend(names.filter(|name| name != "class").map(|name| (name, NODES)));
+            let names = names.filter(|name| !["class", "replication_factor"].contains(&name.as_str()));
+            centers.extend(names.map(|name| (name, NODES)));
         }
     }
+    if centers.is_empty() {
+        centers.insert("datacenter1".to_owned(), NODES);
+    }
     centers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_those_of_the_data_centers_that_are_named_or_of_one() {
+        for (replication, all, local) in [
+            ("'SimpleStrategy', 'replication_factor': 3", 3, 3),
+            ("'NetworkTopologyStrategy', 'replication_factor': 3", 3, 3),
+            ("'NetworkTopologyStrategy', 'east': 3, 'west': 2", 5, 3),
+            ("'NetworkTopologyStrategy', 'replication_factor': 3, 'west': 2", 2, 2),
+        ] {
+            let statements = [
+                format!("CREATE KEYSPACE k WITH replication = {{'class': {replication}}}"),
+                "CREATE TABLE k.t (a int PRIMARY KEY)".to_owned(),
+            ];
+            let schema = Schema::new(1).with(&statements).unwrap();
+            let table = schema.tables("k").next().unwrap();
+            assert_eq!((schema.replicas(table), schema.local_replicas(table)), (all, local), "{replication}");
+        }
+    }
 }

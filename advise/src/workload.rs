@@ -27,8 +27,10 @@ use crate::schema::Schema;
 const NAMES: [&str; 5] = ["rows", "partitions", "row_bytes", "elements", "requests"];
 /// The facts of a table.
 const OF_TABLES: [&str; 4] = ["rows", "partitions", "row_bytes", "elements"];
-/// The facts of a statement.
-const OF_STATEMENTS: [&str; 2] = ["requests", "rows"];
+/// The facts of a SELECT.
+const OF_SELECTS: [&str; 2] = ["requests", "rows"];
+/// The facts of a statement that writes.
+const OF_WRITES: [&str; 1] = ["requests"];
 /// Bytes of a file, above which it is none for people.
 pub const FILE_BYTES_MAX: usize = 16 << 20;
 
@@ -77,8 +79,14 @@ impl Workload {
         let lines: Vec<&str> = text.lines().collect();
         let mut consistency = Consistency::One;
         let mut read = BTreeSet::new();
+        let mut last_line = 0;
         for piece in &split.pieces {
             let facts = facts_above(&lines, piece, &mut read)?;
+            if piece.line == last_line && !facts.0.is_empty() {
+                let reason = "two statements on one line: the facts above it would be of both";
+                return Err(AdviseError::at(piece.line, reason));
+            }
+            last_line = piece.line;
             if let Some(level) = level_of(piece)? {
                 facts.refuse_but(&[], piece.line)?;
                 consistency = level;
@@ -104,7 +112,8 @@ impl Workload {
             | ast::Statement::Update(_)
             | ast::Statement::Delete(_)
             | ast::Statement::Batch(_) => {
-                facts.refuse_but(&OF_STATEMENTS, line)?;
+                let is_select = matches!(statement, ast::Statement::Select(_));
+                facts.refuse_but(if is_select { &OF_SELECTS } else { &OF_WRITES }, line)?;
                 self.requests.push(Request {
                     line,
                     text: piece.text.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -117,16 +126,7 @@ impl Workload {
             ast::Statement::CreateTable(create) => {
                 facts.refuse_but(&OF_TABLES, line)?;
                 self.schema.change(&statement).map_err(|error| AdviseError::at(line, error.to_string()))?;
-                let name = self.schema.resolved(&create.table);
-                self.facts.insert(
-                    name,
-                    TableFacts {
-                        rows: facts.get("rows"),
-                        partitions: facts.get("partitions"),
-                        row_bytes: facts.get("row_bytes"),
-                        elements: facts.get("elements"),
-                    },
-                );
+                self.keep_facts(&create.table, facts, line)?;
             }
             ast::Statement::Use(name) => {
                 facts.refuse_but(&[], line)?;
@@ -145,6 +145,36 @@ impl Workload {
                               advised on";
                 return Err(AdviseError::at(line, reason));
             }
+        }
+        Ok(())
+    }
+
+    /// Keeps the facts above the CREATE TABLE of a table.
+    fn keep_facts(
+        &mut self,
+        name: &ast::QualifiedName,
+        facts: &Facts,
+        line: usize,
+    ) -> Result<(), AdviseError> {
+        if facts.0.is_empty() {
+            return Ok(());
+        }
+        let has_collections = self
+            .schema
+            .table(name)
+            .is_some_and(|table| table.columns.iter().any(|column| column.column_type.is_multi_cell()));
+        if facts.get("elements").is_some() && !has_collections {
+            return Err(AdviseError::at(line, "'elements' says nothing of a table without collections"));
+        }
+        let of_table = TableFacts {
+            rows: facts.get("rows"),
+            partitions: facts.get("partitions"),
+            row_bytes: facts.get("row_bytes"),
+            elements: facts.get("elements"),
+        };
+        // There may be a second one, with IF NOT EXISTS.
+        if self.facts.insert(self.schema.resolved(name), of_table).is_some() {
+            return Err(AdviseError::at(line, "the facts of this table are given above"));
         }
         Ok(())
     }
@@ -202,12 +232,18 @@ fn facts_above(lines: &[&str], piece: &Piece, read: &mut BTreeSet<usize>) -> Res
 
 /// Refuses facts that belong to no statement: those behind one, within one, and those at the end.
 fn refuse_misplaced(lines: &[&str], read: &BTreeSet<usize>) -> Result<(), AdviseError> {
-    for (index, line) in lines.iter().enumerate().filter(|(index, _)| !read.contains(index)) {
-        let comment = line.split_once("--").or_else(|| line.split_once("//"));
-        if comment.is_some_and(|(_, comment)| has_facts(comment)) {
-            let reason = "a fact stands in a line of its own above its statement";
+    let mut in_block = false;
+    for (index, line) in lines.iter().enumerate() {
+        let starts = ["--", "//", "/*"];
+        let mut comments = starts.into_iter().filter_map(|start| line.split_once(start));
+        let is_misplaced = !read.contains(&index) && comments.any(|(_, comment)| has_facts(comment));
+        // No line that begins with a name and a colon is of a statement.
+        if is_misplaced || (in_block && has_facts(line.trim().trim_start_matches('*'))) {
+            let reason = "a fact stands in a line of its own above its statement, behind --";
             return Err(AdviseError::at(index + 1, reason));
         }
+        let (opened, closed) = (line.rfind("/*"), line.rfind("*/"));
+        in_block = if in_block { closed.is_none() || opened > closed } else { opened > closed };
     }
     Ok(())
 }
@@ -255,7 +291,8 @@ mod tests {
         let facts = |name: &str| workload.facts[&("shop".to_owned(), name.to_owned())];
         let expected =
             TableFacts { rows: Some(1_000), partitions: Some(10), row_bytes: Some(50), elements: None };
-        assert_eq!((facts("t"), facts("u")), (expected, TableFacts::default()));
+        assert_eq!(facts("t"), expected);
+        assert!(!workload.facts.contains_key(&("shop".to_owned(), "u".to_owned())));
         let [request] = &workload.requests[..] else { panic!("one request") };
         assert_eq!((request.line, request.requests, request.rows), (10, Some(5), None));
         assert_eq!(request.text, "SELECT * FROM shop.t WHERE a = ?");
@@ -277,6 +314,15 @@ mod tests {
                 "line 2: a fact stands",
             ),
             (format!("{table}\n-- rows: 1\n"), "line 2: a fact stands"),
+            (format!("/* rows: 1 */\n{table}"), "line 1: a fact stands"),
+            (format!("/*\n * rows: 1\n */\n{table}"), "line 2: a fact stands"),
+            (format!("-- elements: 1\n{table}"), "line 2: 'elements' says nothing of a table without"),
+            (format!("{table}\n-- rows: 1\nDELETE FROM t WHERE a = 1;"), "line 3: 'rows' says nothing"),
+            (format!("{table}\n-- rows: 1\nSELECT * FROM t; SELECT a FROM t;"), "line 3: two statements"),
+            (
+                format!("-- rows: 1\n{table}\n-- rows: 2\nCREATE TABLE IF NOT EXISTS t (a int PRIMARY KEY);"),
+                "line 4: the facts of this table are given above",
+            ),
             ("TRUNCATE t;".to_owned(), "line 1: only CREATE"),
             ("SELECT * FROM t".to_owned(), "line 1: the statement has no end"),
             ("CONSISTENCY MOST\n".to_owned(), "line 1: CONSISTENCY takes one level"),
@@ -286,6 +332,8 @@ mod tests {
             let error = read(&text).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
+        let twice = read(&format!("-- rows: 1\n{table}\nCREATE TABLE IF NOT EXISTS t (a int PRIMARY KEY);"));
+        assert_eq!(twice.unwrap().facts.values().next().and_then(|facts| facts.rows), Some(1));
         read(&format!("-- notes: rows: many\n{table}")).unwrap();
     }
 }

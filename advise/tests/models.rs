@@ -272,3 +272,52 @@ fn the_output_has_every_request_as_text_and_as_json() {
     assert_eq!((lookup["kind"].as_str(), lookup["recommended"].as_bool()), (Some("index"), Some(true)));
     assert!(lookup["charge"].is_u64() && lookup["writes_more"].is_null());
 }
+
+#[test]
+fn a_table_that_is_there_can_have_the_same_rows_only_with_the_same_key() {
+    let advised = |other: &str| {
+        let report = report(&format!(
+            "CREATE TABLE s.orders (id uuid PRIMARY KEY, email text, status text);
+            {other}
+            SELECT status FROM s.orders WHERE email = ? ALLOW FILTERING;"
+        ));
+        let advice = &request(&report, "SELECT").advice;
+        advice.iter().find(|advice| advice.kind == Kind::ExistingTable).map(|advice| advice.reason.clone())
+    };
+    assert_eq!(advised("CREATE TABLE s.users (email text PRIMARY KEY, status text);"), None);
+    assert_eq!(advised("CREATE TABLE s.users (email text PRIMARY KEY, status text, id uuid);"), None);
+    assert_eq!(
+        advised("CREATE TABLE s.users (email text, id int, status text, PRIMARY KEY (email, id));"),
+        None
+    );
+    let reason =
+        advised("CREATE TABLE s.by_email (email text, id uuid, status text, PRIMARY KEY (email, id));")
+            .unwrap();
+    assert!(reason.contains("if it holds the same rows"), "{reason}");
+}
+
+#[test]
+fn a_second_table_is_charged_for_the_rows_that_move_in_it() {
+    let writes_more = |facts: &str, write: &str| {
+        let report = report(&format!(
+            "{facts}CREATE TABLE s.t (p int, c int, owner int, v int, st int static, PRIMARY KEY (p, c));
+            {write};
+            SELECT c, v, st FROM s.t WHERE owner = ? ALLOW FILTERING;"
+        ));
+        let advice = &request(&report, "SELECT").advice;
+        let table = advice.iter().find(|advice| advice.kind == Kind::Table).unwrap();
+        (table.writes_more, table.reason.clone())
+    };
+    let (plain, reason) = writes_more("", "INSERT INTO s.t (p, c, owner, v) VALUES (?, ?, ?, ?)");
+    assert!(!reason.contains("delete it there"), "{reason}");
+    assert_eq!(writes_more("", "UPDATE s.t SET v = ? WHERE p = ? AND c = ?").0, plain);
+    let (moved, reason) = writes_more("", "UPDATE s.t SET owner = ? WHERE p = ? AND c = ?");
+    assert!(moved.unwrap() > plain.unwrap() + 12, "{moved:?} {plain:?}");
+    assert!(reason.contains("a write that changes owner has to read the row"), "{reason}");
+    let of_statics = "UPDATE s.t SET st = ? WHERE p = ?";
+    let (unknown, reason) = writes_more("", of_statics);
+    assert_eq!(unknown, None);
+    assert!(reason.contains("static columns"), "{reason}");
+    let (all, _) = writes_more("-- rows: 70, partitions: 10\n", of_statics);
+    assert_eq!(all.unwrap(), plain.unwrap() * 7);
+}

@@ -213,6 +213,14 @@ impl ChargeHistory {
         ChargeSums::merged(&[self.minutes_before.clone(), self.minutes.clone()])
     }
 
+    /// The sums of the present hour and of the one before.
+    pub fn last_hours(&mut self, now_micros: i64) -> ChargeSums {
+        let hour = now_micros.div_euclid(MICROS_AN_HOUR);
+        self.forget(hour);
+        let last: Vec<ChargeSums> = self.hours.range(hour - 1..=hour).map(|(_, sums)| sums.clone()).collect();
+        ChargeSums::merged(&last)
+    }
+
     /// The sums of the present hour and of those before, with the microsecond since the epoch at which each began.
     pub fn hours(&mut self, now_micros: i64) -> Vec<(i64, ChargeSums)> {
         self.forget(now_micros.div_euclid(MICROS_AN_HOUR));
@@ -297,6 +305,9 @@ mod tests {
         assert_eq!(hours.len(), 25);
         assert_eq!(hours[0].0, 5 * MICROS_AN_HOUR);
         assert_eq!(hours[24].1.places()[0].sum.charge, 7);
+        assert_eq!(history.last_hours(29 * MICROS_AN_HOUR).places()[0].sum.charge, 14);
+        assert_eq!(history.last_hours(30 * MICROS_AN_HOUR).places()[0].sum.charge, 7);
+        assert!(history.last_hours(31 * MICROS_AN_HOUR).places().is_empty());
         assert_eq!(history.hours(31 * MICROS_AN_HOUR).len(), 23);
         assert!(history.hours(100 * MICROS_AN_HOUR).is_empty());
     }

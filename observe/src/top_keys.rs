@@ -129,6 +129,11 @@ impl LargestKeys {
         value > self.bar
     }
 
+    /// The largest figure of all.
+    pub fn largest(&self) -> u64 {
+        self.places.iter().map(|known| known.value).max().unwrap_or(0)
+    }
+
     /// The largest figure of a key that has a place.
     pub fn value_of(&self, token: i64, key: &[u8]) -> Option<u64> {
         self.places.iter().find(|known| known.key.is(token, key)).map(|known| known.value)

@@ -25,6 +25,7 @@ use crate::coordinator::change_feed::{self, Grouping};
 use crate::coordinator::local_write::write_context_at;
 use crate::coordinator::replica::forwarded::ForwardedKind;
 use crate::shard::context::ShardContext;
+use crate::shard::receipt;
 
 /// Executes a modification without conditions. Warnings for the client are added to `warnings`.
 pub fn modify(
@@ -206,6 +207,7 @@ async fn modify_at_leaders(context: Rc<ShardContext>, request: OwnedRequest<Modi
 /// Sends statements to a leader for each partition, with one timestamp and one deadline.
 pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Result<Outcome> {
     forward::check_charge(context, &writes)?;
+    let has_several = writes.len() > 1;
     let timestamp = context.next_timestamp();
     let timeout_ms = context.node.config.counter_write_request_timeout_ms;
     let by_settings = context.clock.monotonic() + Duration::from_millis(timeout_ms);
@@ -213,6 +215,10 @@ pub async fn lead_all(context: &Rc<ShardContext>, mut writes: Vec<Led>) -> Resul
         led.statements.iter().try_for_each(BoundStatement::check_repeatable)?;
         led.options.timestamp.get_or_insert(timestamp);
         led.deadline = led.options.deadline.unwrap_or(by_settings);
+    }
+    // What one leader refuses another one may have applied.
+    if has_several {
+        receipt::lift_limit();
     }
     let writes = writes.into_iter().map(|led| forward::write(context, led));
     futures::future::join_all(writes).await.into_iter().collect::<Result<()>>()?;

@@ -12,7 +12,7 @@ use helenus_engine::key::KeyRef;
 use helenus_engine::{TableId, WrittenPartition};
 use helenus_observe::top_keys::{LargestKeys, TopKey};
 
-/// Most tables whose partitions are kept. Others get a place when one of these is dropped and somebody asks.
+/// Most tables whose partitions are kept. Another one gets the place of the table whose largest partition is the smallest of all, if its own is larger.
 const TABLES_MAX: usize = 1_024;
 
 /// The largest partitions of a table, or of a file.
@@ -62,9 +62,14 @@ impl LargestPartitions {
     /// Takes over those of a file.
     pub fn merge(&self, table: TableId, of_file: &Largest) {
         let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if tables.len() < TABLES_MAX || tables.contains_key(&table) {
-            tables.entry(table).or_default().merge(of_file);
+        if tables.len() >= TABLES_MAX && !tables.contains_key(&table) {
+            let smallest = tables.iter().map(|(id, kept)| (kept.bytes.largest(), *id)).min();
+            match smallest {
+                Some((bytes, id)) if bytes < of_file.bytes.largest() => tables.remove(&id),
+                _ => return,
+            };
         }
+        tables.entry(table).or_default().merge(of_file);
     }
 
     /// Those of these tables. Others are forgotten: they were dropped.
@@ -104,5 +109,27 @@ mod tests {
         assert_eq!(tokens(found[&kept].by_bytes())[..3], [149, 148, 147]);
         assert_eq!(tokens(found[&kept].by_tombstones())[..3], [0, 1, 2]);
         assert!(largest.of_tables(&BTreeSet::from([dropped])).is_empty());
+    }
+
+    #[test]
+    fn a_further_table_gets_the_place_of_the_smallest_if_it_is_larger() {
+        let largest = LargestPartitions::default();
+        let id = |number: u64| TableId(u128::from(number).to_be_bytes());
+        let merge = |number: u64, bytes: u64| {
+            let mut file = Largest::default();
+            let prefix = full_key(1, b"k", &[]).unwrap();
+            file.look_at(&WrittenPartition { prefix: &prefix, bytes, tombstones: 0 });
+            largest.merge(id(number), &file);
+        };
+        let count = TABLES_MAX as u64;
+        for number in 0..count {
+            merge(number, 100 + number);
+        }
+        merge(count, 100);
+        merge(count + 1, 500);
+        let found = largest.of_tables(&(0..count + 2).map(id).collect());
+        assert_eq!(found.len(), TABLES_MAX);
+        assert!(!found.contains_key(&id(0)) && !found.contains_key(&id(count)));
+        assert!(found.contains_key(&id(count + 1)));
     }
 }

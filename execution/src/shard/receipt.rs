@@ -73,6 +73,11 @@ impl ReceiptLog {
         self.max_charge.set(Some(self.max_charge.get().map_or(max_charge, |max| max.min(max_charge))));
     }
 
+    /// What it is charged from now on is not looked at.
+    fn lift_limit(&self) {
+        self.max_charge.set(None);
+    }
+
     fn is_limited(&self) -> bool {
         self.max_charge.get().is_some()
     }
@@ -268,22 +273,33 @@ pub fn check_partitions(partitions: u64, replicas: impl FnOnce() -> u64) -> Resu
     log.check(&counts)
 }
 
+/// Lets the present request go on whatever it is charged, because a part of it cannot be taken back.
+pub fn lift_limit() {
+    if let Some(log) = current() {
+        log.lift_limit();
+    }
+}
+
+/// The changes of all tables: with the entries of change feeds.
 fn add_mutation(receipt: &mut Receipt, mutation: &Mutation) {
     // A mutation of this node can be read. Otherwise it is refused where it is applied.
     let Ok(view) = mutation.view() else { return };
-    let mut bytes = view.partition_key.len();
-    for operation in view.operations().flatten() {
-        match operation {
-            Operation::Row { position, row } => {
-                receipt.add(Count::RowsWritten, 1);
-                let (cells, of_values) = size(row, None);
-                receipt.add(Count::CellsWritten, cells + row.column_deletions().count() as u64);
-                bytes += position.len() + of_values;
-            }
-            Operation::RangeTombstone { start, end, .. } => {
-                receipt.add(Count::RowsWritten, 1);
-                receipt.add(Count::CellsWritten, 1);
-                bytes += start.len() + end.len();
+    let mut bytes = 0;
+    for part in view.parts().flatten() {
+        bytes += part.partition_key.len();
+        for operation in part.operations().flatten() {
+            match operation {
+                Operation::Row { position, row } => {
+                    receipt.add(Count::RowsWritten, 1);
+                    let (cells, of_values) = size(row, None);
+                    receipt.add(Count::CellsWritten, cells + row.column_deletions().count() as u64);
+                    bytes += position.len() + of_values;
+                }
+                Operation::RangeTombstone { start, end, .. } => {
+                    receipt.add(Count::RowsWritten, 1);
+                    receipt.add(Count::CellsWritten, 1);
+                    bytes += start.len() + end.len();
+                }
             }
         }
     }
@@ -456,5 +472,20 @@ pub fn carry<F: Future>(context: &Rc<ShardContext>, future: F) -> impl Future<Ou
     match current() {
         Some(log) => Either::Left(log.scope(context.clone(), future)),
         None => Either::Right(future),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_which_a_part_is_done_goes_on() {
+        let log = ReceiptLog::begin(Some(10), false);
+        let mut written = Receipt::default();
+        written.add(Count::RowsWritten, 1_000);
+        assert!(log.check(&written).is_err());
+        log.lift_limit();
+        assert!(log.check(&written).is_ok());
     }
 }

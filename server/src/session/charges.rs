@@ -23,6 +23,8 @@ use super::slow_requests;
 
 /// Bytes of a statement that are kept.
 const TEXT_BYTES_MAX: usize = 500;
+/// Bytes of a statement that are looked at.
+const LOOKED_AT_BYTES_MAX: usize = 64 << 10;
 /// Statements of a batch that are shown.
 const BATCH_TEXTS_MAX: usize = 3;
 /// Statements whose text without values a shard remembers.
@@ -58,6 +60,11 @@ impl Charges {
     /// The sums of the last 5 to 10 minutes.
     pub fn last_minutes(context: &ShardContext) -> ChargeSums {
         context.layers.get::<Self>().history.borrow_mut().last_minutes(context.clock.monotonic())
+    }
+
+    /// The sums of the present hour and of the one before.
+    pub fn last_hours(context: &ShardContext) -> ChargeSums {
+        context.layers.get::<Self>().history.borrow_mut().last_hours(context.clock.now_micros())
     }
 
     /// The sums of the last hours, with the microsecond since the epoch at which each began.
@@ -105,18 +112,10 @@ impl OpenCharge {
 
     /// It executes this batch of the protocol.
     pub fn of_batch(&mut self, batch: &BatchRequest) {
-        let mut texts: Vec<&str> = Vec::new();
-        for statement in &batch.statements {
-            let (source, _) = statement.modification.source();
-            if !texts.contains(&&*source.text) {
-                if texts.len() == BATCH_TEXTS_MAX {
-                    texts.push("…");
-                    break;
-                }
-                texts.push(&source.text);
-            }
-        }
-        let text = || shown(&format!("BEGIN BATCH {} APPLY BATCH", texts.join("; "))).into();
+        let text = || {
+            let texts = batch.statements.iter().map(|statement| &*statement.modification.source().0.text);
+            cut(format!("BEGIN BATCH {} APPLY BATCH", different(texts).join("; "))).into()
+        };
         self.of(text, batch.plans().map(|plan| &*plan.table));
     }
 
@@ -144,20 +143,45 @@ impl OpenCharge {
     }
 }
 
-/// The text of a statement without its values, on one line.
-fn shown(text: &str) -> String {
-    let text = slow_requests::shown(text);
-    let mut line = String::with_capacity(text.len().min(TEXT_BYTES_MAX));
-    for word in text.split_whitespace() {
-        if !line.is_empty() {
-            line.push(' ');
+/// The first of these statements that differ in more than their values.
+fn different<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut last = None;
+    for text in texts {
+        // Most batches have one statement many times.
+        if last.replace(text) == Some(text) {
+            continue;
         }
-        line.push_str(word);
-        if line.len() > TEXT_BYTES_MAX {
-            line.truncate(line.floor_char_boundary(TEXT_BYTES_MAX));
-            break;
+        let text = shown(text);
+        if !found.contains(&text) {
+            if found.len() == BATCH_TEXTS_MAX {
+                found.push("…".to_owned());
+                break;
+            }
+            found.push(text);
         }
     }
+    found
+}
+
+/// The text of a statement without its values, on one line. Lists of values are one, however many they have: such statements are summed as one.
+fn shown(text: &str) -> String {
+    let looked_at = &text[..text.floor_char_boundary(LOOKED_AT_BYTES_MAX)];
+    let text = slow_requests::without_values(looked_at);
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for item in ["?: ?", "?", "(?)"] {
+        for gap in [", ", ","] {
+            let twice = format!("{item}{gap}{item}");
+            while line.contains(&twice) {
+                line = line.replace(&twice, item);
+            }
+        }
+    }
+    cut(line)
+}
+
+fn cut(mut line: String) -> String {
+    line.truncate(line.floor_char_boundary(TEXT_BYTES_MAX));
     line
 }
 
@@ -166,11 +190,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn statements_of_a_batch_differ_in_more_than_their_values() {
+        let texts = ["DELETE FROM t WHERE k = 1", "DELETE FROM t WHERE k = 2", "DELETE FROM u WHERE k = 1"];
+        assert_eq!(different(texts.into_iter()), ["DELETE FROM t WHERE k = ?", "DELETE FROM u WHERE k = ?"]);
+    }
+
+    #[test]
     fn statements_are_shown_without_values_and_on_one_line() {
         assert_eq!(
             shown("SELECT *\n  FROM t -- why\n WHERE a = 'secret'   AND b = 5"),
             "SELECT * FROM t WHERE a = ? AND b = ?"
         );
+        for (text, expected) in [
+            ("SELECT a FROM t WHERE k IN (1, -2,3) AND b = true", "SELECT a FROM t WHERE k IN (?) AND b = ?"),
+            ("INSERT INTO t (k, m) VALUES (?, {'a': 1, 'b': 2})", "INSERT INTO t (k, m) VALUES (?, {?: ?})"),
+            ("SELECT a FROM t WHERE (k, c) IN ((1, 2), (3, 4))", "SELECT a FROM t WHERE (k, c) IN ((?))"),
+        ] {
+            assert_eq!(shown(text), expected);
+        }
+        let values_are_long = format!("INSERT INTO t (k, v) VALUES ('{}', 1)", "x".repeat(3_000));
+        assert_eq!(shown(&values_are_long), "INSERT INTO t (k, v) VALUES (?)");
         assert_eq!(shown("").len(), 0);
         let long = shown(&"é ".repeat(2_000));
         assert!(long.len() <= TEXT_BYTES_MAX && long.starts_with("é é"));

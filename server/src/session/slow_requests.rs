@@ -145,8 +145,28 @@ fn begins_uuid(first: char, rest: impl Iterator<Item = char>) -> bool {
     characters.len() == UUID_LENGTH && characters.iter().enumerate().all(fits)
 }
 
-/// The statement with `?` in the place of texts, numbers, UUIDs and blobs.
-fn without_values(text: &str) -> String {
+/// Words that are values.
+const VALUE_WORDS: [&str; 4] = ["true", "false", "nan", "infinity"];
+
+/// The word that begins with `first` if it is a value, as its number of characters.
+fn value_word(first: char, rest: impl Iterator<Item = char>) -> Option<usize> {
+    let is_of_name = |character: &char| character.is_alphanumeric() || *character == '_';
+    // One character more than any of them has.
+    let word: String = std::iter::once(first).chain(rest).take_while(is_of_name).take(9).collect();
+    VALUE_WORDS.iter().find(|value| value.eq_ignore_ascii_case(&word)).map(|value| value.len())
+}
+
+/// Takes the sign of a value away that is about to be shown. Behind a name or value it is an operator.
+fn take_sign(shown: &mut String) {
+    if let Some(before) = shown.strip_suffix(['-', '+'])
+        && before.trim_end().ends_with(['(', ',', '=', '<', '>', '[', '{', ':'])
+    {
+        shown.truncate(before.len());
+    }
+}
+
+/// The statement with `?` in the place of texts, numbers with their signs, booleans, UUIDs and blobs.
+pub fn without_values(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     // Whether the character before is a part of a name.
@@ -200,6 +220,12 @@ fn without_values(text: &str) -> String {
             '0'..='9' if !is_in_name => {
                 let is_of_value = |next: &char| next.is_alphanumeric() || matches!(next, '-' | '.');
                 while rest.next_if(is_of_value).is_some() {}
+                take_sign(&mut shown);
+                shown.push('?');
+            }
+            _ if !is_in_name && let Some(length) = value_word(character, rest.clone()) => {
+                rest.nth(length - 2);
+                take_sign(&mut shown);
                 shown.push('?');
             }
             _ => shown.push(character),
@@ -217,7 +243,11 @@ mod tests {
     fn values_that_are_written_in_a_statement_are_left_out() {
         for (text, shown) in [
             ("SELECT * FROM t1 WHERE k = 'it''s' AND c >= 17", "SELECT * FROM t1 WHERE k = ? AND c >= ?"),
-            ("INSERT INTO t (a, b) VALUES (-1.5e7, 0xCAFE)", "INSERT INTO t (a, b) VALUES (-?, ?)"),
+            ("INSERT INTO t (a, b) VALUES (-1.5e7, 0xCAFE)", "INSERT INTO t (a, b) VALUES (?, ?)"),
+            (
+                "UPDATE t SET v = v -5, w = w - 1, is_true = True WHERE truer = -7 AND k = 1",
+                "UPDATE t SET v = v -?, w = w - ?, is_true = ? WHERE truer = ? AND k = ?",
+            ),
             (
                 "UPDATE \"T 2\" SET v_3 = $$a$b$$ WHERE id = 9bbfe6f2-7752-4d75-aeb2-8510df869194",
                 "UPDATE \"T 2\" SET v_3 = ? WHERE id = ?",

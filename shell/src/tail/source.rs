@@ -17,7 +17,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::{
     entry::{BaseColumn, ColumnKind, Entry, Layout},
-    spans::{ENTRIES_MAX, Span},
+    spans::{CELL_BYTES_MAX, ENTRIES_MAX, Span},
 };
 use crate::{
     connection::{Connection, Rows, Settings, page},
@@ -233,24 +233,24 @@ impl<'a> Source<'a> {
         Ok(groups)
     }
 
-    /// The entries of a span. `is_bounded`: not many more than [`ENTRIES_MAX`] are read.
+    /// The entries of a span. `is_bounded`: not many more than [`ENTRIES_MAX`] are read, with not much more than
+    /// [`CELL_BYTES_MAX`].
     pub fn read(&mut self, span: &Span, is_bounded: bool) -> Result<SpanEntries, ShellError> {
         let feed = self.feed.clone();
         let groups = self.streams(span.generation_ms)?;
         let statements: Vec<String> = groups.iter().map(|streams| feed.statement(streams, span)).collect();
-        let rows_max = if is_bounded { ENTRIES_MAX } else { usize::MAX };
-        let rows_read = Cell::new(0);
+        let amount = Amount { is_bounded, ..Amount::default() };
         let (connection, settings) = (self.connection, &self.settings);
         let pages = connection.block_on(
             futures::stream::iter(&statements)
-                .map(|statement| read_pages(connection, settings, statement, &rows_read, rows_max))
+                .map(|statement| read_pages(connection, settings, statement, &amount))
                 .buffer_unordered(STATEMENTS_MAX)
                 .try_collect::<Vec<_>>(),
         )??;
-        if rows_read.get() > rows_max {
+        if amount.is_too_much() {
             return Ok(SpanEntries::TooMany);
         }
-        let mut entries = Vec::with_capacity(rows_read.get());
+        let mut entries = Vec::with_capacity(amount.rows.get());
         for rows in pages.into_iter().flatten().filter(|rows| !rows.rows.is_empty()) {
             let layout = self.layout(&rows)?;
             entries.append(&mut Entry::read_all(rows, &layout)?);
@@ -280,26 +280,62 @@ async fn read_pages(
     connection: &Connection,
     settings: &Settings,
     statement: &str,
-    rows_read: &Cell<usize>,
-    rows_max: usize,
+    amount: &Amount,
 ) -> Result<Vec<Rows>, ShellError> {
     let mut pages = Vec::new();
     let mut next = None;
     loop {
         let answer = page(connection.session(), statement, settings, next).await?;
         let rows = answer.rows.unwrap_or_default();
-        rows_read.set(rows_read.get() + rows.rows.len());
+        amount.add(&rows);
         pages.push(rows);
         next = answer.next_page;
-        if next.is_none() || rows_read.get() > rows_max {
+        if next.is_none() || amount.is_too_much() {
             return Ok(pages);
         }
+    }
+}
+
+/// How much of a span is in memory.
+#[derive(Debug, Default)]
+struct Amount {
+    is_bounded: bool,
+    rows: Cell<usize>,
+    cell_bytes: Cell<usize>,
+}
+
+impl Amount {
+    fn add(&self, page: &Rows) {
+        let bytes: usize = page.rows.iter().flatten().flatten().map(Vec::len).sum();
+        self.rows.set(self.rows.get() + page.rows.len());
+        self.cell_bytes.set(self.cell_bytes.get() + bytes);
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.is_bounded && (self.rows.get() > ENTRIES_MAX || self.cell_bytes.get() > CELL_BYTES_MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_held_in_memory_is_bounded_in_rows_and_bytes() {
+        let page = |rows: usize, bytes: usize| Rows {
+            columns: Vec::new(),
+            rows: vec![vec![Some(vec![0; bytes]), None]; rows],
+        };
+        let is_too_much = |is_bounded, pages: &[Rows]| {
+            let amount = Amount { is_bounded, ..Amount::default() };
+            pages.iter().for_each(|page| amount.add(page));
+            amount.is_too_much()
+        };
+        assert!(!is_too_much(true, &[page(ENTRIES_MAX, 1)]));
+        assert!(is_too_much(true, &[page(ENTRIES_MAX, 1), page(1, 1)]));
+        assert!(is_too_much(true, &[page(1, CELL_BYTES_MAX), page(1, 1)]));
+        assert!(!is_too_much(false, &[page(1, CELL_BYTES_MAX), page(1, 1)]));
+    }
 
     #[test]
     fn a_statement_names_streams_and_the_span() {

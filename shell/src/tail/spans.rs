@@ -7,6 +7,8 @@
 
 /// Changes that are held in memory at a time, about: a span with more is read in parts.
 pub const ENTRIES_MAX: usize = 50_000;
+/// Bytes of the cells of these changes, about.
+pub const CELL_BYTES_MAX: usize = 64 << 20;
 /// A span with fewer entries may be followed by a longer one.
 const ENTRIES_FEW: usize = ENTRIES_MAX / 8;
 /// The length of the first span.

@@ -17,8 +17,6 @@ use crate::session::charges::Charges;
 const OTHERS: &str = "(others)";
 /// Most statements of a table that are told of each sampler.
 const STATEMENTS_MAX: usize = 10;
-/// Hours that the period `hours` has: the present one and the one before.
-const HOURS: usize = 2;
 const MICROS_A_MILLISECOND: i64 = 1_000;
 
 /// The counts that have a column of their name in `charges`.
@@ -97,7 +95,10 @@ pub async fn top_statements(views: &Views, writer: &mut RowWriter<'_>) -> Result
                     |context: Rc<ShardContext>| std::future::ready(Ok(Charges::last_minutes(&context)));
                 views.admin.on_every_shard(move |context| Box::pin(look(context))).await?
             }
-            Period::Hours => hours(views).await?.into_values().rev().take(HOURS).collect(),
+            Period::Hours => {
+                let look = |context: Rc<ShardContext>| std::future::ready(Ok(Charges::last_hours(&context)));
+                views.admin.on_every_shard(move |context| Box::pin(look(context))).await?
+            }
         };
         let sums = ChargeSums::merged(&sums);
         let mut tables: BTreeMap<(&str, &str), Vec<&Place>> = BTreeMap::new();
