@@ -402,7 +402,9 @@ impl Advisor<'_> {
         if writes.iter().any(|write| moves_rows(write, &candidate.copied)) {
             let keys = candidate.copied.keys.iter().map(|column| table.columns[*column].name.as_str());
             let keys = keys.collect::<Vec<_>>().join(", ");
-            reason += &format!("; a write that changes {keys} has to read the row and delete it there first");
+            reason = format!(
+                "{reason}; a write that changes {keys} has to read the row and delete it there first"
+            );
         }
         if writes.iter().any(|write| self.rows_followed(write, &candidate.copied) != Some(1)) {
             reason += "; a write of static columns changes all rows of its partition there";
@@ -410,7 +412,10 @@ impl Advisor<'_> {
         // Of the dearest of them.
         let of_writes = writes.iter().map(|write| self.write_more(write, &candidate.copied));
         let plain = estimate::write(self.workload.schema.replicas(table), bytes);
-        let writes_more = of_writes.fold(Some(plain), |most, more| Some(most?.max(more?)));
+        let writes_more = of_writes
+            .chain([Some(plain)])
+            .collect::<Option<Vec<u64>>>()
+            .and_then(|all| all.into_iter().max());
         Way {
             advice: Advice {
                 statements: candidate.statements,

@@ -165,7 +165,9 @@ def test_a_node_joins_when_the_streams_are_right_for_it():
             owned = set()
             for node in cluster.nodes:
                 with driver_session(node) as other:
-                    owned |= {int(text) for text in other.execute("SELECT tokens FROM system.local").one().tokens}
+                    for host in other.cluster.metadata.all_hosts():
+                        local = other.execute("SELECT tokens FROM system.local", host=host).one()
+                        owned |= {int(text) for text in local.tokens}
                     assert generations(other) == [newest, oldest]
                     assert streams(other, newest) == streams(session, newest)
             assert tokens == owned

@@ -328,7 +328,9 @@ mod tests {
         };
         let is_too_much = |is_bounded, pages: &[Rows]| {
             let amount = Amount { is_bounded, ..Amount::default() };
-            pages.iter().for_each(|page| amount.add(page));
+            for page in pages {
+                amount.add(page);
+            }
             amount.is_too_much()
         };
         assert!(!is_too_much(true, &[page(ENTRIES_MAX, 1)]));
