@@ -17,7 +17,7 @@ use crate::world::{World, pause_ms};
 /// Time limit for a node to come up after healing.
 const START_MAX: Duration = Duration::from_mins(1);
 /// Time limit for a node to come up if members join and leave: each waits for its turn and for its data.
-const TRANSITIONS_MAX: Duration = Duration::from_mins(4);
+const TRANSITIONS_MAX: Duration = Duration::from_mins(8);
 /// Interval between checks after healing.
 const LOOK_MS: u64 = 200;
 /// Most bytes for which a full disk still has room.
