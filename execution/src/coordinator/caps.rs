@@ -30,7 +30,7 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::options::Cap;
 use helenus_query::stored_key::PartitionKey;
 
-use self::first_rows::FirstRows;
+use self::first_rows::{FirstRows, malformed};
 use self::marks::Mark;
 use super::RequestOptions;
 use super::replica::read::RangeRead;
@@ -96,10 +96,6 @@ fn leaves_row(row: RowRef<'_>) -> bool {
 /// Those of the mutations that are of tables with a cap.
 fn capped(mutations: &[PartitionMutation]) -> impl Iterator<Item = (&PartitionMutation, &Cap)> {
     mutations.iter().filter_map(|change| Some((change, change.table.options.cap.as_ref()?)))
-}
-
-fn malformed(error: DecodeError) -> RequestError {
-    RequestError::Server(error.to_string())
 }
 
 /// Whether one of the mutations may remove a row of a table with a cap, and so needs a mark.

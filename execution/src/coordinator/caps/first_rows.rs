@@ -19,7 +19,6 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::Cap;
 use helenus_query::stored_key::PartitionKey;
 
-use super::malformed;
 use super::marks::MarkSearch;
 use crate::coordinator::own_rows::slice_range;
 use crate::coordinator::read::turn_budget;
@@ -33,6 +32,10 @@ const FIRST_EVICTED_ROWS: u64 = 64;
 const LAST_EVICTED_ROWS: u64 = 8;
 /// Bytes that are looked through for them: what marks have deleted may not be gone yet.
 const EVICTED_BYTES_MAX: u64 = 16 << 10;
+
+pub(super) fn malformed(error: DecodeError) -> RequestError {
+    RequestError::Server(error.to_string())
+}
 
 /// A partition of a table with a cap, read at a level.
 pub(super) struct FirstRows<'a> {
