@@ -5,13 +5,14 @@ import uuid
 
 from cassandra import OperationTimedOut, Unavailable, WriteTimeout
 from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionException
 from cassandra.protocol import ErrorMessage
 from cluster import until
 from load import REPLICATED
 
 CLIENTS = 4
 # `ErrorMessage`: also "CAS_WRITE_UNKNOWN", and what a node answers that is about to stop.
-FAILURES = (Unavailable, WriteTimeout, OperationTimedOut, NoHostAvailable, ErrorMessage)
+FAILURES = (Unavailable, WriteTimeout, OperationTimedOut, NoHostAvailable, ConnectionException, ErrorMessage)
 INCREMENT = (
     "BEGIN TRANSACTION USING TOKEN ?"
     " LET row = (SELECT n FROM shop.tokens WHERE k = ?);"
