@@ -302,6 +302,23 @@ func equal(t *testing.T, what string, actual, expected interface{}) {
 	}
 }
 
+// A reader that is stopped before it has begun reads nothing.
+func (c *collector) awaitChange(t *testing.T) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	count := func() int {
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
+		return len(c.changes)
+	}
+	for count() == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("no change arrives")
+		}
+		time.Sleep(delay)
+	}
+}
+
 func (c *collector) check(t *testing.T) {
 	t.Helper()
 	for _, fault := range c.faults {
@@ -432,6 +449,7 @@ func TestAFeedIsBegunLater(t *testing.T) {
 	consumed := newCollector()
 	finish := consume(t, "later", nil, consumed)
 	run(t, "INSERT INTO "+keyspace+".later (p, n) VALUES (1, 2)")
+	consumed.awaitChange(t)
 	finish()
 	consumed.check(t)
 	if len(consumed.changes) != 1 || len(consumed.changes[0].Delta) != 1 {
