@@ -309,6 +309,7 @@ impl<'p> SelectRun<'p> {
         Ok(if is_last && flow == Flow::Continue { Flow::SkipPartition } else { flow })
     }
 
+    #[inline]
     fn regular_row(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
         self.partition.has_rows = true;
         let plan = self.plan;
