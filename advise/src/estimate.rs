@@ -90,7 +90,7 @@ pub fn replicas_read(level: Consistency, replicas: u64, local: u64) -> u64 {
     needed.min(replicas)
 }
 
-/// A read of so many ranges, in which so many rows are read.
+/// The charge of a read, by the numbers of its ranges and rows.
 pub fn read(replicas: u64, ranges: u64, rows: u64, row_bytes: u64) -> u64 {
     let mut counts = Receipt::default();
     counts.add(Count::RangesRead, ranges);
@@ -100,7 +100,7 @@ pub fn read(replicas: u64, ranges: u64, rows: u64, row_bytes: u64) -> u64 {
     counts.charge()
 }
 
-/// Ranges that a search by an index or a scan of so many rows asks for.
+/// The number of ranges that a search by an index or a scan asks for, by the number of its rows.
 pub fn ranges(access: Access, partitions: u64, rows: u64) -> u64 {
     match access {
         Access::Rows | Access::Partitions => partitions,

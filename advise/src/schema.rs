@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 /// The keyspace of names without one, before a USE.
 const DEFAULT_KEYSPACE: &str = "app";
-/// Nodes that a data center is taken to have: so many that any replication is possible.
+/// The number of nodes that a data center is assumed to have: enough for any replication factor.
 const NODES: usize = 1_000;
 
 /// The schema of an application.

@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 
+use cql_lite::types::token::Partitioner;
 use cql_lite::types::{CqlType, ordered};
 use helenus_feed_tables::{ChangeFeedOptions, Delta, Preimage};
 use helenus_query::error::{RequestError, Result};
@@ -234,7 +235,7 @@ const TRUE: [u8; 1] = [1];
 
 /// The mutation of the log that puts entries into their place.
 pub fn log_mutation(layout: &LogLayout, entries: Vec<Entry>, place: &Place) -> Result<Mutation> {
-    let token = i64::from_be_bytes(*place.stream.first_chunk().unwrap_or(&[0; 8]));
+    let token = Partitioner::Stream.token(&place.stream);
     let bytes = entries.iter().flat_map(|entry| &entry.cells).map(|(_, value)| value.len() + 8).sum();
     let mut builder = MutationBuilder::with_capacity(layout.table, token, &place.stream, bytes)
         .map_err(|error| RequestError::Server(error.to_string()))?;

@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cql_lite::types::token::Partitioner;
 use serde::{Deserialize, Serialize};
 
 use crate::member::Member;
@@ -26,7 +27,8 @@ const SHARD_MASK: u64 = (1 << SHARD_BITS) - 1;
 const VERSION: u64 = 1;
 const VERSION_BITS: u32 = 4;
 const INDEX_BITS: u32 = 22;
-/// No more generations are made as long as so many are needed: all members keep them in memory, and consumers read one after the other.
+/// The most generations that are kept. While all of them are needed, no further one is made: all members keep them in memory, and consumers read
+/// one after the other.
 pub const GENERATIONS_MAX: usize = 256;
 
 /// The partition key of a stream in a log.
@@ -45,8 +47,7 @@ impl StreamId {
 
     /// The token of the stream's partition.
     pub fn token(&self) -> i64 {
-        let (token, _) = self.0.split_at(8);
-        token.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
+        Partitioner::Stream.token(&self.0)
     }
 }
 

@@ -40,7 +40,7 @@ use crate::shard::context::ShardContext;
 
 /// Most trims of a shard at a time. Further ones are left out.
 const TRIMS_MAX: usize = 8;
-/// A partition is trimmed after about as many new rows as this many times its cap, and after at least so many.
+/// A partition is trimmed once in about this many times its cap of new rows, but no more often than once in `TRIM_ROWS_MIN`.
 const TRIM_CAPS: u64 = 2;
 const TRIM_ROWS_MIN: u64 = 128;
 

@@ -144,7 +144,7 @@ pub struct TopPartitions {
 pub enum Warning {
     /// It is asked too often.
     Hot,
-    /// A read of it has passed so many deletions.
+    /// A read of the partition has passed more tombstones than the threshold. The number of them.
     Tombstones(u64),
 }
 

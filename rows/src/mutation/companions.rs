@@ -81,6 +81,11 @@ impl<'a> MutationRef<'a> {
         alone.into_iter().chain(parts_of(several))
     }
 
+    /// A copy, as a mutation of its own.
+    pub fn to_mutation(&self) -> Result<Mutation, DecodeError> {
+        Mutation::from_bytes(Bytes::copy_from_slice(self.bytes))
+    }
+
     /// Bytes of the encoding without those of companions.
     pub fn own_bytes(&self) -> usize {
         self.bytes.len() - self.companions.len()

@@ -16,7 +16,6 @@
 //!
 //! The record of a token ([`crate::coordinator::transaction_tokens`]) is never late: what was agreed on stays agreed on.
 
-use bytes::Bytes;
 use helenus_engine::{DecodeError, Mutation, MutationBuilder, MutationRef, TableId};
 use helenus_internode::service::Failure;
 
@@ -88,7 +87,7 @@ fn without(
         if is_late(companion.table) {
             has_late = true;
         } else {
-            kept.push(Mutation::from_bytes(Bytes::copy_from_slice(companion.bytes)).map_err(malformed)?);
+            kept.push(companion.to_mutation().map_err(malformed)?);
         }
     }
     if !has_late {
@@ -105,7 +104,7 @@ fn without(
         return Ok(Some(Remainder { noted, applied }));
     }
     let head = mutation.parts().next().unwrap_or(Err(DecodeError::Truncated { what: "a mutation" }));
-    let head = head.and_then(|head| Mutation::from_bytes(Bytes::copy_from_slice(head.bytes)));
+    let head = head.and_then(|head| head.to_mutation());
     let noted = Mutation::with_companions(&head.map_err(malformed)?, &kept).map_err(malformed)?;
     Ok(Some(Remainder { applied: Some(noted.clone()), noted }))
 }

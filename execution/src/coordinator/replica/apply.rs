@@ -96,9 +96,7 @@ fn apply_with_companions(
     for part in mutation.parts() {
         let part = part.map_err(EngineError::Mutation)?;
         if context.node.shard_of(part.token) == context.index {
-            parts.push(
-                Mutation::from_bytes(Bytes::copy_from_slice(part.bytes)).map_err(EngineError::Mutation)?,
-            );
+            parts.push(part.to_mutation().map_err(EngineError::Mutation)?);
         } else {
             has_all = false;
         }

@@ -4,7 +4,6 @@
 //! a write that is sent again because the ring has changed) may find its companions elsewhere: then they are written apart, to their own
 //! replicas. The record of a token stays with its mutation: it has the same token.
 
-use bytes::Bytes;
 use helenus_engine::{DecodeError, Mutation, MutationRef};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
@@ -49,16 +48,15 @@ fn divided(
     change: &PartitionMutation,
 ) -> Result<Vec<PartitionMutation>, DecodeError> {
     let view = change.mutation.view()?;
-    let alone = |part: &MutationRef<'_>| Mutation::from_bytes(Bytes::copy_from_slice(part.bytes));
     let (mut beside, mut elsewhere) = (Vec::new(), Vec::new());
     for (index, part) in view.parts().enumerate() {
         let part = part?;
         let table = context.catalog_view().table(part.table).cloned();
         match table {
             Some(table) if index > 0 && !is_beside(context, &view, &part) => {
-                elsewhere.push(PartitionMutation { token: part.token, table, mutation: alone(&part)? });
+                elsewhere.push(PartitionMutation { token: part.token, table, mutation: part.to_mutation()? });
             }
-            _ => beside.push(alone(&part)?),
+            _ => beside.push(part.to_mutation()?),
         }
     }
     let mut parts = beside.iter();

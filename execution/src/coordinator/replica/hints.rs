@@ -432,16 +432,15 @@ fn revive_parts(
     let mut kept = Vec::new();
     for (index, part) in view.parts().enumerate() {
         let part = part?;
-        let alone = || Mutation::from_bytes(Bytes::copy_from_slice(part.bytes));
         if index == 0 || part.table == transaction_tokens::TABLE {
             // Without its change, a quorum has the record of a token.
             if is_wanted {
-                kept.push((part.token, table.clone(), alone()?));
+                kept.push((part.token, table.clone(), part.to_mutation()?));
             }
         } else if let Some(table) = lasting_table(part.table)
             && !is_truncated(&part.table)
         {
-            kept.push((part.token, table, alone()?));
+            kept.push((part.token, table, part.to_mutation()?));
         }
     }
     let mut kept = kept.into_iter();
