@@ -179,6 +179,7 @@ fn empty_log(base: &Table, context: &DdlContext) -> Result<Table> {
         indexes: Vec::new(),
         constraints: BTreeMap::new(),
         masks: BTreeMap::new(),
+        view: None,
     };
     check_table_name(&log)?;
     Ok(log)

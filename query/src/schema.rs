@@ -17,4 +17,5 @@ pub mod system_tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_catalog;
 pub mod user_functions;
+pub mod view;
 pub mod virtual_tables;

@@ -25,6 +25,7 @@ use super::index::Index;
 use super::mask::ColumnMask;
 use super::options::TableOptions;
 use super::user_functions::UserFunctions;
+use super::view::{self, View};
 
 /// All keyspaces of the node at one moment.
 #[derive(Debug, Clone)]
@@ -130,6 +131,8 @@ pub struct Table {
     pub constraints: BTreeMap<u32, Constraints>,
     /// By the ids of their columns.
     pub masks: BTreeMap<u32, ColumnMask>,
+    /// What the rows of a view are computed of.
+    pub view: Option<Arc<View>>,
 }
 
 /// What a table WITH COMPACT STORAGE has beside its columns.
@@ -211,6 +214,16 @@ impl Keyspace {
         self.tables.get(base)
     }
 
+    /// The views of a base table.
+    pub fn views_of(&self, base: &Table) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.values().filter(|table| table.view.as_ref().is_some_and(|view| view.base == base.id))
+    }
+
+    /// The log of what changes in a table that views are computed of.
+    pub fn view_log(&self, base: &str) -> Option<&Arc<Table>> {
+        self.tables.get(&view::log_name(base))
+    }
+
     /// The table with the index of this name, and the index.
     pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
         self.tables.values().find_map(|table| Some((table, table.index(name)?)))
@@ -250,6 +263,11 @@ impl Table {
     /// The id of the table in the engine.
     pub fn engine_id(&self) -> TableId {
         TableId(*self.id.as_bytes())
+    }
+
+    /// Whether clients do not see the table: it holds what views need beside their rows.
+    pub fn is_hidden(&self) -> bool {
+        view::is_hidden(&self.name)
     }
 
     /// How the tokens of the table's partitions are computed.

@@ -14,6 +14,7 @@ use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use self::view::ViewDocument;
 use super::catalog::{
     Catalog, Column, ColumnKind, CompactStorage, DroppedColumn, Keyspace, Replication, Table, TableKind,
 };
@@ -24,6 +25,8 @@ use super::options::TableOptions;
 use super::user_functions::UserFunctions;
 use super::{system_keyspaces, system_tables};
 use crate::functions::user::{UserAggregate, UserFunction, type_names};
+
+mod view;
 
 /// The reason why a document is not a catalog.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,8 @@ pub enum DocumentError {
     InitialCondition { aggregate: String },
     #[error("the constraints or the mask of {place}: {message}")]
     Rule { place: String, message: String },
+    #[error("the statement of a view in the catalog cannot be read: {text}")]
+    View { text: String },
     #[error("the catalog has user types that need each other or a missing one: {names}")]
     UserTypes { names: String },
 }
@@ -148,6 +153,9 @@ struct TableDocument {
     /// Only in tables WITH COMPACT STORAGE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compact: Option<CompactDocument>,
+    /// Only of views. Members understand it from a feature level on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    view: Option<ViewDocument>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -451,6 +459,7 @@ fn table_document(table: &Table) -> TableDocument {
         next_column_id: table.next_column_id,
         indexes: indexes.collect(),
         compact: table.compact.as_ref().map(compact),
+        view: table.view.as_deref().map(ViewDocument::of),
     }
 }
 
@@ -588,6 +597,7 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
         indexes,
         constraints,
         masks,
+        view: document.view.as_ref().map(ViewDocument::view).transpose()?.map(Arc::new),
     };
     table.arrange_columns();
     Ok(table)

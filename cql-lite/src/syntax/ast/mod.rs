@@ -40,7 +40,7 @@ pub use self::{
         ColumnConstraint, ColumnDefinition, ColumnMask, CopyTable, CreateAggregate, CreateFunction,
         CreateIndex, CreateKeyspace, CreateTable, CreateTrigger, CreateType, CreateView, DropFunction,
         DropIndex, DropKeyspace, DropTable, DropTrigger, DropType, DropView, IndexTarget, PrimaryKey,
-        Property, PropertyValue, TableOptions, Truncate,
+        Property, PropertyValue, TableOptions, Truncate, ViewJoin, ViewKind,
     },
     select::{
         Comparison, Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
@@ -92,11 +92,11 @@ pub enum Statement {
     CreateIndex(CreateIndex),
     /// `DROP INDEX …`
     DropIndex(DropIndex),
-    /// `CREATE MATERIALIZED VIEW …`
+    /// `CREATE MATERIALIZED VIEW …` or `CREATE PROJECTION …`
     CreateView(CreateView),
-    /// `ALTER MATERIALIZED VIEW …`
+    /// `ALTER MATERIALIZED VIEW …` or `ALTER PROJECTION …`
     AlterView(AlterView),
-    /// `DROP MATERIALIZED VIEW …`
+    /// `DROP MATERIALIZED VIEW …` or `DROP PROJECTION …`
     DropView(DropView),
     /// `CREATE FUNCTION …`
     CreateFunction(CreateFunction),

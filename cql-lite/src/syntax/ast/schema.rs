@@ -361,9 +361,31 @@ pub struct DropIndex {
     pub name: QualifiedName,
 }
 
-/// `CREATE MATERIALIZED VIEW …`
+/// What a view is called in CQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewKind {
+    /// `MATERIALIZED VIEW`
+    Materialized,
+    /// `PROJECTION`
+    Projection,
+}
+
+/// `JOIN table alias ON …`: the table in which columns are looked up by its whole primary key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewJoin {
+    /// The table.
+    pub table: QualifiedName,
+    /// Another name of the table in this statement.
+    pub alias: Option<Identifier>,
+    /// The sides of the equalities, joined by AND, as they are written; at least one.
+    pub on: Vec<(Expression, Expression)>,
+}
+
+/// `CREATE MATERIALIZED VIEW …` or `CREATE PROJECTION …`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateView {
+    /// What is created.
+    pub kind: ViewKind,
     /// `IF NOT EXISTS`
     pub if_not_exists: bool,
     /// The view.
@@ -372,17 +394,25 @@ pub struct CreateView {
     pub clause: SelectClause,
     /// The base table.
     pub from: QualifiedName,
+    /// Another name of the base table in this statement; only of a projection.
+    pub alias: Option<Identifier>,
+    /// `JOIN …`; only of a projection.
+    pub join: Option<ViewJoin>,
     /// `WHERE …`
     pub relations: Vec<Relation>,
+    /// `GROUP BY …`; only of a projection.
+    pub group_by: Vec<Expression>,
     /// The primary key.
     pub primary_key: PrimaryKey,
     /// `WITH …`
     pub options: TableOptions,
 }
 
-/// `ALTER MATERIALIZED VIEW …`
+/// `ALTER MATERIALIZED VIEW …` or `ALTER PROJECTION …`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlterView {
+    /// What is altered.
+    pub kind: ViewKind,
     /// `IF EXISTS`
     pub if_exists: bool,
     /// The view.
@@ -391,9 +421,11 @@ pub struct AlterView {
     pub properties: Vec<Property>,
 }
 
-/// `DROP MATERIALIZED VIEW …`
+/// `DROP MATERIALIZED VIEW …` or `DROP PROJECTION …`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropView {
+    /// What is dropped.
+    pub kind: ViewKind,
     /// `IF EXISTS`
     pub if_exists: bool,
     /// The view.

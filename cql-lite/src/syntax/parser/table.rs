@@ -5,7 +5,7 @@ use crate::syntax::{
     ast::{
         AlterTable, AlterTableOperation, AlterView, ColumnConstraint, ColumnDefinition, ColumnMask,
         Comparison, CopyTable, CreateTable, CreateView, Direction, DropTable, DropView, Identifier, Literal,
-        PrimaryKey, QualifiedName, Statement, TableOptions, Truncate,
+        PrimaryKey, QualifiedName, Statement, TableOptions, Truncate, ViewKind,
     },
     error::SyntaxError,
     keyword::Keyword,
@@ -327,11 +327,15 @@ impl Parser<'_> {
         let primary_key = self.primary_key()?;
         let options = self.table_options(false)?;
         Ok(Statement::CreateView(CreateView {
+            kind: ViewKind::Materialized,
             if_not_exists,
             name,
             clause,
             from,
+            alias: None,
+            join: None,
             relations,
+            group_by: Vec::new(),
             primary_key,
             options,
         }))
@@ -342,13 +346,22 @@ impl Parser<'_> {
         self.expect_keyword(Keyword::View)?;
         let if_exists = self.if_exists()?;
         let name = self.table_name()?;
-        Ok(Statement::AlterView(AlterView { if_exists, name, properties: self.with_properties()? }))
+        Ok(Statement::AlterView(AlterView {
+            kind: ViewKind::Materialized,
+            if_exists,
+            name,
+            properties: self.with_properties()?,
+        }))
     }
 
     pub(super) fn drop_view(&mut self) -> Result<Statement> {
         self.advance();
         self.expect_keyword(Keyword::View)?;
         let if_exists = self.if_exists()?;
-        Ok(Statement::DropView(DropView { if_exists, name: self.table_name()? }))
+        Ok(Statement::DropView(DropView {
+            kind: ViewKind::Materialized,
+            if_exists,
+            name: self.table_name()?,
+        }))
     }
 }

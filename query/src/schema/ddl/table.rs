@@ -142,6 +142,7 @@ pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, 
         indexes: Vec::new(),
         constraints: BTreeMap::new(),
         masks: BTreeMap::new(),
+        view: None,
     };
     table.arrange_columns();
     for (id, column) in (0_u32..).zip(&mut table.columns) {

@@ -1,0 +1,58 @@
+//! What makes a table a view: its rows are computed of those of a base table, and kept true by the node.
+//!
+//! Beside a view there are tables that clients do not see. Their names have a `$`, which no name of a user's table has:
+//!
+//! | table | holds |
+//! |---|---|
+//! | `base$changes` | the log of what changes in the base table, in the format of a change feed with keys only; one for all views of the table |
+//! | `view$rows` | which rows of the view come from which rows of the base table |
+//! | `view$lookups` | which rows of the base table have looked up which rows of a joined table |
+
+use cql_lite::syntax::ast::CreateView;
+use uuid::Uuid;
+
+/// Separates the name of a table from what is kept beside it.
+const MARK: char = '$';
+const LOG: &str = "changes";
+const ROWS: &str = "rows";
+const LOOKUPS: &str = "lookups";
+
+/// The definition of a view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// The id of the base table. It is in the keyspace of the view.
+    pub base: Uuid,
+    /// The id of the joined table, which may be in another keyspace.
+    pub joined: Option<Uuid>,
+    /// The statement that creates it, without IF NOT EXISTS and options. All tables have their keyspaces, columns the names of now.
+    pub statement: CreateView,
+}
+
+/// The name of the log of changes of a base table.
+pub fn log_name(base: &str) -> String {
+    beside(base, LOG)
+}
+
+/// The name of the table of origins of a view's rows.
+pub fn rows_name(view: &str) -> String {
+    beside(view, ROWS)
+}
+
+/// The name of the table of what a view has looked up.
+pub fn lookups_name(view: &str) -> String {
+    beside(view, LOOKUPS)
+}
+
+/// Whether a table holds what views need beside their rows.
+pub fn is_hidden(name: &str) -> bool {
+    name.contains(MARK)
+}
+
+/// The table beside which a hidden one is kept.
+pub fn owner_name(hidden: &str) -> Option<&str> {
+    hidden.split_once(MARK).map(|(owner, _)| owner)
+}
+
+fn beside(table: &str, what: &str) -> String {
+    format!("{table}{MARK}{what}")
+}
