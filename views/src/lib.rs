@@ -6,5 +6,11 @@
 //! | module | concept |
 //! |---|---|
 //! | [`definition`] | what a view is computed of, resolved against the tables |
+//! | [`statements`] | the statements by which the node keeps its rows true |
+//! | [`condition`] | what the values of a row have to fulfil |
+//! | [`computation`] | the row of a view by the values of its unit |
 
+pub mod computation;
+pub mod condition;
 pub mod definition;
+pub mod statements;

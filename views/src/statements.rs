@@ -1,0 +1,215 @@
+//! The statements by which the node keeps the rows of a view true, and where their values are.
+//!
+//! Markers of a unit are its columns in the order of the base table's primary key. In hidden tables the columns of a unit are `u0`, `u1`, …,
+//! those of the view's key that the unit does not have `v0`, `v1`, …, the key of a joined table `j0`, `j1`, ….
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use cql_lite::syntax::ast::Identifier;
+use helenus_query::schema::catalog::{Column, Table};
+
+use crate::definition::{Condition, Definition, Joined, Source};
+
+/// The texts for one view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statements {
+    /// The values of a unit; they are taken apart by [`Statements::places`].
+    pub read_unit: String,
+    pub places: Places,
+    /// The rows of the view that come from a unit: columns `v0`, `v1`, ….
+    pub read_origins: String,
+    pub put_origin: String,
+    pub delete_origin: String,
+    /// All columns of the view, in their order.
+    pub put_row: String,
+    /// The columns of the view's key, in their order.
+    pub delete_row: String,
+    pub lookup: Option<LookupStatements>,
+}
+
+/// The texts for looking up rows of a joined table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookupStatements {
+    /// The columns of [`Places::joined`], by the joined table's key.
+    pub read_joined: String,
+    /// The key of the joined table and then the unit.
+    pub put_lookup: String,
+    /// The units that have looked up a row, by its key.
+    pub read_lookups: String,
+}
+
+/// Where the values of a unit are in the row that [`Statements::read_unit`] returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// For each column of the base table that is read, its index in the table; the values come in this order, first.
+    pub base: Vec<usize>,
+    /// The expressions, in the order of their outputs, behind the columns.
+    pub expressions: usize,
+    /// Whether the last value is the number of rows of the unit: without any there is no row in the view.
+    pub ends_with_count: bool,
+    /// For each column of the joined table that is read, its index in that table.
+    pub joined: Vec<usize>,
+}
+
+impl Statements {
+    pub fn of(definition: &Definition) -> Self {
+        let unit: Vec<String> = definition.unit().map(|column| quoted(&column.name)).collect();
+        let hidden_unit = numbered('u', unit.len());
+        let origin = numbered('v', definition.origin_outputs().len());
+        let places = places(definition);
+        let rows = full_name(&definition.rows);
+        let view = full_name(&definition.view);
+        let whole_origin: Vec<String> = hidden_unit.iter().chain(&origin).cloned().collect();
+        let all: Vec<String> = definition.view.columns.iter().map(|column| quoted(&column.name)).collect();
+        let key: Vec<String> = definition.view_key().map(|column| quoted(&column.name)).collect();
+        // Something has to be selected: a row is there or not.
+        let selected_origin = if origin.is_empty() { &hidden_unit } else { &origin };
+        Self {
+            read_unit: read_unit(definition, &places, &unit),
+            read_origins: format!(
+                "SELECT {} FROM {rows} WHERE {}",
+                selected_origin.join(", "),
+                equalities(&hidden_unit)
+            ),
+            put_origin: insert(&rows, &whole_origin),
+            delete_origin: format!("DELETE FROM {rows} WHERE {}", equalities(&whole_origin)),
+            put_row: insert(&view, &all),
+            delete_row: format!("DELETE FROM {view} WHERE {}", equalities(&key)),
+            lookup: definition.joined.as_ref().map(|joined| lookup(joined, &places, &hidden_unit)),
+            places,
+        }
+    }
+}
+
+fn lookup(joined: &Joined, places: &Places, hidden_unit: &[String]) -> LookupStatements {
+    let key = numbered('j', joined.on.len());
+    let names = joined.key().map(|column| quoted(&column.name)).collect::<Vec<_>>();
+    let read = places.joined.iter().map(|&index| quoted(&joined.table.columns[index].name));
+    // A joined row of which nothing is read still has to be there.
+    let read = read.chain((places.joined.is_empty()).then(|| names[0].clone())).collect::<Vec<_>>();
+    let lookups = full_name(&joined.lookups);
+    let whole: Vec<String> = key.iter().chain(hidden_unit).cloned().collect();
+    LookupStatements {
+        read_joined: format!(
+            "SELECT {} FROM {} WHERE {}",
+            read.join(", "),
+            full_name(&joined.table),
+            equalities(&names)
+        ),
+        put_lookup: insert(&lookups, &whole),
+        read_lookups: format!("SELECT {} FROM {lookups} WHERE {}", hidden_unit.join(", "), equalities(&key)),
+    }
+}
+
+/// What is read of a unit and of the joined row.
+fn places(definition: &Definition) -> Places {
+    let (mut base, mut joined, mut expressions) = (BTreeSet::new(), BTreeSet::new(), 0);
+    let of_conditions = definition.conditions_of_units.iter().chain(
+        // Aggregates have them in the text.
+        definition.conditions_of_rows.iter().filter(|_| !definition.is_aggregate),
+    );
+    let sources = definition.outputs.iter().map(|output| &output.source);
+    for source in sources.chain(of_conditions.map(|condition: &Condition| &condition.column)) {
+        match source {
+            Source::Base(index) => {
+                base.insert(*index);
+            }
+            Source::Joined(index) => {
+                joined.insert(*index);
+            }
+            Source::Expression(_) => expressions += 1,
+        }
+    }
+    if let Some(found) = &definition.joined {
+        base.extend(&found.on);
+    }
+    Places {
+        base: base.into_iter().collect(),
+        expressions,
+        ends_with_count: definition.is_aggregate,
+        joined: joined.into_iter().collect(),
+    }
+}
+
+fn read_unit(definition: &Definition, places: &Places, unit: &[String]) -> String {
+    let columns = places.base.iter().map(|&index| quoted(&definition.base.columns[index].name));
+    let expressions = definition.outputs.iter().filter_map(|output| match &output.source {
+        Source::Expression(text) => Some(text.clone()),
+        Source::Base(_) | Source::Joined(_) => None,
+    });
+    let count = places.ends_with_count.then(|| "count(*)".to_owned());
+    let mut selected: Vec<String> = columns.chain(expressions).chain(count).collect();
+    if selected.is_empty() {
+        selected.push(unit[0].clone());
+    }
+    let mut text = format!(
+        "SELECT {} FROM {} WHERE {}",
+        selected.join(", "),
+        full_name(&definition.base),
+        equalities(unit)
+    );
+    if definition.is_aggregate && !definition.conditions_of_rows.is_empty() {
+        for condition in &definition.conditions_of_rows {
+            put(&mut text, format_args!(" AND {}", condition.relation));
+        }
+        text.push_str(" ALLOW FILTERING");
+    }
+    text
+}
+
+/// `a = ? AND b = ?`
+fn equalities(columns: &[String]) -> String {
+    let equalities: Vec<String> = columns.iter().map(|column| format!("{column} = ?")).collect();
+    equalities.join(" AND ")
+}
+
+fn insert(table: &str, columns: &[String]) -> String {
+    format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), vec!["?"; columns.len()].join(", "))
+}
+
+fn numbered(letter: char, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{letter}{number}")).collect()
+}
+
+/// The name of a column as CQL.
+pub fn quoted(name: &str) -> String {
+    Identifier::quoted(name).to_string()
+}
+
+/// The name of a table as CQL, with its keyspace.
+pub fn full_name(table: &Table) -> String {
+    format!("{}.{}", quoted(&table.keyspace), quoted(&table.name))
+}
+
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments).unwrap_or_else(|_| unreachable!("a string takes what is written to it"));
+}
+
+impl Definition {
+    /// The columns of the base table that name a unit.
+    pub fn unit(&self) -> impl Iterator<Item = &Column> {
+        self.base.partition_key().iter().chain(self.base.clustering_key()).take(self.unit_columns)
+    }
+
+    /// The columns of the view's primary key.
+    pub fn view_key(&self) -> impl Iterator<Item = &Column> {
+        self.view.partition_key().iter().chain(self.view.clustering_key())
+    }
+
+    /// The columns of the view's key (their indexes, which are those of their outputs) that the unit does not have: what the table of origins
+    /// has beside the unit.
+    pub fn origin_outputs(&self) -> Vec<usize> {
+        let key_columns = self.view.partition_key_count + self.view.clustering_key_count;
+        (0..key_columns)
+            .filter(|&index| !matches!(self.outputs[index].source, Source::Base(column) if column < self.unit_columns))
+            .collect()
+    }
+}
+
+impl Joined {
+    /// The columns of the joined table's primary key.
+    pub fn key(&self) -> impl Iterator<Item = &Column> {
+        self.table.partition_key().iter().chain(self.table.clustering_key())
+    }
+}
