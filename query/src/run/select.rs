@@ -309,8 +309,7 @@ impl<'p> SelectRun<'p> {
         Ok(if is_last && flow == Flow::Continue { Flow::SkipPartition } else { flow })
     }
 
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a call for each row costs a tenth of what is done for it")]
+    #[inline]
     fn regular_row(&mut self, source: &SourceRow<'_>) -> Result<Flow> {
         self.partition.has_rows = true;
         let plan = self.plan;
