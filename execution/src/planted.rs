@@ -39,11 +39,13 @@ pub enum PlantedBug {
     ForgetToken,
     /// A transaction is computed of what one replica has read, and not of the newest that a quorum has.
     DecideOnOneReading,
+    /// The row that a view has of a row of the base table stays when that changes its place in the view, or goes.
+    LeftViewRow,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -61,5 +63,6 @@ impl PlantedBug {
         Self::UnmarkedRemoval,
         Self::ForgetToken,
         Self::DecideOnOneReading,
+        Self::LeftViewRow,
     ];
 }

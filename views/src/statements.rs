@@ -25,6 +25,10 @@ pub struct Statements {
     pub put_row: String,
     /// The columns of the view's key, in their order.
     pub delete_row: String,
+    /// The units of the base table with tokens from the first marker to the second one.
+    pub scan_base: String,
+    /// The units of the table of origins, by tokens, too.
+    pub scan_origins: String,
     pub lookup: Option<LookupStatements>,
 }
 
@@ -37,6 +41,8 @@ pub struct LookupStatements {
     pub put_lookup: String,
     /// The units that have looked up a row, by its key.
     pub read_lookups: String,
+    /// Those that have looked up rows of a partition, by its key.
+    pub read_lookups_of_partition: String,
 }
 
 /// Where the values of a unit are in the row that [`Statements::read_unit`] returns.
@@ -76,6 +82,8 @@ impl Statements {
             delete_origin: format!("DELETE FROM {rows} WHERE {}", equalities(&whole_origin)),
             put_row: insert(&view, &all),
             delete_row: format!("DELETE FROM {view} WHERE {}", equalities(&key)),
+            scan_base: scan(&full_name(&definition.base), &unit, definition.base.partition_key_count),
+            scan_origins: scan(&rows, &hidden_unit, definition.base.partition_key_count),
             lookup: definition.joined.as_ref().map(|joined| lookup(joined, &places, &hidden_unit)),
             places,
         }
@@ -90,6 +98,9 @@ fn lookup(joined: &Joined, places: &Places, hidden_unit: &[String]) -> LookupSta
     let read = read.chain((places.joined.is_empty()).then(|| names[0].clone())).collect::<Vec<_>>();
     let lookups = full_name(&joined.lookups);
     let whole: Vec<String> = key.iter().chain(hidden_unit).cloned().collect();
+    let read_lookups = |key: &[String]| {
+        format!("SELECT {} FROM {lookups} WHERE {}", hidden_unit.join(", "), equalities(key))
+    };
     LookupStatements {
         read_joined: format!(
             "SELECT {} FROM {} WHERE {}",
@@ -98,8 +109,19 @@ fn lookup(joined: &Joined, places: &Places, hidden_unit: &[String]) -> LookupSta
             equalities(&names)
         ),
         put_lookup: insert(&lookups, &whole),
-        read_lookups: format!("SELECT {} FROM {lookups} WHERE {}", hidden_unit.join(", "), equalities(&key)),
+        read_lookups: read_lookups(&key),
+        read_lookups_of_partition: read_lookups(&key[..joined.table.partition_key_count]),
     }
+}
+
+/// A SELECT of units by tokens. Several rows may be of one unit.
+fn scan(table: &str, unit: &[String], partition_columns: usize) -> String {
+    let partition_key = unit[..partition_columns].join(", ");
+    let distinct = if unit.len() == partition_columns { "DISTINCT " } else { "" };
+    format!(
+        "SELECT {distinct}{} FROM {table} WHERE token({partition_key}) >= ? AND token({partition_key}) <= ?",
+        unit.join(", ")
+    )
 }
 
 /// What is read of a unit and of the joined row.
@@ -186,7 +208,35 @@ fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).unwrap_or_else(|_| unreachable!("a string takes what is written to it"));
 }
 
+/// Which bounds the first clustering column of units has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bounds {
+    /// `>= ?`
+    pub has_from: bool,
+    /// `<= ?`
+    pub has_to: bool,
+}
+
 impl Definition {
+    /// A SELECT of the units of a partition that may have rows in the view. Markers are the partition key and the bounds.
+    pub fn units_of_partition(&self, bounds: Bounds) -> String {
+        let unit = numbered('u', self.unit_columns);
+        let (partition_key, clustering) = unit.split_at(self.base.partition_key_count);
+        let mut text = format!(
+            "SELECT {} FROM {} WHERE {}",
+            unit.join(", "),
+            full_name(&self.rows),
+            equalities(partition_key)
+        );
+        if let Some(first) = clustering.first() {
+            let of = [(bounds.has_from, ">="), (bounds.has_to, "<=")];
+            for (_, operator) in of.iter().filter(|(has_bound, _)| *has_bound) {
+                put(&mut text, format_args!(" AND {first} {operator} ?"));
+            }
+        }
+        text
+    }
+
     /// The columns of the base table that name a unit.
     pub fn unit(&self) -> impl Iterator<Item = &Column> {
         self.base.partition_key().iter().chain(self.base.clustering_key()).take(self.unit_columns)

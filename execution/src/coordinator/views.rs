@@ -1,0 +1,23 @@
+//! Views and projections: their rows are kept true by the node, behind the writes of clients. `docs/views.md` has the whole.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`changes`] | the logs of followed tables, read by slices |
+//! | [`lease`] | one holder for each slice |
+//! | [`live_view`] | a view with its statements |
+//! | [`recompute`] | the row of a unit becomes what the base table says |
+//! | [`pass`] | a pass over a log |
+//! | [`build`] | the scan of a new view |
+//! | [`positions`] | what the next holder of a slice has to know |
+//! | [`state`] | what a shard knows |
+//! | [`service`] | the tasks |
+
+pub mod build;
+pub mod changes;
+pub mod lease;
+pub mod live_view;
+pub mod pass;
+pub mod positions;
+pub mod recompute;
+pub mod service;
+pub mod state;

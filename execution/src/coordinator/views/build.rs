@@ -1,0 +1,92 @@
+//! Building a view over the rows that are there, slice by slice, while clients write.
+//!
+//! What is written since the log of the base table is kept comes by the log; what was written before is scanned. So the scan begins when all
+//! members know the log, and writes that were begun before are over. It goes through the base table and then through the table of origins, which
+//! has rows where a view is built again: each unit is recomputed. Where it is, is stored with the positions.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use helenus_query::error::{RequestError, Result};
+
+use super::live_view::{LiveView, page};
+use super::pass::recompute_all;
+use super::positions::{self, Position};
+use super::state::{SliceState, ViewsState};
+use crate::coordinator::internal_statement::NextPage;
+use crate::shard::context::ShardContext;
+
+/// The scan of a view in a slice.
+#[derive(Debug)]
+pub struct Build {
+    scanned: Scanned,
+    /// Behind which row it goes on: a paging state.
+    resume: Option<Vec<u8>>,
+}
+
+/// What is scanned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scanned {
+    Base = 0,
+    Origins = 1,
+}
+
+impl Build {
+    /// Goes on where the last holder was.
+    pub fn from(position: &Position) -> Self {
+        match position.resume.as_deref().and_then(<[u8]>::split_first) {
+            Some((0, rest)) if !rest.is_empty() => {
+                Self { scanned: Scanned::Base, resume: Some(rest.to_vec()) }
+            }
+            Some((1, rest)) => {
+                Self { scanned: Scanned::Origins, resume: (!rest.is_empty()).then(|| rest.to_vec()) }
+            }
+            _ => Self { scanned: Scanned::Base, resume: None },
+        }
+    }
+
+    fn position(&self) -> Position {
+        let resume = [&[self.scanned as u8][..], self.resume.as_deref().unwrap_or_default()].concat();
+        Position { resume: Some(resume), ..Position::default() }
+    }
+
+    /// Recomputes the units of a page. Returns whether the view is built in this slice, which is stored then.
+    pub async fn step(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        view: &LiveView,
+    ) -> Result<bool> {
+        let statement = match self.scanned {
+            Scanned::Base => &view.scan_base,
+            Scanned::Origins => &view.scan_origins,
+        };
+        let (from, to) = slice.lease.slice.tokens();
+        let values = vec![Some(from.to_be_bytes().to_vec()), Some(to.to_be_bytes().to_vec())];
+        let from = self.resume.clone().map(NextPage::of_bytes);
+        let (units, next) = match page(context, statement, &values, from).await {
+            // The place of another version of the statement: the scan begins anew.
+            Err(RequestError::Protocol(_) | RequestError::Invalid(_)) if self.resume.is_some() => {
+                self.resume = None;
+                return Ok(false);
+            }
+            read => read?,
+        };
+        let count = units.len() as u64;
+        recompute_all(context, view, units.into_iter().collect::<BTreeSet<_>>(), slice).await?;
+        *slice.scanned.borrow_mut().entry(view.table().id).or_default() += count;
+        let statements = &ViewsState::of(context).positions;
+        let id = view.table().id;
+        match (next, self.scanned) {
+            (Some(next), _) => self.resume = Some(next.into_bytes()),
+            (None, Scanned::Base) => (self.scanned, self.resume) = (Scanned::Origins, None),
+            (None, Scanned::Origins) => {
+                let done = Position { is_done: true, ..Position::default() };
+                positions::write(context, statements, id, &slice.lease, &done).await?;
+                return Ok(true);
+            }
+        }
+        positions::write(context, statements, id, &slice.lease, &self.position()).await?;
+        Ok(false)
+    }
+}

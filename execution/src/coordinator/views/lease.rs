@@ -1,0 +1,203 @@
+//! The lease of a slice: only its holder recomputes the rows of views there.
+//!
+//! Leases are rows of `system_distributed.view_slices`, taken and prolonged by lightweight transactions. A lease is an interval of
+//! microseconds on the clocks of the nodes, and the intervals of one slice do not overlap. A holder gives what it writes a timestamp within its
+//! interval, so what an earlier holder still has on its way loses against what a later one writes.
+//!
+//! Invariants:
+//! * Timestamps of a slice ascend, also from holder to holder.
+//! * A holder stops [`MARGIN_MICROS`] before the end, and the next one waits as long after it: so clocks may differ by twice that.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use cql_lite::frame::Consistency;
+use helenus_query::error::{RequestError, Result};
+use helenus_ring::HostId;
+use uuid::Uuid;
+
+use super::changes::Slice;
+use crate::coordinator::internal_statement::{InternalStatement, was_applied};
+use crate::shard::context::ShardContext;
+
+/// How long a lease stands after it was taken or prolonged.
+const LEASE_MICROS: i64 = 10_000_000;
+/// A holder prolongs its lease when less than this is left of it.
+const PROLONGED_MICROS: i64 = 7_000_000;
+const MARGIN_MICROS: i64 = 1_000_000;
+
+/// The statements about leases. They belong to one shard.
+#[derive(Debug)]
+pub struct LeaseStatements {
+    read: InternalStatement,
+    first: InternalStatement,
+    next: InternalStatement,
+}
+
+impl Default for LeaseStatements {
+    fn default() -> Self {
+        Self {
+            read: InternalStatement::new(
+                "SELECT holder, session, ends_micros FROM system_distributed.view_slices WHERE slice = ?",
+            ),
+            first: InternalStatement::new(
+                "INSERT INTO system_distributed.view_slices (slice, holder, session, ends_micros) VALUES (?, ?, ?, ?) IF NOT EXISTS",
+            ),
+            next: InternalStatement::new(
+                "UPDATE system_distributed.view_slices SET holder = ?, session = ?, ends_micros = ? WHERE slice = ? \
+                 IF session = ? AND ends_micros = ?",
+            ),
+        }
+    }
+}
+
+/// Who has a slice, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    pub host_id: HostId,
+    /// A number for each start of a holder: a node that was restarted does not go on with the lease of before.
+    session: Uuid,
+    ends_micros: i64,
+}
+
+impl Holder {
+    /// Whether the lease has ended for whoever had it.
+    fn has_ended(&self, now_micros: i64) -> bool {
+        now_micros > self.ends_micros.saturating_add(MARGIN_MICROS)
+    }
+}
+
+/// The lease of a slice, as this shard has it.
+#[derive(Debug)]
+pub struct Lease {
+    pub slice: Slice,
+    session: Uuid,
+    /// The end of the own lease; 0: there is none.
+    ends_micros: Cell<i64>,
+    last_timestamp: Cell<i64>,
+}
+
+impl Lease {
+    pub fn new(context: &ShardContext, slice: Slice) -> Self {
+        Self {
+            slice,
+            session: context.random_uuid(),
+            ends_micros: Cell::new(0),
+            last_timestamp: Cell::new(i64::MIN),
+        }
+    }
+
+    /// Whether this shard may write rows of views in the slice.
+    pub fn is_held(&self, context: &ShardContext) -> bool {
+        self.room(context.clock.now_micros()) > 0
+    }
+
+    /// Microseconds that are left of the lease.
+    fn room(&self, now_micros: i64) -> i64 {
+        self.ends_micros.get() - MARGIN_MICROS - now_micros.max(self.last_timestamp.get())
+    }
+
+    /// An error if the lease does not stand any more.
+    pub fn check(&self, context: &ShardContext) -> Result<()> {
+        if self.is_held(context) { Ok(()) } else { Err(lost(self.slice)) }
+    }
+
+    /// The timestamp of the next row, in microseconds.
+    pub fn next_timestamp(&self, context: &ShardContext) -> Result<i64> {
+        let timestamp = context.clock.now_micros().max(self.last_timestamp.get().saturating_add(1));
+        if timestamp >= self.ends_micros.get() - MARGIN_MICROS {
+            return Err(lost(self.slice));
+        }
+        self.last_timestamp.set(timestamp);
+        Ok(timestamp)
+    }
+
+    /// Takes or prolongs the lease where that is possible and needed. `wanted`: whether this node is the one that should have the slice.
+    /// Returns whether the lease is held, and who else has it.
+    pub async fn keep(
+        &self,
+        context: &Rc<ShardContext>,
+        statements: &LeaseStatements,
+        wanted: bool,
+    ) -> Result<Option<Holder>> {
+        if self.room(context.clock.now_micros()) > PROLONGED_MICROS {
+            return Ok(None);
+        }
+        let present = read(context, statements, self.slice).await?;
+        let now_micros = context.clock.now_micros();
+        let is_own = present.as_ref().is_some_and(|holder| holder.session == self.session);
+        if !is_own && present.as_ref().is_some_and(|holder| !holder.has_ended(now_micros)) {
+            self.ends_micros.set(0);
+            return Ok(present);
+        }
+        if !wanted {
+            // It ends by itself. Whoever should have it takes it then.
+            return Ok(present.filter(|_| !is_own));
+        }
+        let ends_micros = now_micros + LEASE_MICROS;
+        let next = [Some(context.node.host_id.0.as_bytes().to_vec()), Some(self.session.as_bytes().to_vec())];
+        let [holder, session] = next;
+        let ends = Some(ends_micros.to_be_bytes().to_vec());
+        let slice = Some(i32::from(self.slice.0).to_be_bytes().to_vec());
+        let outcome = match &present {
+            None => {
+                statements
+                    .first
+                    .write(context, &[slice, holder, session, ends], Consistency::Quorum, None)
+                    .await?
+            }
+            Some(known) => {
+                let (of_known, ends_of_known) =
+                    (known.session.as_bytes().to_vec(), known.ends_micros.to_be_bytes().to_vec());
+                let values = [holder, session, ends, slice, Some(of_known), Some(ends_of_known)];
+                statements.next.write(context, &values, Consistency::Quorum, None).await?
+            }
+        };
+        if was_applied(&outcome)? == Some(true) {
+            if !is_own {
+                // What the holder before has written is older than its end.
+                let from = present.map_or(i64::MIN, |holder| holder.ends_micros);
+                self.last_timestamp.set(from.max(self.last_timestamp.get()));
+                tracing::debug!(slice = self.slice.0, "this node recomputes the rows of views in a slice");
+            }
+            self.ends_micros.set(ends_micros);
+        } else if !is_own {
+            self.ends_micros.set(0);
+        }
+        Ok(None)
+    }
+
+    /// Gives the lease up, without telling others.
+    pub fn forget(&self) {
+        self.ends_micros.set(0);
+    }
+}
+
+/// Who has a slice.
+pub async fn read(
+    context: &Rc<ShardContext>,
+    statements: &LeaseStatements,
+    slice: Slice,
+) -> Result<Option<Holder>> {
+    let mut found = None;
+    let damaged = || RequestError::Server("system_distributed.view_slices has a damaged row".to_owned());
+    let slice = [Some(i32::from(slice.0).to_be_bytes().to_vec())];
+    statements
+        .read
+        .rows(context, &slice, Consistency::Serial, |row| {
+            let [Some(host_id), Some(session), Some(ends_micros)] = row else { return Err(damaged()) };
+            found = Some(Holder {
+                host_id: HostId(Uuid::from_slice(host_id).map_err(|_| damaged())?),
+                session: Uuid::from_slice(session).map_err(|_| damaged())?,
+                ends_micros: i64::from_be_bytes((*ends_micros).try_into().map_err(|_| damaged())?),
+            });
+            Ok(ControlFlow::Break(()))
+        })
+        .await?;
+    Ok(found)
+}
+
+fn lost(slice: Slice) -> RequestError {
+    RequestError::Overloaded(format!("this node does not hold slice {} of the views any more", slice.0))
+}

@@ -1,0 +1,202 @@
+//! A view as a shard keeps it true: its computation, and its statements ready to be used.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cql_lite::frame::Consistency;
+use helenus_query::error::Result;
+use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_views::computation::{Computation, Values};
+use helenus_views::definition::Definition;
+use helenus_views::statements::Bounds;
+
+use crate::coordinator::internal_statement::{InternalStatement, NextPage};
+use crate::shard::context::ShardContext;
+
+/// The level at which the rows of views are read and written: what is recomputed sees what was acknowledged at a quorum.
+pub const LEVEL: Consistency = Consistency::Quorum;
+
+/// A view, on one shard, with the catalog of one time.
+#[derive(Debug)]
+pub struct LiveView {
+    pub computation: Computation,
+    read_unit: InternalStatement,
+    read_origins: InternalStatement,
+    pub put_origin: InternalStatement,
+    pub delete_origin: InternalStatement,
+    pub put_row: InternalStatement,
+    pub delete_row: InternalStatement,
+    pub scan_base: InternalStatement,
+    pub scan_origins: InternalStatement,
+    lookup: Option<Lookup>,
+    /// The units of a partition within bounds.
+    read_units: RefCell<BTreeMap<Bounds, Rc<InternalStatement>>>,
+    /// Units that have no row because an expression failed on their values, since the node started.
+    pub failed_units: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Lookup {
+    read_joined: InternalStatement,
+    put_lookup: InternalStatement,
+    read_lookups: InternalStatement,
+    read_lookups_of_partition: InternalStatement,
+}
+
+impl LiveView {
+    pub fn new(catalog: &Catalog, view: &Arc<Table>) -> Result<Self> {
+        let computation = Computation::new(Definition::new(catalog, view)?, catalog)?;
+        let statements = &computation.statements;
+        Ok(Self {
+            read_unit: InternalStatement::new(&*statements.read_unit),
+            read_origins: InternalStatement::new(&*statements.read_origins),
+            put_origin: InternalStatement::new(&*statements.put_origin),
+            delete_origin: InternalStatement::new(&*statements.delete_origin),
+            put_row: InternalStatement::new(&*statements.put_row),
+            delete_row: InternalStatement::new(&*statements.delete_row),
+            scan_base: InternalStatement::new(&*statements.scan_base),
+            scan_origins: InternalStatement::new(&*statements.scan_origins),
+            lookup: statements.lookup.as_ref().map(|lookup| Lookup {
+                read_joined: InternalStatement::new(&*lookup.read_joined),
+                put_lookup: InternalStatement::new(&*lookup.put_lookup),
+                read_lookups: InternalStatement::new(&*lookup.read_lookups),
+                read_lookups_of_partition: InternalStatement::new(&*lookup.read_lookups_of_partition),
+            }),
+            read_units: RefCell::default(),
+            failed_units: Cell::new(0),
+            computation,
+        })
+    }
+
+    /// Whether another one is the same: the tables and the statements are.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.computation, &other.computation);
+        let joined = |computation: &Computation| {
+            computation.definition.joined.as_ref().map(|joined| joined.table.clone())
+        };
+        mine.statements == theirs.statements
+            && mine.definition.view == theirs.definition.view
+            && mine.definition.base == theirs.definition.base
+            && joined(mine) == joined(theirs)
+    }
+
+    pub fn table(&self) -> &Arc<Table> {
+        &self.computation.definition.view
+    }
+
+    pub fn base(&self) -> &Arc<Table> {
+        &self.computation.definition.base
+    }
+
+    /// The values of a unit; `None`: it is not there.
+    pub async fn unit(&self, context: &Rc<ShardContext>, unit: &Values) -> Result<Option<Values>> {
+        first_row(context, &self.read_unit, unit).await
+    }
+
+    /// The joined row of a unit, once the table of lookups says that the unit depends on it.
+    pub async fn joined(
+        &self,
+        context: &Rc<ShardContext>,
+        unit: &Values,
+        values: &Values,
+        timestamp: i64,
+    ) -> Result<Option<Values>> {
+        let (Some(lookup), Some(key)) = (&self.lookup, self.computation.joined_key(values)) else {
+            return Ok(None);
+        };
+        let whole: Values = key.iter().chain(unit).cloned().collect();
+        lookup.put_lookup.write(context, &whole, LEVEL, Some(timestamp)).await?;
+        first_row(context, &lookup.read_joined, &key).await
+    }
+
+    /// A page of the units that have looked up a row of the joined table, or rows of a partition of it.
+    pub async fn lookups(
+        &self,
+        context: &Rc<ShardContext>,
+        partition_key: &Values,
+        clustering: Option<&Values>,
+        from: Option<NextPage>,
+    ) -> Result<(Vec<Values>, Option<NextPage>)> {
+        let Some(lookup) = &self.lookup else { return Ok((Vec::new(), None)) };
+        let Some(clustering) = clustering else {
+            return page(context, &lookup.read_lookups_of_partition, partition_key, from).await;
+        };
+        let key: Values = partition_key.iter().chain(clustering).cloned().collect();
+        page(context, &lookup.read_lookups, &key, from).await
+    }
+
+    /// The rows of the view that may come from a unit, as the table of origins has them.
+    pub async fn origins(&self, context: &Rc<ShardContext>, unit: &Values) -> Result<Vec<Values>> {
+        let mut origins = Vec::new();
+        let is_fixed = self.computation.has_fixed_key();
+        let each = |row: &[Option<&[u8]>]| {
+            origins.push(if is_fixed { Vec::new() } else { owned(row) });
+            Ok(ControlFlow::Continue(()))
+        };
+        self.read_origins.rows(context, unit, LEVEL, each).await?;
+        Ok(origins)
+    }
+
+    /// The units of a partition of the base table that may have rows in the view, each once or more. `from`, `to`: the first clustering column
+    /// is not less, not greater.
+    pub async fn units(
+        &self,
+        context: &Rc<ShardContext>,
+        partition_key: &Values,
+        bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
+        each: impl FnMut(&[Option<&[u8]>]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let (from, to) = bounds;
+        let shape = Bounds { has_from: from.is_some(), has_to: to.is_some() };
+        let statement = {
+            let mut known = self.read_units.borrow_mut();
+            let text = || self.computation.definition.units_of_partition(shape);
+            known.entry(shape).or_insert_with(|| Rc::new(InternalStatement::new(text()))).clone()
+        };
+        let values: Values =
+            partition_key.iter().cloned().chain(from.map(Some)).chain(to.map(Some)).collect();
+        statement.rows(context, &values, LEVEL, each).await
+    }
+}
+
+async fn first_row(
+    context: &Rc<ShardContext>,
+    statement: &InternalStatement,
+    values: &Values,
+) -> Result<Option<Values>> {
+    let mut found = None;
+    statement
+        .rows(context, values, LEVEL, |row| {
+            found = Some(owned(row));
+            Ok(ControlFlow::Break(()))
+        })
+        .await?;
+    Ok(found)
+}
+
+/// A page of rows, and where the next one begins, if there is one.
+pub async fn page(
+    context: &Rc<ShardContext>,
+    statement: &InternalStatement,
+    values: &Values,
+    from: Option<NextPage>,
+) -> Result<(Vec<Values>, Option<NextPage>)> {
+    let mut rows = Vec::new();
+    let each = |row: &[Option<&[u8]>]| {
+        rows.push(owned(row));
+        Ok(ControlFlow::Continue(()))
+    };
+    let next = match statement.page(context, values, LEVEL, from, each).await? {
+        ControlFlow::Continue(next) => next,
+        ControlFlow::Break(()) => None,
+    };
+    Ok((rows, next))
+}
+
+/// Values that outlive the page that they were read in.
+pub fn owned(row: &[Option<&[u8]>]) -> Values {
+    row.iter().map(|value| value.map(<[u8]>::to_vec)).collect()
+}

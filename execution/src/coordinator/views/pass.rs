@@ -1,0 +1,244 @@
+//! A pass over the log of a followed table in a slice: everything that it names is recomputed.
+//!
+//! Entries may come late, as long as a write may take after its time. So a *whole* pass reads again what is younger than
+//! [`LATE_MICROS`], and leaves out what it has seen; other passes go on shortly before the begin of the last one. After a whole pass, all that
+//! was acknowledged before its begin is in the views.
+
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use helenus_change_feed::bounds::Bound;
+use helenus_engine::key::REGULAR_TAG;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::run::keys;
+use helenus_query::schema::catalog::{Column, Table};
+use helenus_query::stored_key::{PartitionKey, composite_key, key_components};
+use helenus_views::computation::Values;
+
+use super::changes::{self, Changed, Entry, Generations, Window};
+use super::live_view::{LiveView, owned};
+use super::recompute::recompute;
+use super::state::{Followed, SliceState};
+use crate::shard::context::ShardContext;
+
+/// An entry is not later than this behind its time: longer than a write may take, and half a second for timestamps of clients.
+pub const LATE_MICROS: i64 = 10_000_000;
+/// Entries may be this far ahead of the clock.
+const AHEAD_MICROS: i64 = 1_000_000;
+/// A pass that is not whole begins so long before the begin of the last one.
+const OVERLAP_MICROS: i64 = 300_000;
+/// Units that are recomputed at the same time in a slice.
+const RECOMPUTED_AT_A_TIME: usize = 16;
+/// Most units that are collected before they are recomputed.
+const UNITS_MAX: usize = 2_000;
+/// Most entries of which it is remembered that they were seen. Above it they are read again, which costs time and changes nothing.
+const SEEN_MAX: usize = 500_000;
+
+/// How far the log of a followed table was read in a slice, by this holder.
+#[derive(Debug)]
+pub struct Progress {
+    /// Everything before this time was read, and nothing comes there any more.
+    pub checkpoint_micros: i64,
+    /// When the last pass, and the last whole one, have begun.
+    last_begun_micros: i64,
+    pub last_whole_micros: i64,
+    /// When the last entry was seen that had not been seen before.
+    pub last_new_micros: i64,
+    seen: HashSet<u64>,
+}
+
+impl Progress {
+    pub fn from(checkpoint_micros: i64) -> Self {
+        Self {
+            checkpoint_micros,
+            last_begun_micros: i64::MIN,
+            last_whole_micros: i64::MIN,
+            last_new_micros: i64::MIN,
+            seen: HashSet::new(),
+        }
+    }
+
+    /// Reads the log, and recomputes what it names.
+    pub async fn pass(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        followed: &Followed,
+        is_whole: bool,
+    ) -> Result<()> {
+        let begun_micros = context.clock.now_micros();
+        let is_whole = is_whole || self.last_begun_micros == i64::MIN;
+        let from_micros = if is_whole {
+            self.checkpoint_micros
+        } else {
+            self.checkpoint_micros.max(self.last_begun_micros.saturating_sub(OVERLAP_MICROS))
+        };
+        let until_micros = begun_micros.saturating_add(AHEAD_MICROS);
+        let window = Window { from_micros, until_micros };
+        let generations = if is_whole { Generations::All } else { Generations::Active };
+        let each = async |entries: Vec<Entry>| {
+            let is_new = |entry: &&Entry| !self.seen.contains(&number_of(entry));
+            let new: Vec<&Entry> = entries.iter().filter(is_new).collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            carry_out(context, slice, followed, &new).await?;
+            self.last_new_micros = begun_micros;
+            if self.seen.len() + new.len() > SEEN_MAX {
+                self.seen.clear();
+            }
+            self.seen.extend(new.into_iter().map(number_of));
+            Ok(())
+        };
+        followed.reader.read(context, slice.lease.slice, window, generations, each).await?;
+        self.last_begun_micros = begun_micros;
+        if is_whole {
+            self.last_whole_micros = begun_micros;
+            let checkpoint = begun_micros.saturating_sub(LATE_MICROS);
+            if checkpoint > self.checkpoint_micros {
+                self.checkpoint_micros = checkpoint;
+                // What was seen before it is not read any more. What was seen since is recomputed once more.
+                if begun_micros.saturating_sub(self.last_new_micros) > 2 * LATE_MICROS {
+                    self.seen = HashSet::new();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that tells entries from each other.
+fn number_of(entry: &Entry) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    entry.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Recomputes what entries name, and tells the base tables of views that look up rows here.
+async fn carry_out(
+    context: &Rc<ShardContext>,
+    slice: &SliceState,
+    followed: &Followed,
+    entries: &[&Entry],
+) -> Result<()> {
+    for view in &followed.views {
+        let mut units = BTreeSet::new();
+        for entry in entries {
+            add_units(context, view, &entry.changed, &mut units).await?;
+            if units.len() >= UNITS_MAX {
+                recompute_all(context, view, std::mem::take(&mut units), slice).await?;
+            }
+        }
+        recompute_all(context, view, units, slice).await?;
+    }
+    for view in &followed.joined_in {
+        for entry in entries {
+            touch_lookups(context, view, followed, &entry.changed).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Recomputes units, several at the same time.
+pub async fn recompute_all(
+    context: &Rc<ShardContext>,
+    view: &LiveView,
+    units: BTreeSet<Values>,
+    slice: &SliceState,
+) -> Result<()> {
+    stream::iter(units)
+        .map(|unit| async move { recompute(context, view, &unit, &slice.lease).await })
+        .buffer_unordered(RECOMPUTED_AT_A_TIME)
+        .try_collect::<()>()
+        .await
+}
+
+/// The units that a change concerns. Where rows were deleted together, those that may have rows in the view.
+async fn add_units(
+    context: &Rc<ShardContext>,
+    view: &LiveView,
+    changed: &Changed,
+    units: &mut BTreeSet<Values>,
+) -> Result<()> {
+    let definition = &view.computation.definition;
+    let base = &definition.base;
+    let partition_key = components(changed.key(), base.partition_key_count)?;
+    let bounds = match changed {
+        // Views have no static columns.
+        Changed::Static { .. } => return Ok(()),
+        Changed::Row { clustering, .. } => {
+            let unit = partition_key.iter().chain(clustering).take(definition.unit_columns);
+            units.insert(unit.cloned().collect());
+            return Ok(());
+        }
+        Changed::Range { start, end, .. } => {
+            let first = |bound: &Bound| bound.clustering.first().cloned();
+            let is_descending = base.clustering_key().first().is_some_and(Column::is_descending);
+            if is_descending { (first(end), first(start)) } else { (first(start), first(end)) }
+        }
+        Changed::Partition { .. } => (None, None),
+    };
+    if definition.unit_columns == base.partition_key_count {
+        units.insert(partition_key);
+        return Ok(());
+    }
+    let each = |row: &[Option<&[u8]>]| {
+        units.insert(owned(row));
+        Ok(ControlFlow::Continue(()))
+    };
+    view.units(context, &partition_key, bounds, each).await
+}
+
+/// Puts the units that have looked up a changed row into the log of their base table.
+async fn touch_lookups(
+    context: &Rc<ShardContext>,
+    view: &LiveView,
+    followed: &Followed,
+    changed: &Changed,
+) -> Result<()> {
+    let partition_key = components(changed.key(), followed.table.partition_key_count)?;
+    let clustering = match changed {
+        Changed::Row { clustering, .. } => Some(clustering),
+        Changed::Static { .. } | Changed::Range { .. } | Changed::Partition { .. } => None,
+    };
+    let base = view.base();
+    let log = {
+        let view = context.catalog_view();
+        view.catalog.keyspace(&base.keyspace).and_then(|keyspace| keyspace.view_log(&base.name)).cloned()
+    };
+    let Some(log) = log else { return Ok(()) };
+    let mut from = None;
+    loop {
+        let (units, next) = view.lookups(context, &partition_key, clustering, from).await?;
+        let units = units.iter().map(|unit| stored_unit(base, unit)).collect::<Result<Vec<_>>>()?;
+        changes::touch(context, base, &log, &units).await?;
+        match next {
+            Some(next) => from = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The columns of a partition key.
+fn components(key: &PartitionKey, count: usize) -> Result<Values> {
+    Ok(key_components(&key.bytes, count)?.into_iter().map(|range| Some(key.bytes[range].to_vec())).collect())
+}
+
+/// A unit as an entry of the log names it: the stored partition key, and the position of its clustering columns.
+pub fn stored_unit(base: &Table, unit: &Values) -> Result<(PartitionKey, Vec<u8>)> {
+    let (partition_key, clustering) = unit.split_at(base.partition_key_count);
+    let null = || RequestError::Server("a unit of a view has a part of its key that is null".to_owned());
+    let bytes = partition_key.iter().map(|value| value.as_deref().ok_or_else(null));
+    let bytes = match bytes.collect::<Result<Vec<&[u8]>>>()?.as_slice() {
+        [only] => only.to_vec(),
+        several => composite_key(several)?,
+    };
+    let mut position = vec![REGULAR_TAG];
+    for (column, value) in base.clustering_key().iter().zip(clustering) {
+        keys::encode(column, value.as_deref().ok_or_else(null)?, &mut position)?;
+    }
+    Ok((PartitionKey::of(base.partitioner(), bytes), position))
+}

@@ -1,0 +1,229 @@
+//! The tasks that keep views true: one for each slice, on the shard to which the slice belongs.
+//!
+//! As long as there are views, a task sees to the lease of its slice, and while it has it, reads the logs of the followed tables, builds views
+//! that are new, and stores how far it is. An error ends a turn; the next one begins where the stored positions are, or the turn before was.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use helenus_query::error::Result;
+use helenus_ring::HostId;
+use uuid::Uuid;
+
+use super::build::Build;
+use super::changes::Slice;
+use super::pass::Progress;
+use super::positions::{self, Position};
+use super::state::{Followed, SliceState, Views, ViewsState};
+use crate::shard::context::ShardContext;
+use crate::shard::status_table::ServingState;
+
+/// A turn begins so often where nothing calls for it.
+const IDLE: Duration = Duration::from_millis(500);
+/// Turns begin no more often than this, so that what is written meanwhile is read together.
+const BREATH: Duration = Duration::from_millis(5);
+/// Pause after an error.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A whole pass begins so often where entries come, and so often where none came for a while.
+const WHOLE_PASS_MICROS: i64 = 1_000_000;
+const IDLE_PASS_MICROS: i64 = 5_000_000;
+/// Positions are stored when they have changed by this.
+const STORED_MICROS: i64 = 5_000_000;
+/// A view is built when this has passed since all members have known it: no write is older. A node alone has none on their way.
+const WRITES_OVER: Duration = Duration::from_millis(2_500);
+const WRITES_OVER_ALONE: Duration = Duration::from_millis(300);
+
+/// Starts the tasks of the slices that belong to this shard.
+pub fn start(context: &Rc<ShardContext>) {
+    let shards = context.node.shard_count();
+    for number in Slice::all().filter(|slice| usize::from(slice.0) % shards == context.index) {
+        let weak = Rc::downgrade(context);
+        let clock = context.clock.clone();
+        let slice = ViewsState::of(context).slice(context, number);
+        tokio::task::spawn_local(async move {
+            let mut turns = Turns::default();
+            loop {
+                tokio::select! {
+                    () = slice.wake.notified() => clock.sleep(BREATH).await,
+                    () = clock.sleep(IDLE) => {}
+                }
+                let Some(context) = weak.upgrade() else { return };
+                if *context.node.stopping.borrow() {
+                    return;
+                }
+                if let Err(error) = turns.turn(&context, &slice).await {
+                    tracing::debug!(slice = slice.lease.slice.0, %error, "a turn of the views has failed");
+                    clock.sleep(AFTER_ERROR).await;
+                }
+            }
+        });
+    }
+}
+
+/// What a task remembers between its turns while it has the lease.
+#[derive(Debug, Default)]
+struct Turns {
+    /// By the ids of the followed tables.
+    progress: BTreeMap<Uuid, Progress>,
+    stored_micros: BTreeMap<Uuid, i64>,
+    /// By the ids of the views that are not built.
+    builds: BTreeMap<Uuid, Building>,
+}
+
+/// A view that is not built.
+#[derive(Debug)]
+struct Building {
+    build: Build,
+    /// Since when all members know the view, in monotonic time.
+    known_since: Option<Duration>,
+}
+
+impl Turns {
+    async fn turn(&mut self, context: &Rc<ShardContext>, slice: &Rc<SliceState>) -> Result<()> {
+        let state = ViewsState::of(context);
+        let views = state.views(context);
+        if views.is_empty() || context.node.status.state() != ServingState::Normal {
+            self.forget(slice);
+            return Ok(());
+        }
+        let wanted = preferred(context, slice.lease.slice) == context.node.host_id;
+        slice.lease.keep(context, &state.leases, wanted).await?;
+        if !slice.lease.is_held(context) {
+            self.forget(slice);
+            return Ok(());
+        }
+        self.retain(slice, &views);
+        let is_awaited = slice.is_awaited.replace(false);
+        for followed in in_order(&views) {
+            self.read_log(context, slice, followed, is_awaited).await?;
+        }
+        let mut is_building = false;
+        for (id, view) in &views.views {
+            if slice.built.borrow().contains(id) {
+                continue;
+            }
+            is_building = true;
+            if self.is_ready(context, slice, *id).await?
+                && let Some(building) = self.builds.get_mut(id)
+                && building.build.step(context, slice, view).await?
+            {
+                self.builds.remove(id);
+                slice.built.borrow_mut().insert(*id);
+                slice.progress.notify_waiters();
+            }
+        }
+        if is_building {
+            slice.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, slice: &SliceState) {
+        if !(self.progress.is_empty() && self.builds.is_empty()) {
+            *self = Self::default();
+            slice.forget();
+        }
+    }
+
+    /// Forgets views and tables that are gone.
+    fn retain(&mut self, slice: &SliceState, views: &Views) {
+        self.progress.retain(|id, _| views.followed.contains_key(id));
+        self.stored_micros.retain(|id, _| views.followed.contains_key(id));
+        self.builds.retain(|id, _| views.views.contains_key(id));
+        slice.fresh.borrow_mut().retain(|id, _| views.followed.contains_key(id));
+        slice.built.borrow_mut().retain(|id| views.views.contains_key(id));
+        slice.scanned.borrow_mut().retain(|id, _| views.views.contains_key(id));
+    }
+
+    /// A pass over the log of a table.
+    async fn read_log(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        followed: &Followed,
+        is_awaited: bool,
+    ) -> Result<()> {
+        let state = ViewsState::of(context);
+        let id = followed.log.id;
+        if !self.progress.contains_key(&followed.table.id) {
+            let position = positions::read(context, &state.positions, id, &slice.lease).await?;
+            let micros = position.and_then(|position| position.micros).unwrap_or(0);
+            self.progress.insert(followed.table.id, Progress::from(micros));
+        }
+        let Some(progress) = self.progress.get_mut(&followed.table.id) else { return Ok(()) };
+        let begun_micros = context.clock.now_micros();
+        let is_quiet = begun_micros.saturating_sub(progress.last_new_micros) > super::pass::LATE_MICROS;
+        let period_micros = if is_quiet { IDLE_PASS_MICROS } else { WHOLE_PASS_MICROS };
+        let is_whole =
+            is_awaited || begun_micros.saturating_sub(progress.last_whole_micros) >= period_micros;
+        progress.pass(context, slice, followed, is_whole).await?;
+        if is_whole {
+            slice.fresh.borrow_mut().insert(followed.table.id, begun_micros);
+            slice.progress.notify_waiters();
+        }
+        let stored = self.stored_micros.get(&followed.table.id).copied().unwrap_or(i64::MIN);
+        if progress.checkpoint_micros.saturating_sub(stored) >= STORED_MICROS {
+            let position = Position { micros: Some(progress.checkpoint_micros), ..Position::default() };
+            positions::write(context, &state.positions, id, &slice.lease, &position).await?;
+            self.stored_micros.insert(followed.table.id, progress.checkpoint_micros);
+        }
+        Ok(())
+    }
+
+    /// Whether a view can be scanned. One that is built already is noted as such.
+    async fn is_ready(&mut self, context: &Rc<ShardContext>, slice: &SliceState, id: Uuid) -> Result<bool> {
+        let state = ViewsState::of(context);
+        if !self.builds.contains_key(&id) {
+            let position = positions::read(context, &state.positions, id, &slice.lease).await?;
+            if position.as_ref().is_some_and(|position| position.is_done) {
+                slice.built.borrow_mut().insert(id);
+                slice.progress.notify_waiters();
+                return Ok(false);
+            }
+            let build = Build::from(&position.unwrap_or_default());
+            self.builds.insert(id, Building { build, known_since: None });
+        }
+        let Some(building) = self.builds.get_mut(&id) else { return Ok(false) };
+        let now = context.clock.monotonic();
+        if !all_know_the_catalog(context) && building.known_since.is_none() {
+            return Ok(false);
+        }
+        let known_since = *building.known_since.get_or_insert(now);
+        let pause = if context.cluster_view().is_alone() { WRITES_OVER_ALONE } else { WRITES_OVER };
+        Ok(now >= known_since + pause)
+    }
+}
+
+/// The followed tables: those in which rows are looked up first, so that what they touch is read in the same turn.
+fn in_order(views: &Views) -> Vec<&Rc<Followed>> {
+    let mut followed: Vec<_> = views.followed.values().collect();
+    followed.sort_by_key(|followed| followed.joined_in.is_empty());
+    followed
+}
+
+/// The member that should have a slice: the live ones have about as many each, and those of others stay where they are when one goes
+/// (rendezvous hashing).
+fn preferred(context: &ShardContext, slice: Slice) -> HostId {
+    let view = context.cluster_view();
+    let owners = view.topology.owners().filter(|member| view.is_alive(&member.host_id));
+    let weight = |host_id: &HostId| {
+        let mut bytes = host_id.0.as_bytes().to_vec();
+        bytes.push(slice.0);
+        cql_lite::types::token::token(&bytes)
+    };
+    let heaviest = owners.map(|member| member.host_id).max_by_key(|host_id| (weight(host_id), *host_id));
+    heaviest.unwrap_or(context.node.host_id)
+}
+
+/// Whether all members that are alive have the catalog of this node.
+fn all_know_the_catalog(context: &ShardContext) -> bool {
+    let version = context.catalog_view().catalog.version;
+    let view = context.cluster_view();
+    let mut others = view.topology.owners().filter(|member| {
+        member.host_id != context.node.host_id && view.is_alive(&member.host_id)
+    });
+    others.all(|member| {
+        context.node.status.of(&member.host_id).is_some_and(|status| status.schema_version == version)
+    })
+}
