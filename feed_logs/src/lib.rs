@@ -58,6 +58,8 @@ fn of_table(
     context: &DdlContext,
 ) -> Result<Option<TableAction>> {
     match (old, new) {
+        // What views need is made and altered with them.
+        (Some(table), _) if table.is_hidden() => Ok(None),
         (Some(log), new) if log.options.is_feed_log => check_log(keyspace, log, new).map(|()| None),
         (_, Some(base)) if base.options.feed().is_some() => log_kept(keyspace, old, base, context),
         (Some(base), None) => {
