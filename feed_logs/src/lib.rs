@@ -148,7 +148,13 @@ fn log_kept(
                 "Cannot create CDC log table for table {base} because a table of name {other} already exists"
             ));
         }
-        None => with_columns_of(&empty_log(base, context)?, None, base, context)?,
+        None => {
+            let name = columns::log_name(&base.name);
+            let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
+            let log = log_table(name, base, ttl_seconds, context)?;
+            check_table_name(&log)?;
+            with_columns_of(&log, None, base, context)?
+        }
     };
     if present.as_deref() == Some(&log) {
         return Ok(None);
@@ -158,20 +164,20 @@ fn log_kept(
     Ok(Some(if present.is_some() { TableAction::Alter(log) } else { TableAction::Create(log) }))
 }
 
-/// A log without columns.
-fn empty_log(base: &Table, context: &DdlContext) -> Result<Table> {
+/// A log without columns. Its entries expire after `ttl_seconds`; 0: never.
+pub fn log_table(name: String, base: &Table, ttl_seconds: u32, context: &DdlContext) -> Result<Table> {
     let mut digest = Md5::new();
     digest.update(context.new_id.as_bytes());
-    digest.update(columns::LOG_SUFFIX);
-    let log = Table {
+    digest.update(format!("{}.{name}", base.keyspace));
+    Ok(Table {
         keyspace: base.keyspace.clone(),
-        name: columns::log_name(&base.name),
+        name,
         id: uuid::Builder::from_md5_bytes(digest.finalize().into()).into_uuid(),
         kind: TableKind::Stored,
         columns: Vec::new(),
         partition_key_count: 0,
         clustering_key_count: 0,
-        options: log_options(base)?,
+        options: log_options(base, ttl_seconds)?,
         is_counter: false,
         compact: None,
         dropped_columns: Vec::new(),
@@ -180,13 +186,11 @@ fn empty_log(base: &Table, context: &DdlContext) -> Result<Table> {
         constraints: BTreeMap::new(),
         masks: BTreeMap::new(),
         view: None,
-    };
-    check_table_name(&log)?;
-    Ok(log)
+    })
 }
 
 /// The options of a new log: its files expire as a whole.
-fn log_options(base: &Table) -> Result<TableOptions> {
+fn log_options(base: &Table, ttl_seconds: u32) -> Result<TableOptions> {
     let mut options = TableOptions {
         is_feed_log: true,
         is_encrypted: base.options.is_encrypted,
@@ -194,7 +198,6 @@ fn log_options(base: &Table) -> Result<TableOptions> {
         caching: Caching { keys: false, rows_per_partition: RowsPerPartition::None },
         ..TableOptions::default()
     };
-    let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
     let mut compaction = BTreeMap::from([("class".to_owned(), "TimeWindowCompactionStrategy".to_owned())]);
     if ttl_seconds > 0 {
         let window_seconds = ttl_seconds.div_ceil(FILES);
@@ -211,7 +214,12 @@ fn log_options(base: &Table) -> Result<TableOptions> {
 
 /// The log with the columns that its base table asks for. `old`: the base table before the change. Columns keep their ids, also under another
 /// name.
-fn with_columns_of(log: &Table, old: Option<&Table>, base: &Table, context: &DdlContext) -> Result<Table> {
+pub fn with_columns_of(
+    log: &Table,
+    old: Option<&Table>,
+    base: &Table,
+    context: &DdlContext,
+) -> Result<Table> {
     fn typed(column: &Column) -> (&str, &CqlType) {
         (&column.name, &column.column_type)
     }

@@ -6,5 +6,22 @@
 //! | module | concept |
 //! |---|---|
 //! | [`definition`] | what a view is computed of, resolved against the tables |
+//! | [`statement`] | CREATE, ALTER and DROP of views; what other statements may not do with tables of views |
+//! | [`following`] | how views and the tables beside them follow the tables that they are computed of |
 
 pub mod definition;
+mod expression;
+pub mod following;
+mod hidden;
+mod names;
+mod resolving;
+pub mod statement;
+
+use helenus_query::error::{RequestError, Result};
+
+fn invalid<T>(message: impl Into<String>) -> Result<T> {
+    Err(RequestError::Invalid(message.into()))
+}
+
+#[cfg(test)]
+mod tests;

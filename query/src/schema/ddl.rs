@@ -29,9 +29,10 @@ use uuid::Uuid;
 
 pub use self::alter_table::without_user_types;
 pub use self::bounds::check_change as check_bounds;
+pub use self::cap::check_cap;
 pub use self::class_name::resolve as custom_type;
 pub use self::restore::{SnapshotSchema, SnapshotSchemaError};
-pub use self::table::{check_table_name, define_table};
+pub use self::table::{check_key_column, check_table_name, define_table};
 pub use self::type_name::resolve as resolve_type;
 use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;
@@ -42,7 +43,7 @@ use crate::functions::user::UserFunctionRuntime;
 /// The longest name of a keyspace, in characters.
 const MAX_KEYSPACE_NAME_LENGTH: usize = 48;
 /// The longest name of a table or index, in characters.
-const MAX_TABLE_NAME_LENGTH: usize = 222;
+pub const MAX_TABLE_NAME_LENGTH: usize = 222;
 
 /// The values that a schema change takes from outside.
 #[derive(Debug, Clone)]
