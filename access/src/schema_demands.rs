@@ -3,7 +3,8 @@
 //! Invariant: a statement whose names cannot be resolved demands nothing: its execution says what is wrong with them.
 
 use cql_lite::syntax::ast::{
-    CqlTypeName, CreateAggregate, DropFunction, FunctionName, Identifier, QualifiedName, Statement,
+    AlterView, CqlTypeName, CreateAggregate, DropFunction, DropView, FunctionName, Identifier, QualifiedName,
+    Statement,
 };
 use helenus_query::functions::user::type_names;
 use helenus_query::schema::catalog::{Catalog, Keyspace};
@@ -11,6 +12,7 @@ use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, re
 use helenus_roles::{FunctionSignature, Permission, Resource};
 
 use crate::demand::Demand;
+use crate::view_demands::of_change;
 
 const CREATE_TRIGGER: &str = "Only superusers are allowed to perform CREATE TRIGGER queries";
 // Cassandra's spelling.
@@ -48,9 +50,18 @@ impl Names<'_> {
             Statement::CreateIndex(create) => vec![Demand::new(Alter, self.table(&create.table)?)],
             Statement::DropIndex(drop) => vec![Demand::new(Alter, self.table_of_index(&drop.name)?)],
             Statement::CreateView(create) => {
-                let keyspace = create.from.keyspace.as_ref().or(create.name.keyspace.as_ref());
-                let keyspace = keyspace.map(Identifier::as_str).or(self.default)?;
-                vec![Demand::new(Alter, Resource::table(keyspace, create.from.name.as_str()))]
+                // All that is written to either table goes through its log from then on, and neither can be dropped.
+                let joined = create.join.as_ref().map(|join| &join.table);
+                let sources = std::iter::once(&create.from).chain(joined);
+                let alter = |source: &QualifiedName| {
+                    let keyspace = source.keyspace.as_ref().or(create.name.keyspace.as_ref());
+                    let keyspace = keyspace.map(Identifier::as_str).or(self.default)?;
+                    Some(Demand::new(Alter, Resource::table(keyspace, source.name.as_str())))
+                };
+                sources.map(alter).collect::<Option<_>>()?
+            }
+            Statement::AlterView(AlterView { name, .. }) | Statement::DropView(DropView { name, .. }) => {
+                of_change(self.keyspace_of(name.keyspace.as_ref())?, name.name.as_str(), self.catalog)
             }
             Statement::CreateFunction(create) => {
                 let arguments = create.arguments.iter().map(|(_, argument)| argument);
