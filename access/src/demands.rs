@@ -11,7 +11,7 @@ use helenus_roles::{Permission, Resource};
 
 use crate::demand::Demand;
 use crate::schema_demands::schema_demands;
-use crate::view_demands::{of_check, of_view};
+use crate::view_demands;
 
 const READ_HIDDEN: &str = "Only superusers are allowed to read the tables from which views are kept";
 
@@ -42,7 +42,7 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
             }
             of_functions(transaction, &mut demands);
         }
-        Statement::Check(check) => of_check(&check.plan, catalog, &mut demands),
+        Statement::Check(check) => view_demands::of_check(&check.plan, catalog, &mut demands),
         Statement::Truncate(truncate) => demands.push(Demand::on(Permission::Modify, &truncate.plan)),
         Statement::Schema(schema) => {
             demands.extend(schema_demands(&schema.plan, schema.keyspace.as_deref(), catalog));
@@ -58,7 +58,7 @@ fn of_read(plan: &SelectPlan, catalog: &Catalog, demands: &mut Vec<Demand>) {
         return demands.push(Demand::Superuser { refusal: READ_HIDDEN });
     }
     if let Some(view) = &table.view {
-        return of_view(&table.keyspace, view, catalog, demands);
+        return view_demands::of_read(&table.keyspace, view, catalog, demands);
     }
     demands.push(match catalog.keyspace(&table.keyspace).and_then(|keyspace| keyspace.feed_base(&table)) {
         Some(base) => Demand::FeedLog { log: table, columns, base: base.clone() },

@@ -12,7 +12,7 @@ use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, re
 use helenus_roles::{FunctionSignature, Permission, Resource};
 
 use crate::demand::Demand;
-use crate::view_demands::of_change;
+use crate::view_demands::{of_change, of_create};
 
 const CREATE_TRIGGER: &str = "Only superusers are allowed to perform CREATE TRIGGER queries";
 // Cassandra's spelling.
@@ -50,15 +50,10 @@ impl Names<'_> {
             Statement::CreateIndex(create) => vec![Demand::new(Alter, self.table(&create.table)?)],
             Statement::DropIndex(drop) => vec![Demand::new(Alter, self.table_of_index(&drop.name)?)],
             Statement::CreateView(create) => {
-                // All that is written to either table goes through its log from then on, and neither can be dropped.
-                let joined = create.join.as_ref().map(|join| &join.table);
-                let sources = std::iter::once(&create.from).chain(joined);
-                let alter = |source: &QualifiedName| {
-                    let keyspace = source.keyspace.as_ref().or(create.name.keyspace.as_ref());
-                    let keyspace = keyspace.map(Identifier::as_str).or(self.default)?;
-                    Some(Demand::new(Alter, Resource::table(keyspace, source.name.as_str())))
-                };
-                sources.map(alter).collect::<Option<_>>()?
+                let written = create.name.keyspace.as_ref();
+                let keyspace =
+                    self.keyspace_of(written).or(create.from.keyspace.as_ref().map(Identifier::as_str));
+                of_create(keyspace?, create, self.catalog)
             }
             Statement::AlterView(AlterView { name, .. }) | Statement::DropView(DropView { name, .. }) => {
                 of_change(self.keyspace_of(name.keyspace.as_ref())?, name.name.as_str(), self.catalog)

@@ -68,3 +68,77 @@ impl SelectPlan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::CallContext;
+    use crate::plan::term::BindValue;
+    use crate::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, with_view};
+    use crate::statement::Statement;
+
+    const NOW: i64 = 1_700_000_000_000_000;
+
+    /// The time that a SELECT with this FRESHNESS asks for, or the error.
+    fn asked(freshness: &str, values: &[BindValue<'_>]) -> std::result::Result<Option<i64>, String> {
+        let tables = [
+            "CREATE TABLE t (k int PRIMARY KEY, a int)",
+            "CREATE TABLE v (a int, k int, PRIMARY KEY (a, k))",
+        ];
+        let schema = catalog_of(&[CREATE_KEYSPACE, tables[0], tables[1]]);
+        let schema = with_view(&schema, "CREATE PROJECTION v AS SELECT * FROM t PRIMARY KEY (a, k)");
+        let statement = Statement::new(&format!("SELECT * FROM {freshness}"), Some("ks"), &schema)
+            .map_err(|error| error.to_string())?;
+        let Statement::Select(select) = statement else { panic!("a SELECT") };
+        let call = CallContext::at(NOW);
+        select.plan.freshness(&Bindings { values, call: &call }, NOW).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_duration_is_counted_back_from_now() {
+        assert_eq!(asked("v", &[]), Ok(None));
+        for (written, micros) in
+            [("0ms", 0), ("0 ms", 0), ("1s500ms", 1_500_000), ("2 h", 7_200_000_000), ("9us", 9)]
+        {
+            assert_eq!(
+                asked(&format!("v WITH FRESHNESS {written}"), &[]),
+                Ok(Some(NOW - micros)),
+                "{written}"
+            );
+        }
+        for (written, error) in [
+            ("-5 ms", "Freshness values must be non-negative"),
+            ("1d", "Freshness values cannot be expressed in days/months"),
+            ("1mo", "Freshness values cannot be expressed in days/months"),
+            ("1s1s", "Invalid duration. The seconds are specified multiple times"),
+        ] {
+            assert_eq!(
+                asked(&format!("v WITH FRESHNESS {written}"), &[]),
+                Err(error.to_owned()),
+                "{written}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_number_is_a_time() {
+        assert_eq!(asked("v WITH FRESHNESS 1600000000000000", &[]), Ok(Some(1_600_000_000_000_000)));
+        let value = 5_i64.to_be_bytes();
+        assert_eq!(asked("v WITH FRESHNESS ?", &[BindValue::Bytes(&value)]), Ok(Some(5)));
+        assert_eq!(
+            asked("v WITH FRESHNESS :seen", &[BindValue::Null]),
+            Err("Freshness value cannot be null".to_owned())
+        );
+        assert_eq!(
+            asked("v WITH FRESHNESS ?", &[BindValue::Unset]),
+            Err("Freshness value cannot be unset".to_owned())
+        );
+        assert!(asked("v WITH FRESHNESS 99999999999999999999", &[]).is_err());
+    }
+
+    #[test]
+    fn only_views_become_true() {
+        let error = "FRESHNESS is only for materialized views and projections";
+        assert_eq!(asked("t WITH FRESHNESS 1s", &[]), Err(error.to_owned()));
+    }
+}
