@@ -23,7 +23,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
-use cql_lite::syntax::ast::{AlterTableOperation, ColumnDefinition, Identifier, QualifiedName, Statement};
+use cql_lite::syntax::ast::{
+    AlterTableOperation, ColumnDefinition, Identifier, QualifiedName, Statement, ViewKind,
+};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -187,9 +189,9 @@ fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
         Statement::DropType(drop) => ddl.drop_type(drop),
         Statement::CreateIndex(create) => ddl.create_index(create),
         Statement::DropIndex(drop) => ddl.drop_index(drop),
-        Statement::CreateView(_) => unsupported("Materialized views"),
-        Statement::AlterView(alter) => ddl.absent_view(&alter.name, alter.if_exists),
-        Statement::DropView(drop) => ddl.absent_view(&drop.name, drop.if_exists),
+        Statement::CreateView(create) => unsupported(&format!("{}s", create.kind.title())),
+        Statement::AlterView(alter) => ddl.absent_view(alter.kind, &alter.name, alter.if_exists),
+        Statement::DropView(drop) => ddl.absent_view(drop.kind, &drop.name, drop.if_exists),
         Statement::CreateFunction(create) => ddl.create_function(create),
         Statement::CreateAggregate(create) => ddl.create_aggregate(create),
         Statement::DropFunction(drop) => ddl.drop_function(drop),
@@ -282,12 +284,12 @@ impl Ddl<'_> {
     }
 
     /// Handles a name of a materialized view. There are none, so naming one is an error or has no effect.
-    fn absent_view(&self, view: &QualifiedName, if_exists: bool) -> Result<Change> {
+    fn absent_view(&self, kind: ViewKind, view: &QualifiedName, if_exists: bool) -> Result<Change> {
         let keyspace = self.user_keyspace_name(view.keyspace.as_ref())?;
         if if_exists {
             return Ok(self.unchanged());
         }
-        invalid(format!("Materialized view '{keyspace}.{}' doesn't exist", view.name.as_str()))
+        invalid(format!("{} '{keyspace}.{}' doesn't exist", kind.title(), view.name.as_str()))
     }
 
     fn absent_trigger(&self, name: &Identifier, table: &QualifiedName, if_exists: bool) -> Result<Change> {
