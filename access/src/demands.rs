@@ -11,6 +11,9 @@ use helenus_roles::{Permission, Resource};
 
 use crate::demand::Demand;
 use crate::schema_demands::schema_demands;
+use crate::view_demands;
+
+const READ_HIDDEN: &str = "Only superusers are allowed to read the tables from which views are kept";
 
 /// The demands of a statement. Statements about roles have rules of their own ([`crate::authorize`]).
 pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
@@ -39,6 +42,7 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
             }
             of_functions(transaction, &mut demands);
         }
+        Statement::Check(check) => view_demands::of_check(&check.plan, catalog, &mut demands),
         Statement::Truncate(truncate) => demands.push(Demand::on(Permission::Modify, &truncate.plan)),
         Statement::Schema(schema) => {
             demands.extend(schema_demands(&schema.plan, schema.keyspace.as_deref(), catalog));
@@ -48,17 +52,23 @@ pub fn demands(statement: &Statement, catalog: &Catalog) -> Vec<Demand> {
     demands
 }
 
-fn of_read(plan: &SelectPlan, catalog: &Catalog) -> Demand {
+fn of_read(plan: &SelectPlan, catalog: &Catalog, demands: &mut Vec<Demand>) {
     let (table, columns) = (plan.table.clone(), plan.read_columns.clone());
-    match catalog.keyspace(&table.keyspace).and_then(|keyspace| keyspace.feed_base(&table)) {
+    if table.is_hidden() {
+        return demands.push(Demand::Superuser { refusal: READ_HIDDEN });
+    }
+    if let Some(view) = &table.view {
+        return view_demands::of_read(&table.keyspace, view, catalog, demands);
+    }
+    demands.push(match catalog.keyspace(&table.keyspace).and_then(|keyspace| keyspace.feed_base(&table)) {
         Some(base) => Demand::FeedLog { log: table, columns, base: base.clone() },
         None => Demand::Columns { permission: Permission::Select, table, columns },
-    }
+    });
 }
 
 fn of_select(plan: &SelectPlan, statement: &Description, catalog: &Catalog, demands: &mut Vec<Demand>) {
     let table = &plan.table;
-    demands.push(of_read(plan, catalog));
+    of_read(plan, catalog, demands);
     of_functions(statement, demands);
     let columns = plan.restricted_masked_columns.clone();
     if !columns.is_empty() {
@@ -74,7 +84,7 @@ fn of_select(plan: &SelectPlan, statement: &Description, catalog: &Catalog, dema
 fn of_transaction_read(plan: &SelectPlan, catalog: &Catalog, demands: &mut Vec<Demand>) {
     let (table, columns) = (&plan.table, &plan.read_columns);
     let reads_masked = columns.iter().any(|&index| table.masks.contains_key(&table.columns[index].id));
-    demands.push(of_read(plan, catalog));
+    of_read(plan, catalog, demands);
     if reads_masked {
         demands.push(Demand::on(Permission::Unmask, table));
     }

@@ -12,6 +12,7 @@ mod role_script;
 mod role_statements;
 mod schema_demands;
 mod subject;
+mod view_demands;
 
 pub use self::context::RolesContext;
 pub use self::demand::Demand;

@@ -3,7 +3,8 @@
 //! Invariant: a statement whose names cannot be resolved demands nothing: its execution says what is wrong with them.
 
 use cql_lite::syntax::ast::{
-    CqlTypeName, CreateAggregate, DropFunction, FunctionName, Identifier, QualifiedName, Statement,
+    AlterView, CqlTypeName, CreateAggregate, DropFunction, DropView, FunctionName, Identifier, QualifiedName,
+    Statement,
 };
 use helenus_query::functions::user::type_names;
 use helenus_query::schema::catalog::{Catalog, Keyspace};
@@ -11,6 +12,7 @@ use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, re
 use helenus_roles::{FunctionSignature, Permission, Resource};
 
 use crate::demand::Demand;
+use crate::view_demands::{of_change, of_create};
 
 const CREATE_TRIGGER: &str = "Only superusers are allowed to perform CREATE TRIGGER queries";
 // Cassandra's spelling.
@@ -48,9 +50,13 @@ impl Names<'_> {
             Statement::CreateIndex(create) => vec![Demand::new(Alter, self.table(&create.table)?)],
             Statement::DropIndex(drop) => vec![Demand::new(Alter, self.table_of_index(&drop.name)?)],
             Statement::CreateView(create) => {
-                let keyspace = create.from.keyspace.as_ref().or(create.name.keyspace.as_ref());
-                let keyspace = keyspace.map(Identifier::as_str).or(self.default)?;
-                vec![Demand::new(Alter, Resource::table(keyspace, create.from.name.as_str()))]
+                let written = create.name.keyspace.as_ref();
+                let keyspace =
+                    self.keyspace_of(written).or(create.from.keyspace.as_ref().map(Identifier::as_str));
+                of_create(keyspace?, create, self.catalog)
+            }
+            Statement::AlterView(AlterView { name, .. }) | Statement::DropView(DropView { name, .. }) => {
+                of_change(self.keyspace_of(name.keyspace.as_ref())?, name.name.as_str(), self.catalog)
             }
             Statement::CreateFunction(create) => {
                 let arguments = create.arguments.iter().map(|(_, argument)| argument);

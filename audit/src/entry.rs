@@ -41,7 +41,7 @@ impl Category {
 
 macro_rules! entry_types {
     ($($variant:ident $name:literal $category:ident;)+) => {
-        /// What an entry is about. Cassandra's types, and [`EntryType::EntriesDropped`].
+        /// What an entry is about. Cassandra's types, [`EntryType::CheckView`] and [`EntryType::EntriesDropped`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum EntryType {
             $($variant,)+
@@ -86,6 +86,7 @@ entry_types! {
     CreateView "CREATE_VIEW" Ddl;
     AlterView "ALTER_VIEW" Ddl;
     DropView "DROP_VIEW" Ddl;
+    CheckView "CHECK_VIEW" Other;
     CreateFunction "CREATE_FUNCTION" Ddl;
     DropFunction "DROP_FUNCTION" Ddl;
     CreateAggregate "CREATE_AGGREGATE" Ddl;
@@ -120,6 +121,7 @@ impl EntryType {
             "COLUMNFAMILY" => "TABLE".to_owned(),
             "SCHEMA" => "KEYSPACE".to_owned(),
             "USER" => "ROLE".to_owned(),
+            "PROJECTION" => "VIEW".to_owned(),
             other => other.to_owned(),
         };
         let name = format!("{}_{noun}", verb.to_ascii_uppercase());

@@ -250,6 +250,7 @@ pub fn describe(text: &str, default_keyspace: Option<&str>) -> Described {
             })
         }
         "ADD" if words.take(&["identity"]) => only(EntryType::CreateIdentity),
+        "CHECK" if words.take(&["projection"]) => on_table(EntryType::CheckView, &mut words),
         "CREATE" | "ALTER" | "DROP" => of_definition(verb, &mut words, &mut on_table),
         _ => Described::default(),
     }
@@ -410,6 +411,14 @@ mod tests {
             ("CREATE INDEX ON t (v)", "CREATE_INDEX here -"),
             ("DROP INDEX ks.i", "DROP_INDEX ks i"),
             ("CREATE MATERIALIZED VIEW v AS SELECT * FROM t", "CREATE_VIEW here v"),
+            (
+                "create projection if not exists ks.p AS SELECT a FROM t x JOIN u ON x.a = u.a",
+                "CREATE_VIEW ks p",
+            ),
+            ("ALTER PROJECTION p WITH comment = 'x'", "ALTER_VIEW here p"),
+            ("DROP PROJECTION IF EXISTS ks.p", "DROP_VIEW ks p"),
+            ("CHECK PROJECTION ks.p REPAIR", "CHECK_VIEW ks p"),
+            ("CHECK", "- - -"),
             ("CREATE OR REPLACE FUNCTION ks.f (a int) CALLED ON NULL INPUT", "CREATE_FUNCTION ks f"),
             ("CREATE TYPE u (a int)", "CREATE_TYPE here u"),
             ("CREATE ROLE r WITH PASSWORD = 'x'", "CREATE_ROLE - -"),

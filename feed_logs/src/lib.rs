@@ -151,8 +151,10 @@ fn log_kept(
             ));
         }
         None => {
+            let name = columns::log_name(&base.name);
             let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
-            let mut log = log_table(columns::log_name(&base.name), base, ttl_seconds, context)?;
+            let mut log = log_table(name, base, ttl_seconds, context)?;
+            check_table_name(&log)?;
             log.options.comment = format!("CDC log for {}", base.full_name());
             with_columns_of(&log, None, base, context)?
         }
@@ -165,12 +167,12 @@ fn log_kept(
     Ok(Some(if present.is_some() { TableAction::Alter(log) } else { TableAction::Create(log) }))
 }
 
-/// A log without columns, whose entries are kept for this time; 0: for ever.
+/// A log without columns. Its entries expire after `ttl_seconds`; 0: never.
 pub fn log_table(name: String, base: &Table, ttl_seconds: u32, context: &DdlContext) -> Result<Table> {
     let mut digest = Md5::new();
     digest.update(context.new_id.as_bytes());
-    digest.update(&name);
-    let log = Table {
+    digest.update(format!("{}.{name}", base.keyspace));
+    Ok(Table {
         keyspace: base.keyspace.clone(),
         name,
         id: uuid::Builder::from_md5_bytes(digest.finalize().into()).into_uuid(),
@@ -187,9 +189,7 @@ pub fn log_table(name: String, base: &Table, ttl_seconds: u32, context: &DdlCont
         constraints: BTreeMap::new(),
         masks: BTreeMap::new(),
         view: None,
-    };
-    check_table_name(&log)?;
-    Ok(log)
+    })
 }
 
 /// The options of a new log: its files expire as a whole.

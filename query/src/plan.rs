@@ -3,6 +3,7 @@
 
 pub mod condition;
 pub mod direct_rows;
+pub mod freshness;
 pub mod index_search;
 pub mod like_pattern;
 mod modification;
@@ -44,6 +45,7 @@ pub enum Plan {
     Transaction(TransactionPlan),
     Use(String),
     Truncate(Arc<Table>),
+    Check(CheckPlan),
     /// CREATE, ALTER, DROP: executed on the newest catalog.
     Schema(Statement),
     /// Of roles and permissions: executed on the newest roles.
@@ -60,9 +62,19 @@ impl Plan {
             Self::Batch(batch) => batch.statements.first().map(|first| &first.table),
             Self::Transaction(transaction) => Some(&transaction.table),
             Self::Truncate(table) => Some(table),
+            Self::Check(check) => Some(&check.view),
             Self::Use(_) | Self::Schema(_) | Self::Roles(_) | Self::Describe(_) => None,
         }
     }
+}
+
+/// A planned CHECK PROJECTION.
+#[derive(Debug)]
+pub struct CheckPlan {
+    /// A materialized view or projection.
+    pub view: Arc<Table>,
+    /// Rows that differ from what they are computed of are computed again.
+    pub repair: bool,
 }
 
 /// A planned BATCH.
@@ -147,6 +159,14 @@ pub fn plan_for(
             }
             check_truncatable(table)?;
             Plan::Truncate(table.clone())
+        }
+        Statement::CheckView(check) => {
+            let (_, view) = table_of(catalog, &check.name, keyspace)?;
+            if view.view.is_none() {
+                let name = view.full_name();
+                return Err(RequestError::invalid(format!("{name} is no materialized view or projection")));
+            }
+            Plan::Check(CheckPlan { view: view.clone(), repair: check.repair })
         }
         Statement::Describe(describe) => Plan::Describe(describe),
         Statement::Explain(_) => unreachable!("of an EXPLAIN the statement in it is planned"),

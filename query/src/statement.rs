@@ -24,7 +24,7 @@ use crate::plan::select::SelectPlan;
 use crate::plan::selection::{MaskedColumns, ResultColumn};
 use crate::plan::term::MarkerSpec;
 use crate::plan::transaction::TransactionPlan;
-use crate::plan::{BatchPlan, Plan, Planned, plan, plan_for, plan_of_node};
+use crate::plan::{BatchPlan, CheckPlan, Plan, Planned, plan, plan_for, plan_of_node};
 use crate::schema::catalog::{CatalogView, Table};
 use crate::schema::ddl::bounds;
 
@@ -42,6 +42,7 @@ pub enum Statement {
     Batch(Arc<Prepared<BatchPlan>>),
     Transaction(Arc<Prepared<TransactionPlan>>),
     Truncate(Arc<Prepared<Arc<Table>>>),
+    Check(Arc<Prepared<CheckPlan>>),
     Use(Arc<Prepared<String>>),
     /// CREATE, ALTER, DROP: executed on the newest catalog.
     Schema(Arc<Prepared<ast::Statement>>),
@@ -147,6 +148,7 @@ impl Statement {
             Plan::Batch(plan) => Self::Batch(Arc::new(Prepared { description, plan })),
             Plan::Transaction(plan) => Self::Transaction(Arc::new(Prepared { description, plan })),
             Plan::Truncate(plan) => Self::Truncate(Arc::new(Prepared { description, plan })),
+            Plan::Check(plan) => Self::Check(Arc::new(Prepared { description, plan })),
             Plan::Use(plan) => Self::Use(Arc::new(Prepared { description, plan })),
             Plan::Schema(plan) => Self::Schema(Arc::new(Prepared { description, plan })),
             Plan::Roles(plan) => Self::Roles(Arc::new(Prepared { description, plan })),
@@ -202,6 +204,7 @@ impl Deref for Statement {
             Self::Batch(statement) => statement,
             Self::Transaction(statement) => statement,
             Self::Truncate(statement) => statement,
+            Self::Check(statement) => statement,
             Self::Use(statement) => statement,
             Self::Schema(statement) | Self::Roles(statement) => statement,
             Self::Describe(statement) => statement,

@@ -17,11 +17,12 @@ use crate::connection::Connection;
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Words that statements and commands start with.
-const FIRST_WORDS: [&str; 34] = [
+const FIRST_WORDS: [&str; 35] = [
     "ALTER",
     "APPLY",
     "BEGIN",
     "CAPTURE",
+    "CHECK PROJECTION",
     "CLEAR",
     "CONSISTENCY",
     "COPY",
@@ -54,7 +55,7 @@ const FIRST_WORDS: [&str; 34] = [
     "DESC",
 ];
 /// Words within statements.
-const KEYWORDS: [&str; 76] = [
+const KEYWORDS: [&str; 80] = [
     "ADD",
     "AGGREGATE",
     "ALL",
@@ -87,6 +88,7 @@ const KEYWORDS: [&str; 76] = [
     "INDEX",
     "INTO",
     "IS",
+    "JOIN",
     "JSON",
     "KEY",
     "KEYS",
@@ -107,7 +109,9 @@ const KEYWORDS: [&str; 76] = [
     "PER PARTITION LIMIT",
     "PERMISSIONS",
     "PRIMARY KEY",
+    "PROJECTION",
     "RENAME",
+    "REPAIR",
     "REPLACE",
     "REPLICATION",
     "ROLE",
@@ -131,12 +135,26 @@ const KEYWORDS: [&str; 76] = [
     "VALUES",
     "WHERE",
     "WITH",
+    "WITH FRESHNESS",
 ];
 /// Words that a keyspace follows.
 const BEFORE_KEYSPACE: [&str; 2] = ["USE", "KEYSPACE"];
 /// Words that a table follows.
-const BEFORE_TABLE: [&str; 10] =
-    ["FROM", "INTO", "UPDATE", "TABLE", "COPY", "TAIL", "TRUNCATE", "ON", "DESCRIBE", "DESC"];
+const BEFORE_TABLE: [&str; 13] = [
+    "FROM",
+    "INTO",
+    "JOIN",
+    "UPDATE",
+    "TABLE",
+    "VIEW",
+    "PROJECTION",
+    "COPY",
+    "TAIL",
+    "TRUNCATE",
+    "ON",
+    "DESCRIBE",
+    "DESC",
+];
 
 /// Keyspaces with their tables with their columns, and the current keyspace.
 #[derive(Debug, Clone, Default)]
@@ -340,6 +358,8 @@ mod tests {
         assert_eq!(complete("USE "), ["blog", "shop"]);
         assert_eq!(complete("SELECT * FROM shop."), ["orders"]);
         assert_eq!(complete("TAIL po"), ["posts"]);
+        assert_eq!(complete("CHECK PROJECTION po"), ["posts"]);
+        assert_eq!(complete("CREATE PROJECTION p AS SELECT * FROM posts JOIN \"U"), ["\"Users\""]);
         assert_eq!(complete("SELECT * FROM shop.or"), ["orders"]);
         assert_eq!(complete("SELECT * FROM posts WHERE ti"), ["title", "timestamp"]);
         assert_eq!(complete("CONSISTENCY LOCAL_Q"), ["LOCAL_QUORUM"]);

@@ -1,7 +1,7 @@
 //! The texts of HELP.
 
 /// The topics with their texts.
-const TOPICS: [(&str, &str); 18] = [
+const TOPICS: [(&str, &str); 20] = [
     ("CAPTURE", "CAPTURE '<file>' appends results to a file instead of showing them; CAPTURE OFF ends that."),
     ("CLEAR", "CLEAR (or CLS) clears the screen."),
     (
@@ -23,11 +23,16 @@ const TOPICS: [(&str, &str); 18] = [
     (
         "DESCRIBE",
         "DESCRIBE (or DESC) KEYSPACES | KEYSPACE [<name>] | TABLES | TABLE <name> | INDEX <name> |\n\
-            MATERIALIZED VIEW <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> | AGGREGATES | AGGREGATE <name> |\n\
+            MATERIALIZED VIEW <name> | PROJECTION <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> | AGGREGATES | AGGREGATE <name> |\n\
             [FULL] SCHEMA | CLUSTER | <name> shows objects of the schema as the statements that make them.",
     ),
     ("EXIT", "EXIT (or QUIT, or Ctrl-D) leaves the shell; Ctrl-C ends what it is at."),
     ("EXPAND", "EXPAND [ON | OFF] shows or sets whether each column is printed on a line of its own."),
+    (
+        "FRESHNESS",
+        "SELECT ... FROM <view> ... WITH FRESHNESS <duration> | <microseconds>; reads a materialized view or projection when it\n\
+            has all writes that are older than that (500ms, 0s for all of before), or that were written up to a time.",
+    ),
     ("HELP", "HELP [<topic> ...] explains the commands of the shell."),
     (
         "LOGIN",
@@ -36,6 +41,14 @@ const TOPICS: [(&str, &str); 18] = [
     (
         "PAGING",
         "PAGING [ON | OFF | <rows>] shows or sets whether results stop after each page, and the rows a page.",
+    ),
+    (
+        "PROJECTION",
+        "CREATE PROJECTION [IF NOT EXISTS] <name> AS SELECT <items> FROM <table> [[AS] <alias>]\n\
+            [JOIN <table> [[AS] <alias>] ON <column> = <column> [AND ...]] [WHERE <relations>] [GROUP BY <columns>]\n\
+            PRIMARY KEY (...) [WITH <options>]; ALTER PROJECTION [IF EXISTS] <name> WITH <options>;\n\
+            DROP PROJECTION [IF EXISTS] <name>; a table whose rows are computed of those of another one and kept true by the\n\
+            nodes. CHECK PROJECTION <name> [REPAIR]; compares it with what it is computed of.",
     ),
     ("RECEIPT", "RECEIPT [ON | OFF] shows or sets whether what each statement cost is printed after it."),
     (

@@ -9,8 +9,25 @@
 //! | [`statements`] | the statements by which the node keeps its rows true |
 //! | [`condition`] | what the values of a row have to fulfil |
 //! | [`computation`] | the row of a view by the values of its unit |
+//! | [`statement`] | CREATE, ALTER and DROP of views; what other statements may not do with tables of views |
+//! | [`following`] | how views and the tables beside them follow the tables that they are computed of |
 
 pub mod computation;
 pub mod condition;
 pub mod definition;
+mod expression;
+pub mod following;
+mod hidden;
+mod names;
+mod resolving;
+pub mod statement;
 pub mod statements;
+
+use helenus_query::error::{RequestError, Result};
+
+fn invalid<T>(message: impl Into<String>) -> Result<T> {
+    Err(RequestError::Invalid(message.into()))
+}
+
+#[cfg(test)]
+mod tests;

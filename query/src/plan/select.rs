@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cql_lite::syntax::ast;
 use cql_lite::types::CqlType;
 
+use super::freshness::{Freshness, plan_freshness};
 use super::index_search::{IndexPlan, IndexUse, use_indexes};
 use super::names::{NameScope, column_of, display_name};
 use super::nearest::{NearestPlan, resolve_nearest};
@@ -47,6 +48,8 @@ pub struct SelectPlan {
     pub per_partition_limit: Option<Term>,
     /// How long the coordinator waits for the rows; `None`: as the settings say.
     pub timeout: Option<Term>,
+    /// Up to when a view must be true before it is read; `None`: it is read as it is.
+    pub freshness: Option<Freshness>,
     /// The statement says ALLOW FILTERING.
     pub allows_filtering: bool,
     /// The statement says BYPASS CACHE: blocks that it reads from the disk are not kept in memory for other reads.
@@ -164,6 +167,11 @@ pub fn plan_select(
         .as_ref()
         .map(|term| resolve(term, &Receiver::timeout(), scope, markers))
         .transpose()?;
+    let freshness = statement
+        .freshness
+        .as_ref()
+        .map(|written| plan_freshness(written, table, scope, markers))
+        .transpose()?;
     let is_plain = !is_grouped && !statement.json && result_order.is_empty() && nearest.is_none();
     let plain_slots = if is_plain { selection.plain_slots() } else { None };
     let direct_rows = plain_slots
@@ -200,6 +208,7 @@ pub fn plan_select(
         needs_filtering,
         per_partition_limit,
         timeout,
+        freshness,
         reads_static,
         returns_static_only,
         index,

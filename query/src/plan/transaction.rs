@@ -358,6 +358,9 @@ fn plan_read(
     if select.timeout.is_some() {
         return refuse("Statements within transactions may not specify a timeout");
     }
+    if select.freshness.is_some() {
+        return refuse("Statements within transactions may not specify a freshness");
+    }
     let (_, table) = table_of(catalog, &select.from, keyspace)?;
     let scope = NameScope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
     let plan = plan_select(select, table, &scope, markers, MaskedColumns::Clear)?;

@@ -23,15 +23,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::frame::{SchemaChange, SchemaChangeKind, SchemaTarget};
-use cql_lite::syntax::ast::{AlterTableOperation, ColumnDefinition, Identifier, QualifiedName, Statement};
+use cql_lite::syntax::ast::{
+    AlterTableOperation, ColumnDefinition, Identifier, QualifiedName, Statement, ViewKind,
+};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::alter_table::without_user_types;
 pub use self::bounds::check_change as check_bounds;
+pub use self::cap::check_cap;
 pub use self::class_name::resolve as custom_type;
 pub use self::restore::{SnapshotSchema, SnapshotSchemaError};
-pub use self::table::{check_table_name, define_table};
+pub use self::table::{check_key_column, check_table_name, define_table};
 pub use self::type_name::resolve as resolve_type;
 use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;
@@ -42,7 +45,7 @@ use crate::functions::user::UserFunctionRuntime;
 /// The longest name of a keyspace, in characters.
 const MAX_KEYSPACE_NAME_LENGTH: usize = 48;
 /// The longest name of a table or index, in characters.
-const MAX_TABLE_NAME_LENGTH: usize = 222;
+pub const MAX_TABLE_NAME_LENGTH: usize = 222;
 
 /// The values that a schema change takes from outside.
 #[derive(Debug, Clone)]
@@ -186,9 +189,9 @@ fn carry_out(ddl: &Ddl<'_>, statement: &Statement) -> Result<Change> {
         Statement::DropType(drop) => ddl.drop_type(drop),
         Statement::CreateIndex(create) => ddl.create_index(create),
         Statement::DropIndex(drop) => ddl.drop_index(drop),
-        Statement::CreateView(_) => unsupported("Materialized views"),
-        Statement::AlterView(alter) => ddl.absent_view(&alter.name, alter.if_exists),
-        Statement::DropView(drop) => ddl.absent_view(&drop.name, drop.if_exists),
+        Statement::CreateView(create) => unsupported(&format!("{}s", create.kind.title())),
+        Statement::AlterView(alter) => ddl.absent_view(alter.kind, &alter.name, alter.if_exists),
+        Statement::DropView(drop) => ddl.absent_view(drop.kind, &drop.name, drop.if_exists),
         Statement::CreateFunction(create) => ddl.create_function(create),
         Statement::CreateAggregate(create) => ddl.create_aggregate(create),
         Statement::DropFunction(drop) => ddl.drop_function(drop),
@@ -281,12 +284,12 @@ impl Ddl<'_> {
     }
 
     /// Handles a name of a materialized view. There are none, so naming one is an error or has no effect.
-    fn absent_view(&self, view: &QualifiedName, if_exists: bool) -> Result<Change> {
+    fn absent_view(&self, kind: ViewKind, view: &QualifiedName, if_exists: bool) -> Result<Change> {
         let keyspace = self.user_keyspace_name(view.keyspace.as_ref())?;
         if if_exists {
             return Ok(self.unchanged());
         }
-        invalid(format!("Materialized view '{keyspace}.{}' doesn't exist", view.name.as_str()))
+        invalid(format!("{} '{keyspace}.{}' doesn't exist", kind.title(), view.name.as_str()))
     }
 
     fn absent_trigger(&self, name: &Identifier, table: &QualifiedName, if_exists: bool) -> Result<Change> {

@@ -78,7 +78,7 @@ pub fn describe(
         DescribeTarget::Index(name) => {
             scope.index(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
         }
-        DescribeTarget::View(name) => scope.absent("Materialized view", name.keyspace.as_ref(), &name.name),
+        DescribeTarget::View { kind, name } => scope.absent(kind.title(), name.keyspace.as_ref(), &name.name),
         DescribeTarget::Type(name) => scope.user_type(name),
         DescribeTarget::Function(name) => scope.overloads(
             "User defined function",

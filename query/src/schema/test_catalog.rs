@@ -5,13 +5,15 @@
 use std::sync::Arc;
 
 use cql_lite::syntax;
+use cql_lite::syntax::ast::{QualifiedName, Statement};
 use uuid::Uuid;
 
 use crate::functions::user::{UserFunction, UserFunctionRuntime};
-use crate::schema::catalog::CatalogView;
+use crate::schema::catalog::{Catalog, CatalogView};
 use crate::schema::ddl::{self, DdlContext};
 use crate::schema::options::DataCenters;
 use crate::schema::system_tables::initial_catalog;
+use crate::schema::view::View;
 
 /// Makes the keyspace [`KEYSPACE`] with one replica.
 pub const CREATE_KEYSPACE: &str =
@@ -47,6 +49,27 @@ impl UserFunctionRuntime for EveryFunction {
 pub fn catalog_of<S: AsRef<str>>(statements: &[S]) -> CatalogView {
     let start = CatalogView::new(1, Arc::new(initial_catalog(Uuid::nil())));
     (1_u128..).zip(statements).fold(start, |view, (number, text)| changed(&view, number, text.as_ref()))
+}
+
+/// The catalog in which the table of that name is the view that a CREATE PROJECTION or CREATE MATERIALIZED VIEW creates. The table and what it
+/// is computed of exist; that its columns are those of the view is not looked at.
+pub fn with_view(view: &CatalogView, text: &str) -> CatalogView {
+    let Ok(Statement::CreateView(statement)) = syntax::parse(text) else { panic!("{text}") };
+    let keyspace_of = |name: &QualifiedName| {
+        name.keyspace.as_ref().map_or(KEYSPACE, |keyspace| keyspace.as_str()).to_owned()
+    };
+    let source = |name: &QualifiedName| {
+        let table = view.catalog.table(&keyspace_of(name), name.name.as_str());
+        table.unwrap_or_else(|| panic!("{text}: {name}")).id
+    };
+    let (base, joined) = (source(&statement.from), statement.join.as_ref().map(|join| source(&join.table)));
+    let mut catalog = Catalog::clone(&view.catalog);
+    let keyspace = catalog.keyspaces.get_mut(&keyspace_of(&statement.name));
+    let tables = keyspace.map(|keyspace| &mut Arc::make_mut(keyspace).tables);
+    let table = tables.and_then(|tables| tables.get_mut(statement.name.name.as_str()));
+    let table = Arc::make_mut(table.unwrap_or_else(|| panic!("{text}: {}", statement.name)));
+    table.view = Some(Arc::new(View { base, joined, statement }));
+    CatalogView::new(view.generation, Arc::new(catalog))
 }
 
 /// The catalog after one more statement, which is the `number`th since the start. Keyspaces that it does not change are

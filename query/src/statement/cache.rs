@@ -86,6 +86,7 @@ fn tables(statement: &Statement) -> Vec<Arc<Table>> {
         Statement::Batch(batch) => batch.plan.statements.iter().map(|plan| plan.table.clone()).collect(),
         Statement::Transaction(transaction) => vec![transaction.plan.table.clone()],
         Statement::Explain(explain) => tables(&explain.plan.statement),
+        Statement::Check(check) => vec![check.plan.view.clone()],
         Statement::Truncate(_)
         | Statement::Use(_)
         | Statement::Schema(_)

@@ -103,6 +103,7 @@ impl OpenCharge {
                 }
             }
             Statement::Truncate(_)
+            | Statement::Check(_)
             | Statement::Use(_)
             | Statement::Schema(_)
             | Statement::Roles(_)

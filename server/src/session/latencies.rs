@@ -39,6 +39,7 @@ impl Measured {
             }
             Statement::Transaction(transaction) => (Operation::Conditional, &transaction.plan.table),
             Statement::Truncate(_)
+            | Statement::Check(_)
             | Statement::Use(_)
             | Statement::Schema(_)
             | Statement::Roles(_)

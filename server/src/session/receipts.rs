@@ -58,6 +58,7 @@ pub fn limit_of_tables(statement: &Statement) -> Option<u64> {
         Statement::Transaction(transaction) => transaction.plan.table.options.max_charge,
         Statement::Explain(explain) => limit_of_tables(&explain.plan.statement),
         Statement::Truncate(_)
+        | Statement::Check(_)
         | Statement::Use(_)
         | Statement::Schema(_)
         | Statement::Roles(_)

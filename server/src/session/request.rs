@@ -352,6 +352,9 @@ pub fn execute(
     };
     let options = limited.as_ref().unwrap_or(options);
     Ok(match statement {
+        Statement::Select(statement) if statement.plan.freshness.is_some() => {
+            return Err(RequestError::invalid("WITH FRESHNESS is not supported by Helenus yet"));
+        }
         Statement::Select(statement) => {
             read::select(context, &coordinator::Request { statement, values, options, call })
         }
@@ -401,6 +404,9 @@ pub fn execute(
         Statement::Truncate(statement) => {
             Execution::Pending(Box::pin(schema::truncate(context.clone(), statement.plan.clone())))
         }
+        Statement::Check(_) => {
+            return Err(RequestError::invalid("CHECK PROJECTION is not supported by Helenus yet"));
+        }
         Statement::Schema(statement) => {
             Execution::Pending(Box::pin(schema::change(context.clone(), statement.clone(), user)))
         }
@@ -423,6 +429,7 @@ fn timeout(statement: &Statement, bindings: &Bindings<'_>) -> Result<Option<Dura
         Statement::Batch(statement) => &statement.plan.timeout,
         Statement::Transaction(_)
         | Statement::Truncate(_)
+        | Statement::Check(_)
         | Statement::Use(_)
         | Statement::Schema(_)
         | Statement::Roles(_)
@@ -466,6 +473,7 @@ fn check_consistency(context: &ShardContext, statement: &Statement, level: Consi
             consistency::check(&view.catalog, &cluster, &plan.table, level, Access::Conditional)
         }
         Statement::Truncate(_)
+        | Statement::Check(_)
         | Statement::Use(_)
         | Statement::Schema(_)
         | Statement::Roles(_)

@@ -1,6 +1,9 @@
 //! DESCRIBE.
 
-use super::identifier::{FunctionName, Identifier, QualifiedName};
+use super::{
+    identifier::{FunctionName, Identifier, QualifiedName},
+    schema::ViewKind,
+};
 
 /// `DESCRIBE target [WITH INTERNALS]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +39,13 @@ pub enum DescribeTarget {
     Table(QualifiedName),
     /// `INDEX name`
     Index(QualifiedName),
-    /// `MATERIALIZED VIEW name`
-    View(QualifiedName),
+    /// `MATERIALIZED VIEW name` or `PROJECTION name`
+    View {
+        /// What the statement calls it.
+        kind: ViewKind,
+        /// The view.
+        name: QualifiedName,
+    },
     /// `TYPES`
     Types,
     /// `TYPE name`

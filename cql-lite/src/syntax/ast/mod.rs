@@ -36,7 +36,7 @@ pub use self::{
         RevokeRole, RoleOption, RoleSpelling,
     },
     schema::{
-        AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,
+        AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView, CheckView,
         ColumnConstraint, ColumnDefinition, ColumnMask, CopyTable, CreateAggregate, CreateFunction,
         CreateIndex, CreateKeyspace, CreateTable, CreateTrigger, CreateType, CreateView, DropFunction,
         DropIndex, DropKeyspace, DropTable, DropTrigger, DropType, DropView, IndexTarget, PrimaryKey,
@@ -98,6 +98,8 @@ pub enum Statement {
     AlterView(AlterView),
     /// `DROP MATERIALIZED VIEW …` or `DROP PROJECTION …`
     DropView(DropView),
+    /// `CHECK PROJECTION …`
+    CheckView(CheckView),
     /// `CREATE FUNCTION …`
     CreateFunction(CreateFunction),
     /// `DROP FUNCTION …`

@@ -370,6 +370,16 @@ pub enum ViewKind {
     Projection,
 }
 
+impl ViewKind {
+    /// Its name in messages, as the first words of a sentence.
+    pub const fn title(self) -> &'static str {
+        match self {
+            ViewKind::Materialized => "Materialized view",
+            ViewKind::Projection => "Projection",
+        }
+    }
+}
+
 /// `JOIN table alias ON …`: the table in which columns are looked up by its whole primary key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewJoin {
@@ -430,6 +440,15 @@ pub struct DropView {
     pub if_exists: bool,
     /// The view.
     pub name: QualifiedName,
+}
+
+/// `CHECK PROJECTION …`: compares a view with what it is computed of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckView {
+    /// The view.
+    pub name: QualifiedName,
+    /// `REPAIR`: rows that differ are computed again.
+    pub repair: bool,
 }
 
 /// `CREATE FUNCTION …`

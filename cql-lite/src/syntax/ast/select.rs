@@ -33,6 +33,8 @@ pub struct Select {
     pub bypass_cache: bool,
     /// `USING TIMEOUT`: a duration or a marker.
     pub timeout: Option<Expression>,
+    /// `WITH FRESHNESS`: a duration, an integer or a marker.
+    pub freshness: Option<Expression>,
 }
 
 /// The clause between SELECT and FROM.
@@ -171,6 +173,13 @@ pub enum Relation {
         /// The argument.
         value: Expression,
     },
+    /// `table.relation`: of a column of the table that this name is for. Only in a projection.
+    Qualified {
+        /// The name or the alias of a table.
+        table: Identifier,
+        /// The relation. It begins with its column.
+        relation: Box<Relation>,
+    },
 }
 
 impl Subject {
@@ -194,6 +203,7 @@ impl Relation {
             | Relation::Like { column, .. }
             | Relation::IsNotNull { column } => std::slice::from_ref(column),
             Relation::CustomIndex { .. } => &[],
+            Relation::Qualified { relation, .. } => relation.columns(),
         }
     }
 }

@@ -29,13 +29,24 @@ pub(super) struct Parser<'a> {
     pub(super) markers: Vec<Option<Identifier>>,
     /// Values may be references to rows with names.
     pub(super) takes_references: bool,
+    /// Columns of relations may have the name of their table before them.
+    pub(super) takes_qualified_columns: bool,
 }
 
 impl<'a> Parser<'a> {
     /// A parser at the first token of `text`.
     pub(super) fn new(text: &'a str, tokens: Vec<Token>, depth_limit: usize) -> Self {
-        let markers = Vec::new();
-        Self { text, tokens, at: 0, depth: 0, depth_limit, operators: 0, markers, takes_references: false }
+        Self {
+            text,
+            tokens,
+            at: 0,
+            depth: 0,
+            depth_limit,
+            operators: 0,
+            markers: Vec::new(),
+            takes_references: false,
+            takes_qualified_columns: false,
+        }
     }
 
     pub(super) fn token(&self) -> Token {

@@ -21,8 +21,12 @@ impl Parser<'_> {
     fn describe_target(&mut self) -> Result<DescribeTarget> {
         // Most of these words can also be names.
         let is_qualified = self.is_at(1, Symbol::Dot);
-        let TokenKind::Keyword(keyword) = self.peek() else { return self.described_name() };
         let names_follow = self.is_name_at(1);
+        if self.is_projection() && names_follow {
+            let kind = self.view_kind()?;
+            return Ok(DescribeTarget::View { kind, name: self.table_name()? });
+        }
+        let TokenKind::Keyword(keyword) = self.peek() else { return self.described_name() };
         let target = match keyword {
             Keyword::Cluster if !is_qualified => DescribeTarget::Cluster,
             Keyword::Keyspaces if !is_qualified => DescribeTarget::Keyspaces,
@@ -52,9 +56,8 @@ impl Parser<'_> {
                 return self.table_name().map(DescribeTarget::Index);
             }
             Keyword::Materialized => {
-                self.advance();
-                self.expect_keyword(Keyword::View)?;
-                return self.table_name().map(DescribeTarget::View);
+                let kind = self.view_kind()?;
+                return Ok(DescribeTarget::View { kind, name: self.table_name()? });
             }
             Keyword::Type if names_follow => {
                 self.advance();

@@ -15,6 +15,7 @@ mod select;
 mod table;
 mod transaction;
 mod types;
+mod view;
 
 use self::cursor::{Parser, Result};
 use super::{
@@ -119,6 +120,7 @@ impl Parser<'_> {
             Keyword::Revoke => self.revoke(),
             Keyword::List => self.list(),
             Keyword::Add => self.add_identity(),
+            Keyword::Check => self.check_view(),
             Keyword::Describe | Keyword::Desc => self.describe(),
             _ => Err(self.no_viable_alternative()),
         }
@@ -130,6 +132,9 @@ impl Parser<'_> {
         let or_replace = self.eat_keyword(Keyword::Or);
         if or_replace {
             self.expect_keyword(Keyword::Replace)?;
+        }
+        if !or_replace && self.is_projection() {
+            return self.create_view();
         }
         let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
         match keyword {
@@ -151,6 +156,9 @@ impl Parser<'_> {
     /// `ALTER …`
     fn alter(&mut self) -> Result<Statement> {
         self.advance();
+        if self.is_projection() {
+            return self.alter_view();
+        }
         let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
         match keyword {
             Keyword::Keyspace | Keyword::Schema => self.alter_keyspace(),
@@ -166,6 +174,9 @@ impl Parser<'_> {
     /// `DROP …`
     fn drop(&mut self) -> Result<Statement> {
         self.advance();
+        if self.is_projection() {
+            return self.drop_view();
+        }
         let TokenKind::Keyword(keyword) = self.peek() else { return Err(self.no_viable_alternative()) };
         match keyword {
             Keyword::Keyspace | Keyword::Schema => self.drop_keyspace(),

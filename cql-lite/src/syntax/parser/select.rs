@@ -3,11 +3,11 @@
 use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
-        Comparison, Direction, Expression, Identifier, InValues, OrderBy, QualifiedName, Relation, Select,
-        SelectClause, SelectedItem, Subject,
+        Comparison, Direction, Expression, Identifier, InValues, Literal, OrderBy, QualifiedName, Relation,
+        Select, SelectClause, SelectedItem, Subject,
     },
     keyword::Keyword,
-    lexer::{Symbol, TokenKind},
+    lexer::{Symbol, Token, TokenKind, tokenize},
 };
 
 impl Parser<'_> {
@@ -19,12 +19,7 @@ impl Parser<'_> {
         self.expect_keyword(Keyword::From)?;
         let from = self.table_name()?;
         let relations = if self.is_keyword(Keyword::Where) { self.where_clause()? } else { Vec::new() };
-        let group_by = if self.eat_keyword(Keyword::Group) {
-            self.expect_keyword(Keyword::By)?;
-            self.comma_separated(Self::selector)?
-        } else {
-            Vec::new()
-        };
+        let group_by = self.group_by_clause()?;
         let order_by = if self.eat_keyword(Keyword::Order) {
             self.expect_keyword(Keyword::By)?;
             self.comma_separated(Self::order_by)?
@@ -49,15 +44,24 @@ impl Parser<'_> {
             self.advance();
             self.advance();
         }
-        let timeout = if self.eat_keyword(Keyword::Using) {
-            if !self.is_timeout() {
-                return Err(self.no_viable_alternative());
+        let (mut timeout, mut freshness) = (None, None);
+        loop {
+            if timeout.is_none() && self.eat_keyword(Keyword::Using) {
+                if !self.is_timeout() {
+                    return Err(self.no_viable_alternative());
+                }
+                self.advance();
+                timeout = Some(self.literal_or_marker(TokenKind::Duration)?);
+            } else if freshness.is_none() && self.eat_keyword(Keyword::With) {
+                if !self.is_word_at(0, "freshness") {
+                    return Err(self.mismatched("K_FRESHNESS"));
+                }
+                self.advance();
+                freshness = Some(self.freshness()?);
+            } else {
+                break;
             }
-            self.advance();
-            Some(self.literal_or_marker(TokenKind::Duration)?)
-        } else {
-            None
-        };
+        }
         Ok(Select {
             json,
             distinct,
@@ -71,7 +75,38 @@ impl Parser<'_> {
             allow_filtering,
             bypass_cache,
             timeout,
+            freshness,
         })
+    }
+
+    /// A duration, an integer or a marker. Between the number of a duration and its unit may be a blank.
+    fn freshness(&mut self) -> Result<Expression> {
+        if self.peek() == TokenKind::Integer && self.peek_at(1) == TokenKind::Word {
+            let unit = self.tokens.get(self.at + 1).copied().unwrap_or_else(|| self.token());
+            let text = format!("{}{}", self.text_of(self.token()), self.text_of(unit));
+            let is_duration = tokenize(&text)
+                .is_ok_and(|tokens| matches!(*tokens, [Token { kind: TokenKind::Duration, .. }, _]));
+            if !is_duration {
+                self.advance();
+                return Err(self.no_viable_alternative());
+            }
+            self.advance();
+            self.advance();
+            return Ok(Expression::Literal(Literal::Duration(text)));
+        }
+        match self.peek() {
+            TokenKind::Duration => self.literal_or_marker(TokenKind::Duration),
+            _ => self.integer_or_marker(),
+        }
+    }
+
+    /// `GROUP BY …`, if present.
+    pub(super) fn group_by_clause(&mut self) -> Result<Vec<Expression>> {
+        if !self.eat_keyword(Keyword::Group) {
+            return Ok(Vec::new());
+        }
+        self.expect_keyword(Keyword::By)?;
+        self.comma_separated(Self::selector)
     }
 
     /// Whether the next token is `TIMEOUT`, which is no keyword.
@@ -179,6 +214,12 @@ impl Parser<'_> {
             let value = self.value()?;
             self.expect(Symbol::RightParenthesis)?;
             return Ok(Relation::CustomIndex { index, value });
+        }
+        if self.takes_qualified_columns && self.is_name() && self.is_at(1, Symbol::Dot) {
+            let table = self.name()?;
+            self.advance();
+            let relation = Box::new(self.column_relation()?);
+            return Ok(Relation::Qualified { table, relation });
         }
         self.column_relation()
     }

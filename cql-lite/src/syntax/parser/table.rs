@@ -1,11 +1,11 @@
-//! CREATE TABLE, ALTER TABLE and materialized views.
+//! CREATE TABLE and ALTER TABLE, and the parts that views have as well.
 
 use super::cursor::{Parser, Result};
 use crate::syntax::{
     ast::{
-        AlterTable, AlterTableOperation, AlterView, ColumnConstraint, ColumnDefinition, ColumnMask,
-        Comparison, CopyTable, CreateTable, CreateView, Direction, DropTable, DropView, Identifier, Literal,
-        PrimaryKey, QualifiedName, Statement, TableOptions, Truncate, ViewKind,
+        AlterTable, AlterTableOperation, ColumnConstraint, ColumnDefinition, ColumnMask, Comparison,
+        CopyTable, CreateTable, Direction, DropTable, Identifier, Literal, PrimaryKey, QualifiedName,
+        Statement, TableOptions, Truncate,
     },
     error::SyntaxError,
     keyword::Keyword,
@@ -136,7 +136,7 @@ impl Parser<'_> {
     }
 
     /// `PRIMARY KEY ((a, b), c)`
-    fn primary_key(&mut self) -> Result<PrimaryKey> {
+    pub(super) fn primary_key(&mut self) -> Result<PrimaryKey> {
         self.expect_keyword(Keyword::Primary)?;
         self.expect_keyword(Keyword::Key)?;
         self.expect(Symbol::LeftParenthesis)?;
@@ -153,7 +153,7 @@ impl Parser<'_> {
     }
 
     /// `WITH … AND …`, if present.
-    fn table_options(&mut self, is_table: bool) -> Result<TableOptions> {
+    pub(super) fn table_options(&mut self, is_table: bool) -> Result<TableOptions> {
         let mut options = TableOptions::default();
         if !self.eat_keyword(Keyword::With) {
             return Ok(options);
@@ -311,57 +311,5 @@ impl Parser<'_> {
             self.eat_keyword(Keyword::Columnfamily);
         }
         Ok(Statement::Truncate(Truncate { table: self.table_name()? }))
-    }
-
-    pub(super) fn create_view(&mut self) -> Result<Statement> {
-        self.advance();
-        self.expect_keyword(Keyword::View)?;
-        let if_not_exists = self.if_not_exists()?;
-        let name = self.table_name()?;
-        self.expect_keyword(Keyword::As)?;
-        self.expect_keyword(Keyword::Select)?;
-        let clause = self.select_clause()?;
-        self.expect_keyword(Keyword::From)?;
-        let from = self.table_name()?;
-        let relations = if self.is_keyword(Keyword::Where) { self.where_clause()? } else { Vec::new() };
-        let primary_key = self.primary_key()?;
-        let options = self.table_options(false)?;
-        Ok(Statement::CreateView(CreateView {
-            kind: ViewKind::Materialized,
-            if_not_exists,
-            name,
-            clause,
-            from,
-            alias: None,
-            join: None,
-            relations,
-            group_by: Vec::new(),
-            primary_key,
-            options,
-        }))
-    }
-
-    pub(super) fn alter_view(&mut self) -> Result<Statement> {
-        self.advance();
-        self.expect_keyword(Keyword::View)?;
-        let if_exists = self.if_exists()?;
-        let name = self.table_name()?;
-        Ok(Statement::AlterView(AlterView {
-            kind: ViewKind::Materialized,
-            if_exists,
-            name,
-            properties: self.with_properties()?,
-        }))
-    }
-
-    pub(super) fn drop_view(&mut self) -> Result<Statement> {
-        self.advance();
-        self.expect_keyword(Keyword::View)?;
-        let if_exists = self.if_exists()?;
-        Ok(Statement::DropView(DropView {
-            kind: ViewKind::Materialized,
-            if_exists,
-            name: self.table_name()?,
-        }))
     }
 }

@@ -27,7 +27,7 @@ impl Display for Describe {
             DescribeTarget::Tables => f.write_str("TABLES")?,
             DescribeTarget::Table(name) => write!(f, "TABLE {name}")?,
             DescribeTarget::Index(name) => write!(f, "INDEX {name}")?,
-            DescribeTarget::View(name) => write!(f, "MATERIALIZED VIEW {name}")?,
+            DescribeTarget::View { kind, name } => write!(f, "{kind} {name}")?,
             DescribeTarget::Types => f.write_str("TYPES")?,
             DescribeTarget::Type(name) => write!(f, "TYPE {}", UserTypeName(name))?,
             DescribeTarget::Functions => f.write_str("FUNCTIONS")?,

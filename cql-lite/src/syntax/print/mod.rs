@@ -13,6 +13,7 @@ mod schema;
 mod select;
 mod transaction;
 mod types;
+mod view;
 mod write;
 
 use std::fmt::{self, Display, Formatter};
@@ -45,6 +46,7 @@ impl Display for Statement {
             Statement::CreateView(statement) => statement.fmt(f),
             Statement::AlterView(statement) => statement.fmt(f),
             Statement::DropView(statement) => statement.fmt(f),
+            Statement::CheckView(statement) => statement.fmt(f),
             Statement::CreateFunction(statement) => statement.fmt(f),
             Statement::DropFunction(statement) => schema::write_drop_function(f, "FUNCTION", statement),
             Statement::CreateAggregate(statement) => statement.fmt(f),

@@ -4,16 +4,15 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::{
     name::write_function_name,
-    select::write_where,
     types::UserTypeName,
     write::{IF_EXISTS, IF_NOT_EXISTS, If, List, Quoted, write_separated},
 };
 use crate::syntax::ast::{
-    AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, AlterView,
-    ColumnConstraint, ColumnDefinition, ColumnMask, CopyTable, CqlTypeName, CreateAggregate, CreateFunction,
-    CreateIndex, CreateKeyspace, CreateTable, CreateTrigger, CreateType, CreateView, DropFunction, DropIndex,
-    DropKeyspace, DropTable, DropTrigger, DropType, DropView, Identifier, IndexTarget, Literal, PrimaryKey,
-    Property, PropertyValue, TableOptions,
+    AlterKeyspace, AlterTable, AlterTableOperation, AlterType, AlterTypeOperation, ColumnConstraint,
+    ColumnDefinition, ColumnMask, CopyTable, CqlTypeName, CreateAggregate, CreateFunction, CreateIndex,
+    CreateKeyspace, CreateTable, CreateTrigger, CreateType, DropFunction, DropIndex, DropKeyspace, DropTable,
+    DropTrigger, DropType, Identifier, IndexTarget, Literal, PrimaryKey, Property, PropertyValue,
+    TableOptions,
 };
 
 impl Display for Property {
@@ -38,7 +37,7 @@ pub(super) fn write_property_map(f: &mut Formatter<'_>, entries: &[(Literal, Lit
 }
 
 /// Writes ` WITH …`, if there are properties.
-fn write_with(f: &mut Formatter<'_>, properties: &[Property]) -> fmt::Result {
+pub(super) fn write_with(f: &mut Formatter<'_>, properties: &[Property]) -> fmt::Result {
     if properties.is_empty() {
         return Ok(());
     }
@@ -294,28 +293,6 @@ impl Display for IndexTarget {
 impl Display for DropIndex {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "DROP INDEX {}{}", If(self.if_exists, IF_EXISTS), self.name)
-    }
-}
-
-impl Display for CreateView {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "CREATE MATERIALIZED VIEW {}{}", If(self.if_not_exists, IF_NOT_EXISTS), self.name)?;
-        write!(f, " AS SELECT {} FROM {}", self.clause, self.from)?;
-        write_where(f, &self.relations)?;
-        write!(f, " {}{}", self.primary_key, self.options)
-    }
-}
-
-impl Display for AlterView {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "ALTER MATERIALIZED VIEW {}{}", If(self.if_exists, IF_EXISTS), self.name)?;
-        write_with(f, &self.properties)
-    }
-}
-
-impl Display for DropView {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "DROP MATERIALIZED VIEW {}{}", If(self.if_exists, IF_EXISTS), self.name)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::write::{If, List, write_separated};
 use crate::syntax::ast::{
-    Direction, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
+    Direction, Expression, InValues, OrderBy, Relation, Select, SelectClause, SelectedItem, Subject,
 };
 
 impl Display for Select {
@@ -12,9 +12,7 @@ impl Display for Select {
         let (json, distinct) = (If(self.json, "JSON "), If(self.distinct, "DISTINCT "));
         write!(f, "SELECT {json}{distinct}{} FROM {}", self.clause, self.from)?;
         write_where(f, &self.relations)?;
-        if !self.group_by.is_empty() {
-            write!(f, " GROUP BY {}", List(&self.group_by))?;
-        }
+        write_group_by(f, &self.group_by)?;
         if !self.order_by.is_empty() {
             write!(f, " ORDER BY {}", List(&self.order_by))?;
         }
@@ -29,6 +27,9 @@ impl Display for Select {
         if let Some(timeout) = &self.timeout {
             write!(f, " USING TIMEOUT {timeout}")?;
         }
+        if let Some(freshness) = &self.freshness {
+            write!(f, " WITH FRESHNESS {freshness}")?;
+        }
         Ok(())
     }
 }
@@ -40,6 +41,14 @@ pub(super) fn write_where(f: &mut Formatter<'_>, relations: &[Relation]) -> fmt:
     }
     f.write_str(" WHERE ")?;
     write_separated(f, " AND ", relations, |f, relation| relation.fmt(f))
+}
+
+/// Writes ` GROUP BY …`, if there are expressions.
+pub(super) fn write_group_by(f: &mut Formatter<'_>, group_by: &[Expression]) -> fmt::Result {
+    if group_by.is_empty() {
+        return Ok(());
+    }
+    write!(f, " GROUP BY {}", List(group_by))
 }
 
 impl Display for SelectClause {
@@ -98,6 +107,7 @@ impl Display for Relation {
             Relation::Like { column, pattern } => write!(f, "{column} LIKE {pattern}"),
             Relation::IsNotNull { column } => write!(f, "{column} IS NOT NULL"),
             Relation::CustomIndex { index, value } => write!(f, "expr({index}, {value})"),
+            Relation::Qualified { table, relation } => write!(f, "{table}.{relation}"),
         }
     }
 }

@@ -87,6 +87,10 @@ pub(super) fn resolve_relation(
         ast::Relation::CustomIndex { .. } => {
             return Err(RequestError::invalid("Custom index expressions are not supported by Helenus"));
         }
+        ast::Relation::Qualified { table, .. } => {
+            let table = table.as_str();
+            return Err(RequestError::invalid(format!("{table} is no name of a table in this statement")));
+        }
     }
     Ok(())
 }

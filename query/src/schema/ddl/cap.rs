@@ -6,7 +6,7 @@ use crate::schema::catalog::Table;
 use crate::schema::options::{ChangeFeedOptions, TableOptions};
 
 /// Refuses a cap where it cannot hold.
-pub(super) fn check_cap(table: &Table) -> Result<()> {
+pub fn check_cap(table: &Table) -> Result<()> {
     if table.options.cap.is_none() {
         return Ok(());
     }

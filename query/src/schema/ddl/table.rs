@@ -262,7 +262,8 @@ pub(super) fn declare_rules(table: &mut Table, definition: &ColumnDefinition) ->
     Ok(())
 }
 
-fn check_key_column(column: &Column) -> Result<()> {
+/// Refuses a column that cannot be in a primary key.
+pub fn check_key_column(column: &Column) -> Result<()> {
     let name = &column.name;
     let column_type = &column.column_type;
     if column_type.is_multi_cell() {
