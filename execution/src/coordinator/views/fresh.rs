@@ -1,0 +1,135 @@
+//! Reads that wait until a view has everything up to a time: `SELECT … WITH FRESHNESS`.
+//!
+//! The holder of each slice is asked: it reads the log once more, and answers when all that was acknowledged before the time is recomputed.
+//! Rows that are looked up come first: what they concern is recomputed by the slices of the base table.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql_lite::frame::Consistency;
+use futures::future::try_join_all;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Table;
+use helenus_ring::HostId;
+use uuid::Uuid;
+
+use super::changes::Slice;
+use super::lease;
+use super::message::{Freshen, ViewsRequest, ViewsResponse};
+use super::state::ViewsState;
+use crate::shard::context::ShardContext;
+
+/// Pause before a holder is looked for again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// An answer may be on its way for so long.
+const ON_ITS_WAY: Duration = Duration::from_millis(200);
+
+/// Waits until a view has all that was acknowledged before a time, in microseconds since the epoch.
+pub async fn wait(
+    context: &Rc<ShardContext>,
+    view: &Arc<Table>,
+    until_micros: i64,
+    deadline: Duration,
+) -> Result<()> {
+    let views = ViewsState::of(context).views(context);
+    let Some(live) = views.views.get(&view.id) else {
+        return Err(RequestError::invalid(format!("{} is not a view that is kept", view.full_name())));
+    };
+    let definition = &live.computation.definition;
+    let mut until_micros = until_micros;
+    if let Some(joined) = &definition.joined {
+        wait_for(context, view, joined.table.id, until_micros, deadline).await?;
+        // What the joined rows concern was put into the log of the base table meanwhile.
+        until_micros = until_micros.max(context.clock.now_micros());
+    }
+    wait_for(context, view, definition.base.id, until_micros, deadline).await
+}
+
+async fn wait_for(
+    context: &Rc<ShardContext>,
+    view: &Arc<Table>,
+    table: Uuid,
+    until_micros: i64,
+    deadline: Duration,
+) -> Result<()> {
+    let slices = Slice::all().map(|slice| wait_in(context, view, table, until_micros, slice, deadline));
+    try_join_all(slices).await.map(drop)
+}
+
+/// Asks the holder of a slice, whoever it is, until the deadline.
+async fn wait_in(
+    context: &Rc<ShardContext>,
+    view: &Arc<Table>,
+    table: Uuid,
+    until_micros: i64,
+    slice: Slice,
+    deadline: Duration,
+) -> Result<()> {
+    let state = ViewsState::of(context);
+    let mut holder: HostId = state.last_holder(slice).unwrap_or(context.node.host_id);
+    loop {
+        let left = deadline.saturating_sub(context.clock.monotonic());
+        if left.is_zero() {
+            return Err(late(view));
+        }
+        let member = context.cluster_view().topology.member(&holder).cloned();
+        if let Some(member) = member {
+            let freshen = Freshen {
+                slice: slice.0,
+                view: view.id.as_u128(),
+                table: table.as_u128(),
+                until_micros,
+                patience_ms: left.as_millis() as u64,
+            };
+            let shard = u16::from(slice.0) % member.shard_count.max(1);
+            let request = ViewsRequest::Freshen(freshen);
+            match context.ask(&member, shard, &request, left + ON_ITS_WAY).await {
+                Ok(ViewsResponse::Fresh) => {
+                    state.note_holder(slice, holder);
+                    return Ok(());
+                }
+                Ok(ViewsResponse::NotYet) => return Err(late(view)),
+                Ok(ViewsResponse::NotHeld | ViewsResponse::Noted) | Err(_) => {}
+            }
+        }
+        context.clock.sleep(PAUSE).await;
+        if let Ok(Some(found)) = lease::read(context, &state.leases, slice).await {
+            holder = found.host_id;
+        }
+    }
+}
+
+/// The view has not become fresh in time.
+fn late(view: &Table) -> RequestError {
+    tracing::debug!(view = view.full_name(), "a view has not become fresh in time");
+    RequestError::ReadTimeout { consistency: Consistency::Quorum, received: 0, required: 1, data_present: false }
+}
+
+/// Answers another node, or another shard of this one.
+pub async fn serve(context: &Rc<ShardContext>, freshen: Freshen) -> ViewsResponse {
+    let state = ViewsState::of(context);
+    let slice = state.slice(context, Slice(freshen.slice));
+    let deadline = context.clock.monotonic() + Duration::from_millis(freshen.patience_ms);
+    let (view, table) = (Uuid::from_u128(freshen.view), Uuid::from_u128(freshen.table));
+    loop {
+        let progress = slice.progress.notified();
+        if !slice.lease.is_held(context) {
+            return ViewsResponse::NotHeld;
+        }
+        let is_fresh = slice.fresh.borrow().get(&table).is_some_and(|micros| *micros >= freshen.until_micros);
+        if is_fresh && slice.built.borrow().contains(&view) {
+            return ViewsResponse::Fresh;
+        }
+        slice.is_awaited.set(true);
+        slice.wake.notify_one();
+        let left = deadline.saturating_sub(context.clock.monotonic());
+        if left.is_zero() {
+            return ViewsResponse::NotYet;
+        }
+        tokio::select! {
+            () = progress => {}
+            () = context.clock.sleep(left) => {}
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Requests to the holder of a slice. Used from the feature level of views on.
+
+use std::rc::Rc;
+
+use futures::future::LocalBoxFuture;
+use helenus_internode::service::{Failure, ServiceRequest, TrafficClass};
+use helenus_ring::HostId;
+use serde::{Deserialize, Serialize};
+
+use super::changes::Slice;
+use super::fresh;
+use super::state::ViewsState;
+use crate::shard::call::Serve;
+use crate::shard::context::ShardContext;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ViewsRequest {
+    /// Something was written to a followed table: in the slices whose bits are set.
+    Written { slices: u16 },
+    /// Answer when all that was acknowledged before a time is in a view, as far as it comes from a table's rows in one slice.
+    Freshen(Freshen),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freshen {
+    pub slice: u8,
+    pub view: u128,
+    /// The base table, or the joined table.
+    pub table: u128,
+    /// Microseconds since the epoch.
+    pub until_micros: i64,
+    /// The holder gives up after this.
+    pub patience_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ViewsResponse {
+    Noted,
+    Fresh,
+    /// Another node has the slice.
+    NotHeld,
+    /// It did not become so in time, or the view is not built yet.
+    NotYet,
+}
+
+impl ServiceRequest for ViewsRequest {
+    const ID: u32 = 5;
+    const TRAFFIC_CLASS: TrafficClass = TrafficClass::Request;
+    type Response = ViewsResponse;
+}
+
+impl Serve for ViewsRequest {
+    fn serve(
+        self,
+        context: Rc<ShardContext>,
+        _from: HostId,
+    ) -> LocalBoxFuture<'static, Result<ViewsResponse, Failure>> {
+        Box::pin(async move {
+            match self {
+                Self::Written { slices } => {
+                    let state = ViewsState::of(&context);
+                    for slice in Slice::all().filter(|slice| slices & (1 << slice.0) != 0) {
+                        state.wake(&context, slice);
+                    }
+                    Ok(ViewsResponse::Noted)
+                }
+                Self::Freshen(freshen) => Ok(fresh::serve(&context, freshen).await),
+            }
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "VIEWS"
+    }
+}
