@@ -1,0 +1,3 @@
+//! Views: what changes in the tables that they are computed of.
+
+pub mod changes;
