@@ -39,6 +39,25 @@ pub enum Operation {
     Postimage = 9,
 }
 
+impl Operation {
+    /// The operation with this value.
+    pub fn of_value(value: u8) -> Option<Self> {
+        const ALL: [Operation; 10] = [
+            Operation::Preimage,
+            Operation::Update,
+            Operation::Insert,
+            Operation::DeleteRow,
+            Operation::DeletePartition,
+            Operation::RangeStartInclusive,
+            Operation::RangeStartExclusive,
+            Operation::RangeEndInclusive,
+            Operation::RangeEndExclusive,
+            Operation::Postimage,
+        ];
+        ALL.get(usize::from(value)).copied()
+    }
+}
+
 /// A row of the log that has no place yet.
 #[derive(Debug)]
 pub struct Entry {

@@ -40,6 +40,7 @@ pub mod top_partitions;
 pub mod traces;
 pub mod transaction;
 pub mod transaction_tokens;
+pub mod views;
 pub mod virtual_read;
 pub mod virtual_state;
 pub mod virtual_write;

@@ -161,14 +161,27 @@ impl Streams {
     /// The last tokens of the ranges, ascending, each with the streams of its range, sorted.
     pub fn ranges(&self) -> impl Iterator<Item = (i64, Vec<StreamId>)> + '_ {
         (0..self.ends.len()).map(|index| {
-            let range = self.range(index);
-            let stream = |slot| {
-                let token = self.first_token(range, slot)?;
-                Some(StreamId::new(token, self.timestamp_ms(), slot, index))
-            };
-            let mut streams: Vec<StreamId> = (0..self.slot_starts.len()).filter_map(stream).collect();
+            let mut streams: Vec<StreamId> = self.streams_of(index).collect();
             streams.sort_unstable();
-            (range.end, streams)
+            (self.ends[index], streams)
+        })
+    }
+
+    /// The streams that partitions with the tokens from `first` to `last` may have: all of the ranges that have such tokens.
+    pub fn of_tokens(&self, first: i64, last: i64) -> impl Iterator<Item = StreamId> + '_ {
+        let has_some = move |index: &usize| {
+            let Range { start, end } = self.range(*index);
+            let (begins, ends) = (start < last, end >= first);
+            if start < end { begins && ends } else { begins || ends }
+        };
+        (0..self.ends.len()).filter(has_some).flat_map(|index| self.streams_of(index))
+    }
+
+    fn streams_of(&self, index: usize) -> impl Iterator<Item = StreamId> + '_ {
+        let range = self.range(index);
+        (0..self.slot_starts.len()).filter_map(move |slot| {
+            let token = self.first_token(range, slot)?;
+            Some(StreamId::new(token, self.timestamp_ms(), slot, index))
         })
     }
 
@@ -249,6 +262,15 @@ impl ChangeFeed {
         self.generations.get(behind.checked_sub(1)?).map(AsRef::as_ref)
     }
 
+    /// The generations that are active in `[from_ms, until_ms)`, with the one before them.
+    pub fn active_between(&self, from_ms: i64, until_ms: i64) -> &[Arc<Streams>] {
+        let begun_before =
+            |time_ms| self.generations.partition_point(|streams| streams.timestamp_ms() < time_ms);
+        let (first, end) = (begun_before(from_ms.saturating_add(1)), begun_before(until_ms));
+        // The one that is active at the begin has the number before `first`.
+        &self.generations[first.saturating_sub(2).min(end)..end]
+    }
+
     /// Whether a member with these tokens and this number of shards may own ranges at a time: `None` if the streams that are active then, and
     /// all later ones, are right for it. Otherwise the time from which they are, if it is known.
     pub fn missing_for(&self, tokens: &[i64], shard_count: u16, time_ms: i64) -> Option<Missing> {
@@ -327,6 +349,9 @@ mod tests {
                         shard_of(token, u32::from(*count), IGNORE_MSB),
                         shard_of(stream.token(), u32::from(*count), IGNORE_MSB)
                     );
+                }
+                for (first, last) in [(token, token), (token.saturating_sub(5), token), (token, i64::MAX)] {
+                    prop_assert!(streams.of_tokens(first, last).any(|of| of == stream));
                 }
                 let (_, ids) = listed.iter().find(|(end, _)| *end >= token).unwrap_or(&listed[0]);
                 prop_assert!(ids.contains(&stream));

@@ -22,10 +22,25 @@ use super::{Execution, Outcome, Request, RequestOptions, read, write};
 use crate::shard::context::ShardContext;
 
 /// Rows of a page: what is in memory at a time.
-const PAGE_ROWS: usize = 1_000;
+pub const PAGE_ROWS: usize = 1_000;
 
 /// A value in wire encoding; `None` is null.
 pub type OwnedValue = Option<Vec<u8>>;
+
+/// Where a page has ended.
+#[derive(Debug)]
+pub struct NextPage(Vec<u8>);
+
+impl NextPage {
+    /// The place as bytes, which another node understands, too.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
 
 /// A SELECT, INSERT, UPDATE or DELETE of the node itself. It belongs to one shard.
 #[derive(Debug)]
@@ -53,6 +68,24 @@ impl InternalStatement {
         level: Consistency,
         mut each: impl FnMut(&[Option<&[u8]>]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        let mut next = None;
+        loop {
+            match self.page(context, values, level, next, &mut each).await? {
+                ControlFlow::Continue(Some(more)) => next = Some(more),
+                ControlFlow::Continue(None) | ControlFlow::Break(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads a page of a SELECT, and returns what the next one is asked for with; none after the last. `from`: what the page before has returned.
+    pub async fn page(
+        &self,
+        context: &Rc<ShardContext>,
+        values: &[OwnedValue],
+        level: Consistency,
+        from: Option<NextPage>,
+        mut each: impl FnMut(&[Option<&[u8]>]) -> Result<ControlFlow<()>>,
+    ) -> Result<ControlFlow<(), Option<NextPage>>> {
         let statement = self.statement(context)?;
         let Statement::Select(select) = &statement else { return Err(self.misused("reads no rows")) };
         let columns = select.result_columns.len();
@@ -60,19 +93,16 @@ impl InternalStatement {
         let values = bind(&select.markers, &as_received(values), &[], &rewritten)?;
         let mut options = options(level);
         options.page_rows = Some(PAGE_ROWS);
-        loop {
-            let call = context.call_context();
-            let request = Request { statement: select, values: &values, options: &options, call };
-            let page = match completed(read::select(context, &request)).await? {
-                Outcome::Rows(page) => page,
-                other => return Err(self.misused(&format!("has another outcome than rows: {other:?}"))),
-            };
-            if for_each_row(&page.rows, page.row_count, columns, &mut each)?.is_break() {
-                return Ok(());
-            }
-            let Some(next) = page.paging_state else { return Ok(()) };
-            options.paging_state = Some(next.encode(select.fingerprint));
-        }
+        options.paging_state = from.map(|NextPage(state)| state);
+        let call = context.call_context();
+        let request = Request { statement: select, values: &values, options: &options, call };
+        let page = match completed(read::select(context, &request)).await? {
+            Outcome::Rows(page) => page,
+            other => return Err(self.misused(&format!("has another outcome than rows: {other:?}"))),
+        };
+        let read = for_each_row(&page.rows, page.row_count, columns, &mut each)?;
+        let next = page.paging_state.map(|state| NextPage(state.encode(select.fingerprint)));
+        Ok(read.map_continue(|()| next))
     }
 
     /// Executes an INSERT, UPDATE or DELETE. One with IF is decided at SERIAL, has the time of its ballot, and its outcome says whether it was

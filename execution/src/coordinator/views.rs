@@ -11,11 +11,15 @@
 //! | [`positions`] | what the next holder of a slice has to know |
 //! | [`state`] | what a shard knows |
 //! | [`service`] | the tasks |
+//! | [`fresh`] | reads that wait for what was written |
+//! | [`message`] | requests to the holder of a slice |
 
 pub mod build;
 pub mod changes;
+pub mod fresh;
 pub mod lease;
 pub mod live_view;
+pub mod message;
 pub mod pass;
 pub mod positions;
 pub mod recompute;

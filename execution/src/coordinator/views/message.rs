@@ -60,7 +60,7 @@ impl Serve for ViewsRequest {
                 Self::Written { slices } => {
                     let state = ViewsState::of(&context);
                     for slice in Slice::all().filter(|slice| slices & (1 << slice.0) != 0) {
-                        state.wake(&context, slice);
+                        state.wake(slice);
                     }
                     Ok(ViewsResponse::Noted)
                 }

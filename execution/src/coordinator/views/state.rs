@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use helenus_query::schema::catalog::{Catalog, Table};
+use helenus_ring::HostId;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -22,6 +23,8 @@ pub struct ViewsState {
     generation: Cell<Option<u64>>,
     views: RefCell<Views>,
     slices: RefCell<BTreeMap<u8, Rc<SliceState>>>,
+    /// Which members had slices when they were asked.
+    holders: RefCell<BTreeMap<u8, HostId>>,
     pub leases: LeaseStatements,
     pub positions: PositionStatements,
 }
@@ -79,6 +82,22 @@ impl ViewsState {
             self.generation.set(Some(view.generation));
         }
         self.views.borrow().clone()
+    }
+
+    /// The member that had a slice when it was asked the last time.
+    pub fn last_holder(&self, slice: Slice) -> Option<HostId> {
+        self.holders.borrow().get(&slice.0).copied()
+    }
+
+    pub fn note_holder(&self, slice: Slice, holder: HostId) {
+        self.holders.borrow_mut().insert(slice.0, holder);
+    }
+
+    /// Has the task of a slice of this shard look for changes.
+    pub fn wake(&self, slice: Slice) {
+        if let Some(slice) = self.slices.borrow().get(&slice.0) {
+            slice.wake.notify_one();
+        }
     }
 
     /// The state of a slice that belongs to this shard.
