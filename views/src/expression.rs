@@ -92,23 +92,31 @@ pub fn renamed(
             *column = name(column)?;
         }
         Relation::CustomIndex { .. } => {}
+        Relation::Qualified { relation: inner, .. } => **inner = renamed(inner, name)?,
     }
     Ok(relation)
 }
 
 /// The table's name or alias before the column of a relation, and the relation without it.
 pub fn unqualified(relation: &Relation) -> (Option<&Identifier>, &Relation) {
-    (None, relation)
+    match relation {
+        Relation::Qualified { table, relation } => (Some(table), relation),
+        relation => (None, relation),
+    }
 }
 
 /// The relation with the name or alias of a table before its column.
-pub fn qualified(_table: Option<&Identifier>, relation: Relation) -> Relation {
-    relation
+pub fn qualified(table: Option<&Identifier>, relation: Relation) -> Relation {
+    match table {
+        Some(table) => Relation::Qualified { table: table.clone(), relation: Box::new(relation) },
+        None => relation,
+    }
 }
 
 /// The values that a relation compares with.
 pub fn values(relation: &Relation) -> Vec<&Expression> {
     match relation {
+        Relation::Qualified { relation, .. } => values(relation),
         Relation::Compare { value, .. }
         | Relation::Contains { value, .. }
         | Relation::CustomIndex { value, .. } => {

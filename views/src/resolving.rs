@@ -554,6 +554,7 @@ impl Resolver<'_> {
     fn restricted_column<'r>(&self, relation: &'r Relation) -> Result<&'r Identifier> {
         let kind = self.kind;
         match relation {
+            Relation::Qualified { relation, .. } => self.restricted_column(relation),
             Relation::CustomIndex { .. } => invalid(format!(
                 "WHERE clause for {kind} '{}' cannot contain custom index expressions",
                 self.view()

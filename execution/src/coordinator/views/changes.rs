@@ -80,7 +80,7 @@ impl Slice {
 }
 
 /// What an entry tells of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Changed {
     /// A row was written or deleted. A table with compact storage may have rows without the last clustering columns.
     Row { key: PartitionKey, clustering: Vec<Option<Vec<u8>>> },

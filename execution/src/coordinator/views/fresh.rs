@@ -105,7 +105,12 @@ async fn wait_in(
 /// The view has not become fresh in time.
 fn late(view: &Table) -> RequestError {
     tracing::debug!(view = view.full_name(), "a view has not become fresh in time");
-    RequestError::ReadTimeout { consistency: Consistency::Quorum, received: 0, required: 1, data_present: false }
+    RequestError::ReadTimeout {
+        consistency: Consistency::Quorum,
+        received: 0,
+        required: 1,
+        data_present: false,
+    }
 }
 
 /// Answers another node, or another shard of this one.

@@ -136,7 +136,7 @@ impl Lease {
             return Ok(present.filter(|_| !is_own));
         }
         let ends_micros = now_micros + LEASE_MICROS;
-        let next = [Some(context.node.host_id.0.as_bytes().to_vec()), Some(self.session.as_bytes().to_vec())];
+        let next = [Some(context.node.host_id.as_bytes().to_vec()), Some(self.session.as_bytes().to_vec())];
         let [holder, session] = next;
         let ends = Some(ends_micros.to_be_bytes().to_vec());
         let slice = Some(i32::from(self.slice.0).to_be_bytes().to_vec());
@@ -188,7 +188,7 @@ pub async fn read(
         .rows(context, &slice, Consistency::Serial, |row| {
             let [Some(host_id), Some(session), Some(ends_micros)] = row else { return Err(damaged()) };
             found = Some(Holder {
-                host_id: HostId(Uuid::from_slice(host_id).map_err(|_| damaged())?),
+                host_id: Uuid::from_slice(host_id).map_err(|_| damaged())?,
                 session: Uuid::from_slice(session).map_err(|_| damaged())?,
                 ends_micros: i64::from_be_bytes((*ends_micros).try_into().map_err(|_| damaged())?),
             });

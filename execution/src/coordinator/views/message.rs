@@ -45,7 +45,7 @@ pub enum ViewsResponse {
 
 impl ServiceRequest for ViewsRequest {
     const ID: u32 = 5;
-    const TRAFFIC_CLASS: TrafficClass = TrafficClass::Request;
+    const TRAFFIC_CLASS: TrafficClass = TrafficClass::Control;
     type Response = ViewsResponse;
 }
 

@@ -113,7 +113,8 @@ impl Progress {
 /// A number that tells entries from each other.
 fn number_of(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
-    entry.hash(&mut hasher);
+    entry.time.hash(&mut hasher);
+    entry.changed.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -83,7 +83,7 @@ impl Turns {
     async fn turn(&mut self, context: &Rc<ShardContext>, slice: &Rc<SliceState>) -> Result<()> {
         let state = ViewsState::of(context);
         let views = state.views(context);
-        if views.is_empty() || context.node.status.state() != ServingState::Normal {
+        if views.is_empty() || context.node.status.state() != ServingState::Serving {
             self.forget(slice);
             return Ok(());
         }
@@ -155,8 +155,7 @@ impl Turns {
         let begun_micros = context.clock.now_micros();
         let is_quiet = begun_micros.saturating_sub(progress.last_new_micros) > super::pass::LATE_MICROS;
         let period_micros = if is_quiet { IDLE_PASS_MICROS } else { WHOLE_PASS_MICROS };
-        let is_whole =
-            is_awaited || begun_micros.saturating_sub(progress.last_whole_micros) >= period_micros;
+        let is_whole = is_awaited || begun_micros.saturating_sub(progress.last_whole_micros) >= period_micros;
         progress.pass(context, slice, followed, is_whole).await?;
         if is_whole {
             slice.fresh.borrow_mut().insert(followed.table.id, begun_micros);
@@ -208,7 +207,7 @@ fn preferred(context: &ShardContext, slice: Slice) -> HostId {
     let view = context.cluster_view();
     let owners = view.topology.owners().filter(|member| view.is_alive(&member.host_id));
     let weight = |host_id: &HostId| {
-        let mut bytes = host_id.0.as_bytes().to_vec();
+        let mut bytes = host_id.as_bytes().to_vec();
         bytes.push(slice.0);
         cql_lite::types::token::token(&bytes)
     };
@@ -220,9 +219,10 @@ fn preferred(context: &ShardContext, slice: Slice) -> HostId {
 fn all_know_the_catalog(context: &ShardContext) -> bool {
     let version = context.catalog_view().catalog.version;
     let view = context.cluster_view();
-    let mut others = view.topology.owners().filter(|member| {
-        member.host_id != context.node.host_id && view.is_alive(&member.host_id)
-    });
+    let mut others = view
+        .topology
+        .owners()
+        .filter(|member| member.host_id != context.node.host_id && view.is_alive(&member.host_id));
     others.all(|member| {
         context.node.status.of(&member.host_id).is_some_and(|status| status.schema_version == version)
     })

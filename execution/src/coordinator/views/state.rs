@@ -166,7 +166,11 @@ impl Views {
             followed.entry(table.id).or_insert_with(|| {
                 let of_base = |view: &&Rc<LiveView>| view.base().id == table.id;
                 let joins = |view: &&Rc<LiveView>| {
-                    view.computation.definition.joined.as_ref().is_some_and(|joined| joined.table.id == table.id)
+                    view.computation
+                        .definition
+                        .joined
+                        .as_ref()
+                        .is_some_and(|joined| joined.table.id == table.id)
                 };
                 Rc::new(Followed {
                     table: table.clone(),
