@@ -10,6 +10,7 @@
 //! | [`build`] | the scan of a new view |
 //! | [`positions`] | what the next holder of a slice has to know |
 //! | [`state`] | what a shard knows |
+//! | [`wakes`] | who keeps a slice learns that something was written |
 //! | [`service`] | the tasks |
 //! | [`fresh`] | reads that wait for what was written |
 //! | [`message`] | requests to the holder of a slice |
@@ -25,3 +26,4 @@ pub mod positions;
 pub mod recompute;
 pub mod service;
 pub mod state;
+pub mod wakes;

@@ -14,29 +14,34 @@ use crate::streaming::message::StreamRequest;
 use helenus_execution::coordinator::repair::message::RepairRequest;
 use helenus_execution::coordinator::replica::message::ReplicaRequest;
 use helenus_execution::coordinator::traces;
+use helenus_execution::coordinator::views::message::ViewsRequest;
 use helenus_execution::shard::call::Serve;
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::receipt::ReceiptLog;
 use helenus_execution::shard::status_table::ServingState;
 use helenus_execution::shard::trace::TraceLog;
 
-const _: () = assert!(
-    ReplicaRequest::ID != ClusterRequest::ID
-        && ClusterRequest::ID != StreamRequest::ID
-        && StreamRequest::ID != ReplicaRequest::ID
-        && RepairRequest::ID != ReplicaRequest::ID
-        && RepairRequest::ID != ClusterRequest::ID
-        && RepairRequest::ID != StreamRequest::ID
-        && RepairRequest::ID != service::TRACED_ID
-        && ReplicaRequest::ID != service::TRACED_ID
-        && ClusterRequest::ID != service::TRACED_ID
-        && StreamRequest::ID != service::TRACED_ID
-        && RepairRequest::ID != service::RECEIPT_ID
-        && ReplicaRequest::ID != service::RECEIPT_ID
-        && ClusterRequest::ID != service::RECEIPT_ID
-        && StreamRequest::ID != service::RECEIPT_ID,
-    "services are distinguished by their ids"
-);
+const IDS: [u32; 7] = [
+    ReplicaRequest::ID,
+    ClusterRequest::ID,
+    StreamRequest::ID,
+    RepairRequest::ID,
+    ViewsRequest::ID,
+    service::TRACED_ID,
+    service::RECEIPT_ID,
+];
+
+const _: () = {
+    let mut one = 0;
+    while one < IDS.len() {
+        let mut other = 0;
+        while other < one {
+            assert!(IDS[one] != IDS[other], "services are distinguished by their ids");
+            other += 1;
+        }
+        one += 1;
+    }
+};
 
 /// Executes requests of other nodes on a shard.
 pub struct Dispatcher(pub Rc<ShardContext>);
@@ -116,13 +121,16 @@ async fn carry_out_one(
     request: &[u8],
 ) -> Result<Bytes, MessageError> {
     match id {
-        ReplicaRequest::ID | RepairRequest::ID if context.node.status.state() > ServingState::Leaving => {
+        ReplicaRequest::ID | RepairRequest::ID | ViewsRequest::ID
+            if context.node.status.state() > ServingState::Leaving =>
+        {
             service::encode_failure(&Failure::Overloaded("the node does not serve any more".to_owned()))
         }
         ReplicaRequest::ID => serve::<ReplicaRequest>(context, from, request).await,
         ClusterRequest::ID => serve::<ClusterRequest>(context, from, request).await,
         StreamRequest::ID => serve::<StreamRequest>(context, from, request).await,
         RepairRequest::ID => serve::<RepairRequest>(context, from, request).await,
+        ViewsRequest::ID => serve::<ViewsRequest>(context, from, request).await,
         unknown => {
             service::encode_failure(&Failure::Malformed(format!("there is no service {unknown} here")))
         }

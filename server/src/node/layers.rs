@@ -29,6 +29,8 @@ use helenus_execution::coordinator::repair::runs::RepairRuns;
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::coordinator::replica::ReplicationState;
 use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
+use helenus_execution::coordinator::views::state::ViewsState;
+use helenus_execution::coordinator::views::wakes::Wakes;
 use helenus_execution::coordinator::virtual_state::ClientSource;
 use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::passwords::pool::HashingPool;
@@ -42,6 +44,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
     NodeLayers::default()
         .with(RolesConfirmation::default())
         .with(StreamsConfirmation::default())
+        .with(Wakes::default())
         .with(request_logs)
         .with(RoleLimits::default())
         .with(RoleShares::default())
@@ -65,6 +68,7 @@ pub fn of_shard() -> Layers {
         .with(LocalWork::default())
         .with(LogLayouts::default())
         .with(Trims::default())
+        .with(ViewsState::default())
         .with(Latencies::default())
         .with(Charges::default())
         .with(Connections::default())

@@ -18,6 +18,7 @@ use super::changes::Slice;
 use super::lease;
 use super::message::{Freshen, ViewsRequest, ViewsResponse};
 use super::state::ViewsState;
+use super::wakes::Wakes;
 use crate::shard::context::ShardContext;
 
 /// Pause before a holder is looked for again.
@@ -130,7 +131,7 @@ pub async fn serve(context: &Rc<ShardContext>, freshen: Freshen) -> ViewsRespons
             return ViewsResponse::Fresh;
         }
         slice.is_awaited.set(true);
-        slice.wake.notify_one();
+        Wakes::of(context).wake_slice(slice.lease.slice);
         let left = deadline.saturating_sub(context.clock.monotonic());
         if left.is_zero() {
             return ViewsResponse::NotYet;

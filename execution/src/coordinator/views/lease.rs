@@ -113,17 +113,19 @@ impl Lease {
         Ok(timestamp)
     }
 
+    /// Whether the lease is held and need not be prolonged yet.
+    pub fn is_long(&self, context: &ShardContext) -> bool {
+        self.room(context.clock.now_micros()) > PROLONGED_MICROS
+    }
+
     /// Takes or prolongs the lease where that is possible and needed. `wanted`: whether this node is the one that should have the slice.
-    /// Returns whether the lease is held, and who else has it.
+    /// Returns who else has it.
     pub async fn keep(
         &self,
         context: &Rc<ShardContext>,
         statements: &LeaseStatements,
         wanted: bool,
     ) -> Result<Option<Holder>> {
-        if self.room(context.clock.now_micros()) > PROLONGED_MICROS {
-            return Ok(None);
-        }
         let present = read(context, statements, self.slice).await?;
         let now_micros = context.clock.now_micros();
         let is_own = present.as_ref().is_some_and(|holder| holder.session == self.session);

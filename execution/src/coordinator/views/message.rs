@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::Slice;
 use super::fresh;
-use super::state::ViewsState;
+use super::wakes::Wakes;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;
 
@@ -58,9 +58,8 @@ impl Serve for ViewsRequest {
         Box::pin(async move {
             match self {
                 Self::Written { slices } => {
-                    let state = ViewsState::of(&context);
                     for slice in Slice::all().filter(|slice| slices & (1 << slice.0) != 0) {
-                        state.wake(slice);
+                        Wakes::of(&context).wake_slice(slice);
                     }
                     Ok(ViewsResponse::Noted)
                 }

@@ -13,9 +13,11 @@ use uuid::Uuid;
 
 use super::build::Build;
 use super::changes::Slice;
+use super::message::ViewsRequest;
 use super::pass::Progress;
 use super::positions::{self, Position};
 use super::state::{Followed, SliceState, Views, ViewsState};
+use super::wakes::Wakes;
 use crate::shard::context::ShardContext;
 use crate::shard::status_table::ServingState;
 
@@ -23,6 +25,11 @@ use crate::shard::status_table::ServingState;
 const IDLE: Duration = Duration::from_millis(500);
 /// Turns begin no more often than this, so that what is written meanwhile is read together.
 const BREATH: Duration = Duration::from_millis(5);
+/// After a call, turns go on for a while: what is written is called before all replicas have it.
+const AFTER_CALL: Duration = Duration::from_millis(20);
+const TURNS_AFTER_CALL: u32 = 10;
+/// Who has a slice is looked at so often by others.
+const LEASE_LOOKED_AT: Duration = Duration::from_secs(2);
 /// Pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// A whole pass begins so often where entries come, and so often where none came for a while.
@@ -38,22 +45,29 @@ const WRITES_OVER_ALONE: Duration = Duration::from_millis(300);
 pub fn start(context: &Rc<ShardContext>) {
     let shards = context.node.shard_count();
     for number in Slice::all().filter(|slice| usize::from(slice.0) % shards == context.index) {
-        let weak = Rc::downgrade(context);
-        let clock = context.clock.clone();
+        let (weak, clock, node) = (Rc::downgrade(context), context.clock.clone(), context.node.clone());
         let slice = ViewsState::of(context).slice(context, number);
         tokio::task::spawn_local(async move {
             let mut turns = Turns::default();
+            let mut turns_left = 0_u32;
             loop {
-                tokio::select! {
-                    () = slice.wake.notified() => clock.sleep(BREATH).await,
-                    () = clock.sleep(IDLE) => {}
+                let pause = if turns_left > 0 { AFTER_CALL } else { IDLE };
+                let is_called = tokio::select! {
+                    () = node.layers.get::<Wakes>().woken(number) => true,
+                    () = clock.sleep(pause) => false,
+                };
+                if is_called {
+                    turns_left = TURNS_AFTER_CALL;
+                    clock.sleep(BREATH).await;
+                } else {
+                    turns_left = turns_left.saturating_sub(1);
                 }
                 let Some(context) = weak.upgrade() else { return };
                 if *context.node.stopping.borrow() {
                     return;
                 }
-                if let Err(error) = turns.turn(&context, &slice).await {
-                    tracing::debug!(slice = slice.lease.slice.0, %error, "a turn of the views has failed");
+                if let Err(error) = turns.turn(&context, &slice, is_called).await {
+                    tracing::debug!(slice = number.0, %error, "a turn of the views has failed");
                     clock.sleep(AFTER_ERROR).await;
                 }
             }
@@ -69,6 +83,9 @@ struct Turns {
     stored_micros: BTreeMap<Uuid, i64>,
     /// By the ids of the views that are not built.
     builds: BTreeMap<Uuid, Building>,
+    /// When the lease is looked at again, in monotonic time, and who has it.
+    looked_at: Option<Duration>,
+    holder: Option<HostId>,
 }
 
 /// A view that is not built.
@@ -80,17 +97,25 @@ struct Building {
 }
 
 impl Turns {
-    async fn turn(&mut self, context: &Rc<ShardContext>, slice: &Rc<SliceState>) -> Result<()> {
+    /// `is_called`: something was written, or somebody waits.
+    async fn turn(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &Rc<SliceState>,
+        is_called: bool,
+    ) -> Result<()> {
         let state = ViewsState::of(context);
         let views = state.views(context);
         if views.is_empty() || context.node.status.state() != ServingState::Serving {
             self.forget(slice);
             return Ok(());
         }
-        let wanted = preferred(context, slice.lease.slice) == context.node.host_id;
-        slice.lease.keep(context, &state.leases, wanted).await?;
+        self.keep_lease(context, slice).await?;
         if !slice.lease.is_held(context) {
             self.forget(slice);
+            if is_called {
+                self.tell_holder(context, slice.lease.slice);
+            }
             return Ok(());
         }
         self.retain(slice, &views);
@@ -114,14 +139,46 @@ impl Turns {
             }
         }
         if is_building {
-            slice.wake.notify_one();
+            Wakes::of(context).wake_slice(slice.lease.slice);
         }
         Ok(())
     }
 
+    /// Prolongs the lease, or takes it if this node should have it and nobody has.
+    async fn keep_lease(&mut self, context: &Rc<ShardContext>, slice: &SliceState) -> Result<()> {
+        if slice.lease.is_long(context) {
+            return Ok(());
+        }
+        let now = context.clock.monotonic();
+        if !slice.lease.is_held(context)
+            && self.looked_at.is_some_and(|looked_at| now < looked_at + LEASE_LOOKED_AT)
+        {
+            return Ok(());
+        }
+        self.looked_at = Some(now);
+        let wanted = preferred(context, slice.lease.slice) == context.node.host_id;
+        let holder = slice.lease.keep(context, &ViewsState::of(context).leases, wanted).await?;
+        self.holder = holder.map(|holder| holder.host_id);
+        Ok(())
+    }
+
+    /// Tells the holder of the slice that something was written.
+    fn tell_holder(&self, context: &Rc<ShardContext>, slice: Slice) {
+        let member = self.holder.and_then(|holder| context.cluster_view().topology.member(&holder).cloned());
+        let Some(member) = member.filter(|member| member.host_id != context.node.host_id) else { return };
+        let context = context.clone();
+        tokio::task::spawn_local(async move {
+            let request = ViewsRequest::Written { slices: 1 << slice.0 };
+            let shard = u16::from(slice.0) % member.shard_count.max(1);
+            // Without it the holder finds what was written when it looks the next time.
+            let _ = context.ask(&member, shard, &request, IDLE).await;
+        });
+    }
+
     fn forget(&mut self, slice: &SliceState) {
         if !(self.progress.is_empty() && self.builds.is_empty()) {
-            *self = Self::default();
+            let (looked_at, holder) = (self.looked_at, self.holder);
+            *self = Self { looked_at, holder, ..Self::default() };
             slice.forget();
         }
     }

@@ -62,8 +62,6 @@ pub struct SliceState {
     pub scanned: RefCell<BTreeMap<Uuid, u64>>,
     /// Somebody waits for views to be fresh.
     pub is_awaited: Cell<bool>,
-    /// Called when something was written, or is awaited.
-    pub wake: Notify,
     /// Called when something has become fresh or built.
     pub progress: Notify,
 }
@@ -93,13 +91,6 @@ impl ViewsState {
         self.holders.borrow_mut().insert(slice.0, holder);
     }
 
-    /// Has the task of a slice of this shard look for changes.
-    pub fn wake(&self, slice: Slice) {
-        if let Some(slice) = self.slices.borrow().get(&slice.0) {
-            slice.wake.notify_one();
-        }
-    }
-
     /// The state of a slice that belongs to this shard.
     pub fn slice(&self, context: &ShardContext, slice: Slice) -> Rc<SliceState> {
         let mut slices = self.slices.borrow_mut();
@@ -112,7 +103,6 @@ impl ViewsState {
                     built: RefCell::default(),
                     scanned: RefCell::default(),
                     is_awaited: Cell::new(false),
-                    wake: Notify::new(),
                     progress: Notify::new(),
                 })
             })
