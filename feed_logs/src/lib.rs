@@ -58,6 +58,8 @@ fn of_table(
     context: &DdlContext,
 ) -> Result<Option<TableAction>> {
     match (old, new) {
+        // What views need is made and altered with them.
+        (Some(table), _) if table.is_hidden() => Ok(None),
         (Some(log), new) if log.options.is_feed_log => check_log(keyspace, log, new).map(|()| None),
         (_, Some(base)) if base.options.feed().is_some() => log_kept(keyspace, old, base, context),
         (Some(base), None) => {
@@ -149,9 +151,9 @@ fn log_kept(
             ));
         }
         None => {
-            let name = columns::log_name(&base.name);
             let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
-            let log = log_table(name, base, ttl_seconds, context)?;
+            let mut log = log_table(columns::log_name(&base.name), base, ttl_seconds, context)?;
+            log.options.comment = format!("CDC log for {}", base.full_name());
             check_table_name(&log)?;
             with_columns_of(&log, None, base, context)?
         }
@@ -164,7 +166,7 @@ fn log_kept(
     Ok(Some(if present.is_some() { TableAction::Alter(log) } else { TableAction::Create(log) }))
 }
 
-/// A log without columns. Its entries expire after `ttl_seconds`; 0: never.
+/// A log without columns, whose entries are kept for this time; 0: for ever.
 pub fn log_table(name: String, base: &Table, ttl_seconds: u32, context: &DdlContext) -> Result<Table> {
     let mut digest = Md5::new();
     digest.update(context.new_id.as_bytes());
@@ -194,7 +196,6 @@ fn log_options(base: &Table, ttl_seconds: u32) -> Result<TableOptions> {
     let mut options = TableOptions {
         is_feed_log: true,
         is_encrypted: base.options.is_encrypted,
-        comment: format!("CDC log for {}", base.full_name()),
         caching: Caching { keys: false, rows_per_partition: RowsPerPartition::None },
         ..TableOptions::default()
     };
@@ -234,12 +235,15 @@ pub fn with_columns_of(
     }
     let mut log = log.clone();
     log.options.is_encrypted |= base.options.is_encrypted;
-    let was_on = old.is_some_and(|old| old.options.feed().is_some());
-    let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
-    log.options.feed_history = Some(match log.options.feed_history {
-        None => FeedHistory::begin(context.now_micros, ttl_seconds),
-        Some(history) => history.changed(was_on, ttl_seconds, context.now_micros),
-    });
+    // What is written for views has no consumers that could miss anything unseen.
+    if !log.is_hidden() {
+        let was_on = old.is_some_and(|old| old.options.feed().is_some());
+        let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
+        log.options.feed_history = Some(match log.options.feed_history {
+            None => FeedHistory::begin(context.now_micros, ttl_seconds),
+            Some(history) => history.changed(was_on, ttl_seconds, context.now_micros),
+        });
+    }
     let mut present = std::mem::take(&mut log.columns);
     if let Some(old) = old {
         rename_keys(&mut present, old, base);

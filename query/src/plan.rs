@@ -173,6 +173,17 @@ pub fn plan_for(
         other if is_of_roles(&other) => Plan::Roles(other),
         other => Plan::Schema(other),
     };
+    finish(plan, markers)
+}
+
+/// Plans a modification by the node itself: of logs, views and what is kept beside them, too, which clients may not write.
+pub fn plan_of_node(modification: &ast::Modification, catalog: &Catalog) -> Result<Planned> {
+    let mut markers = Markers::default();
+    let plan = modification::plan_of_node(modification, catalog, None, &mut markers)?;
+    finish(Plan::Modify(plan), markers)
+}
+
+fn finish(plan: Plan, mut markers: Markers) -> Result<Planned> {
     let (called_functions, executed_functions) = (markers.take_called(), markers.take_executed());
     let markers = markers.finish()?;
     let partition_key_markers = partition_key_markers(&plan);

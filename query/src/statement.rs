@@ -24,7 +24,7 @@ use crate::plan::select::SelectPlan;
 use crate::plan::selection::{MaskedColumns, ResultColumn};
 use crate::plan::term::MarkerSpec;
 use crate::plan::transaction::TransactionPlan;
-use crate::plan::{BatchPlan, CheckPlan, Plan, plan, plan_for};
+use crate::plan::{BatchPlan, CheckPlan, Plan, Planned, plan, plan_for, plan_of_node};
 use crate::schema::catalog::{CatalogView, Table};
 use crate::schema::ddl::bounds;
 
@@ -103,6 +103,22 @@ impl Statement {
             parsed => parsed,
         };
         let planned = plan(parsed, &catalog.catalog, keyspace)?;
+        Self::of_plan(text, keyspace, planned, catalog)
+    }
+
+    /// Parses and plans a statement of the node itself, which may modify tables that clients may not.
+    pub fn of_node(text: &str, catalog: &CatalogView) -> Result<Self> {
+        let parsed = syntax::parse(text).map_err(|error| RequestError::Syntax(error.to_string()))?;
+        let modification = match parsed {
+            ast::Statement::Insert(insert) => ast::Modification::Insert(insert),
+            ast::Statement::Update(update) => ast::Modification::Update(update),
+            ast::Statement::Delete(delete) => ast::Modification::Delete(delete),
+            other => return Self::of_plan(text, None, plan(other, &catalog.catalog, None)?, catalog),
+        };
+        Self::of_plan(text, None, plan_of_node(&modification, &catalog.catalog)?, catalog)
+    }
+
+    fn of_plan(text: &str, keyspace: Option<&str>, planned: Planned, catalog: &CatalogView) -> Result<Self> {
         let result_columns = match &planned.plan {
             Plan::Select(select) => select.result_columns(),
             Plan::Transaction(transaction) => transaction.result_columns(),

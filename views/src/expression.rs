@@ -91,6 +91,7 @@ pub fn renamed(
         | Relation::IsNotNull { column } => {
             *column = name(column)?;
         }
+        Relation::Qualified { relation, .. } => **relation = renamed(relation, name)?,
         Relation::CustomIndex { .. } => {}
     }
     Ok(relation)
@@ -98,12 +99,18 @@ pub fn renamed(
 
 /// The table's name or alias before the column of a relation, and the relation without it.
 pub fn unqualified(relation: &Relation) -> (Option<&Identifier>, &Relation) {
-    (None, relation)
+    match relation {
+        Relation::Qualified { table, relation } => (Some(table), relation),
+        _ => (None, relation),
+    }
 }
 
 /// The relation with the name or alias of a table before its column.
-pub fn qualified(_table: Option<&Identifier>, relation: Relation) -> Relation {
-    relation
+pub fn qualified(table: Option<&Identifier>, relation: Relation) -> Relation {
+    match table {
+        Some(table) => Relation::Qualified { table: table.clone(), relation: Box::new(relation) },
+        None => relation,
+    }
 }
 
 /// The values that a relation compares with.
@@ -117,6 +124,7 @@ pub fn values(relation: &Relation) -> Vec<&Expression> {
         Relation::Like { pattern, .. } => vec![pattern],
         Relation::Between { from, to, .. } => vec![from, to],
         Relation::In { values: InValues::Values(values), .. } => values.iter().collect(),
+        Relation::Qualified { relation, .. } => values(relation),
         Relation::In { values: InValues::Marker(_), .. } | Relation::IsNotNull { .. } => Vec::new(),
     }
 }

@@ -9,6 +9,7 @@
 //! | [`statement`] | CREATE, ALTER and DROP of views; what other statements may not do with tables of views |
 //! | [`following`] | how views and the tables beside them follow the tables that they are computed of |
 
+mod defining;
 pub mod definition;
 mod expression;
 pub mod following;

@@ -567,6 +567,7 @@ impl Resolver<'_> {
                     invalid(format!("{relation} is not possible in a {kind}: restrict single columns"))
                 }
             },
+            Relation::Qualified { relation, .. } => self.restricted_column(relation),
             Relation::Like { .. } => invalid(format!("{relation} is not possible in a {kind}")),
             Relation::Contains { column, .. } | Relation::IsNotNull { column } => Ok(column),
         }

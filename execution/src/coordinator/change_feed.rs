@@ -8,6 +8,9 @@
 //! * The stream is one of those that are active at this time: it has the replicas and the shard of the partition. A node that may not know them
 //!   refuses the write ([`confirmed`]).
 //! * Entries are made once for a write, where its mutations are finished: what is written again (hints, repair, streaming, a restore) gets none.
+//!
+//! A table that views are computed of has a second log, of which clients see nothing: the keys of what changes. Its entries are made in the same
+//! way, whether or not the table has a feed.
 
 pub mod confirmed;
 pub mod kept;
@@ -24,12 +27,14 @@ use helenus_change_feed::layout::LogLayout;
 use helenus_change_feed::time::entry_micros;
 use helenus_engine::{Expiry, Mutation, TableId};
 use helenus_feed_tables::history::kept_seconds;
+use helenus_feed_tables::{Delta, Preimage};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::run::modify::{ExistingRows, PartitionMutation, WriteContext};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::ChangeFeedOptions;
-use helenus_ring::change_feed::StreamId;
+use helenus_query::schema::view::CHANGES_TTL_SECONDS;
+use helenus_ring::change_feed::{ChangeFeed, StreamId, Streams};
 use uuid::Uuid;
 
 use crate::shard::context::ShardContext;
@@ -64,9 +69,16 @@ pub fn attach(
     write: &WriteContext,
     existing: Option<&dyn ExistingRows>,
 ) -> Result<Vec<PartitionMutation>> {
-    if changes.iter().all(|change| change.table.options.feed().is_none()) {
+    let view = context.catalog_view();
+    let view_logs = view.view_logs();
+    let is_followed = |change: &PartitionMutation| {
+        change.table.options.feed().is_some()
+            || !view_logs.is_empty() && view_logs.contains_key(&change.table.id)
+    };
+    if !changes.iter().any(is_followed) {
         return Ok(changes);
     }
+    drop(view);
     with_entries(context, changes, grouping, write, existing)
 }
 
@@ -78,6 +90,34 @@ struct Pending {
     stream: StreamId,
     entries: Vec<Entry>,
     expiry: Option<Expiry>,
+    is_of_views: bool,
+}
+
+/// What is kept for views: which rows have changed. What is in them is read when the views are computed.
+const OF_VIEWS: ChangeFeedOptions = ChangeFeedOptions {
+    enabled: true,
+    preimage: Preimage::Off,
+    postimage: false,
+    delta: Delta::Keys,
+    ttl_seconds: CHANGES_TTL_SECONDS,
+};
+
+/// A log of a table.
+struct FollowingLog<'t> {
+    log: Arc<Table>,
+    options: &'t ChangeFeedOptions,
+}
+
+/// The logs of a table: of its feed, and of views. None of those that are gone, and the table with them, since the request was planned.
+fn logs<'t>(context: &ShardContext, base: &'t Table) -> impl Iterator<Item = FollowingLog<'t>> {
+    let view = context.catalog_view();
+    let of_feed = base.options.feed().and_then(|options| {
+        let keyspace = view.catalog.keyspace(&base.keyspace)?;
+        keyspace.feed_log(&base.name).map(|log| FollowingLog { log: log.clone(), options })
+    });
+    let of_views = view.view_logs().get(&base.id);
+    let of_views = of_views.map(|log| FollowingLog { log: log.clone(), options: &OF_VIEWS });
+    of_feed.into_iter().chain(of_views)
 }
 
 #[inline(never)]
@@ -90,17 +130,18 @@ fn with_entries(
 ) -> Result<Vec<PartitionMutation>> {
     let mut pending = Vec::with_capacity(changes.len());
     for (of, PartitionMutation { table, mutation, .. }) in changes.iter().enumerate() {
-        let Some(options) = table.options.feed() else { continue };
-        let Some(layout) = layout(context, table)? else { continue };
-        let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
-        let feed = Feed { table, options, layout: &layout };
-        let entries = feed.entries(&view, existing, write.now_seconds)?;
-        if entries.is_empty() {
-            continue;
+        for FollowingLog { log, options } in logs(context, table) {
+            let is_of_views = log.is_view_log();
+            let layout = layout(context, table, &log)?;
+            let view = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
+            let feed = Feed { table, options, layout: &layout };
+            let entries = feed.entries(&view, existing, write.now_seconds)?;
+            if entries.is_empty() {
+                continue;
+            }
+            let expiry = expiry(context, options);
+            pending.push(Pending { of, layout, stream: StreamId([0; 16]), entries, expiry, is_of_views });
         }
-        let expires_at = |ttl: u32| context.now_seconds().saturating_add(ttl);
-        let expiry = kept_seconds(options.ttl_seconds).map(|ttl| Expiry { ttl, expires_at: expires_at(ttl) });
-        pending.push(Pending { of, layout, stream: StreamId([0; 16]), entries, expiry });
     }
     let newest = pending.iter().flat_map(|pending| &pending.entries).map(|entry| entry.timestamp).max();
     let Some(newest) = newest else { return Ok(changes) };
@@ -115,7 +156,7 @@ fn with_entries(
         *left.entry((group_of(*of), layout.table, *stream)).or_default() += entries.len();
     }
     let mut next: BTreeMap<(usize, TableId, StreamId), i32> = BTreeMap::new();
-    for Pending { of, layout, stream, entries, expiry } in pending {
+    for Pending { of, layout, stream, entries, expiry, .. } in pending {
         let name = (group_of(of), layout.table, stream);
         let count = entries.len();
         let left = left.entry(name).or_default();
@@ -136,6 +177,12 @@ fn with_entries(
     Ok(changes)
 }
 
+/// When entries that are written now disappear.
+fn expiry(context: &ShardContext, options: &ChangeFeedOptions) -> Option<Expiry> {
+    let expires_at = |ttl: u32| context.now_seconds().saturating_add(ttl);
+    kept_seconds(options.ttl_seconds).map(|ttl| Expiry { ttl, expires_at: expires_at(ttl) })
+}
+
 /// Sets the streams of the entries, and returns their time, which is the wanted one in all but one case: a clock that is behind the first
 /// generation puts the entries to its begin.
 fn choose_streams(
@@ -144,23 +191,29 @@ fn choose_streams(
     pending: &mut [Pending],
     wanted_micros: i64,
 ) -> Result<i64> {
-    const MICROS_PER_MS: i64 = 1_000;
-    confirmed::check(context)?;
-    let view = context.cluster_view();
-    let feed = view.change_feed();
-    let active = feed.active_at(wanted_micros.div_euclid(MICROS_PER_MS));
-    let (streams, micros) = if let Some(streams) = active {
-        (streams, wanted_micros)
+    if pending.iter().all(|pending| pending.is_of_views) {
+        confirmed::check_of_views(context)?;
     } else {
-        let first = feed.generations().first().ok_or_else(|| {
-            RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
-        })?;
-        (&**first, first.timestamp_ms().saturating_mul(MICROS_PER_MS))
-    };
+        confirmed::check(context)?;
+    }
+    let view = context.cluster_view();
+    let (streams, micros) = active_streams(view.change_feed(), wanted_micros)?;
     for Pending { of, stream, .. } in pending {
         *stream = streams.stream_of(changes[*of].token);
     }
     Ok(micros)
+}
+
+/// The streams for entries of a time, and the time that they get.
+fn active_streams(feed: &ChangeFeed, wanted_micros: i64) -> Result<(&Streams, i64)> {
+    const MICROS_PER_MS: i64 = 1_000;
+    if let Some(streams) = feed.active_at(wanted_micros.div_euclid(MICROS_PER_MS)) {
+        return Ok((streams, wanted_micros));
+    }
+    let first = feed.generations().first().ok_or_else(|| {
+        RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
+    })?;
+    Ok((first, first.timestamp_ms().saturating_mul(MICROS_PER_MS)))
 }
 
 /// A timeuuid of this time that no other entry has.
@@ -181,7 +234,7 @@ fn check_size(change: &PartitionMutation, limit: usize) -> Result<()> {
     )))
 }
 
-/// The layouts of logs on a shard, by the ids of their base tables.
+/// The layouts of logs on a shard, by the ids of the logs.
 #[derive(Default)]
 pub struct LogLayouts {
     known: RefCell<HashMap<Uuid, KnownLayout>>,
@@ -193,20 +246,18 @@ struct KnownLayout {
     layout: Rc<LogLayout>,
 }
 
-/// The layout of the log of a table. `None`: the log is gone, and the table with it, since the request was planned.
-fn layout(context: &ShardContext, base: &Arc<Table>) -> Result<Option<Rc<LogLayout>>> {
-    let view = context.catalog_view();
-    let log = view.catalog.keyspace(&base.keyspace).and_then(|keyspace| keyspace.feed_log(&base.name));
-    let Some(log) = log else { return Ok(None) };
+/// The layout of a log of a table.
+fn layout(context: &ShardContext, base: &Arc<Table>, log: &Arc<Table>) -> Result<Rc<LogLayout>> {
     let mut known = context.layers.get::<LogLayouts>().known.borrow_mut();
-    if let Some(known) = known.get(&base.id)
+    if let Some(known) = known.get(&log.id)
         && Arc::ptr_eq(&known.base, base)
         && Arc::ptr_eq(&known.log, log)
     {
-        return Ok(Some(known.layout.clone()));
+        return Ok(known.layout.clone());
     }
-    known.retain(|_, known| view.table(known.base.engine_id()).is_some());
+    let view = context.catalog_view();
+    known.retain(|_, known| view.table(known.log.engine_id()).is_some());
     let layout = Rc::new(LogLayout::new(base, log)?);
-    known.insert(base.id, KnownLayout { base: base.clone(), log: log.clone(), layout: layout.clone() });
-    Ok(Some(layout))
+    known.insert(log.id, KnownLayout { base: base.clone(), log: log.clone(), layout: layout.clone() });
+    Ok(layout)
 }

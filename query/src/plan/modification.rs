@@ -10,8 +10,22 @@ use crate::schema::catalog::{Catalog, Table, TableKind};
 use crate::schema::system_keyspaces::{SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA};
 use crate::schema::virtual_tables;
 
-/// Plans a modification.
+/// Plans a modification by a client.
 pub(super) fn plan_modification(
+    statement: &ast::Modification,
+    catalog: &Catalog,
+    keyspace: Option<&str>,
+    markers: &mut Markers,
+) -> Result<ModifyPlan> {
+    let plan = plan_of_node(statement, catalog, keyspace, markers)?;
+    if !sets_table_extensions(statement, &plan.table) {
+        check_writable(&plan.table, &plan)?;
+    }
+    Ok(plan)
+}
+
+/// Plans a modification by the node, which also writes the tables that clients may not write.
+pub(super) fn plan_of_node(
     statement: &ast::Modification,
     catalog: &Catalog,
     keyspace: Option<&str>,
@@ -24,15 +38,11 @@ pub(super) fn plan_modification(
     };
     let (_, table) = table_of(catalog, name, keyspace)?;
     let scope = NameScope { catalog, keyspace: Some(&table.keyspace), table: Some(table) };
-    let plan = match statement {
+    match statement {
         ast::Modification::Insert(insert) => plan_insert(insert, table, &scope, markers),
         ast::Modification::Update(update) => plan_update(update, table, &scope, markers),
         ast::Modification::Delete(delete) => plan_delete(delete, table, &scope, markers),
-    }?;
-    if !sets_table_extensions(statement, table) {
-        check_writable(table, &plan)?;
     }
-    Ok(plan)
 }
 
 /// Refuses a modification of a table that is computed, unless it changes the node itself. `plan`: the modification.

@@ -43,11 +43,25 @@ pub struct CatalogView {
     pub catalog: Arc<Catalog>,
     /// Made when it is asked for: few schema changes are followed by such a question.
     tables_by_id: Arc<OnceLock<HashMap<Uuid, Arc<Table>>>>,
+    /// Made at the first write.
+    view_logs: Arc<OnceLock<HashMap<Uuid, Arc<Table>>>>,
 }
 
 impl CatalogView {
     pub fn new(generation: u64, catalog: Arc<Catalog>) -> Self {
-        Self { generation, catalog, tables_by_id: Arc::default() }
+        Self { generation, catalog, tables_by_id: Arc::default(), view_logs: Arc::default() }
+    }
+
+    /// The logs of the tables that views are computed of, by the ids of these tables.
+    #[inline]
+    pub fn view_logs(&self) -> &HashMap<Uuid, Arc<Table>> {
+        self.view_logs.get_or_init(|| {
+            let keyspaces = self.catalog.keyspaces.values();
+            keyspaces
+                .flat_map(|keyspace| keyspace.view_logs())
+                .map(|(base, log)| (base.id, log.clone()))
+                .collect()
+        })
     }
 
     /// The table with this id.
@@ -224,6 +238,14 @@ impl Keyspace {
         self.tables.get(&view::log_name(base))
     }
 
+    /// The tables that views are computed of, with the logs of what changes in them.
+    pub fn view_logs(&self) -> impl Iterator<Item = (&Arc<Table>, &Arc<Table>)> {
+        self.tables.values().filter(|table| table.is_view_log()).filter_map(|log| {
+            let base = view::owner_name(&log.name).and_then(|base| self.tables.get(base))?;
+            Some((base, log))
+        })
+    }
+
     /// The table with the index of this name, and the index.
     pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
         self.tables.values().find_map(|table| Some((table, table.index(name)?)))
@@ -268,6 +290,11 @@ impl Table {
     /// Whether clients do not see the table: it holds what views need beside their rows.
     pub fn is_hidden(&self) -> bool {
         view::is_hidden(&self.name)
+    }
+
+    /// Whether the table is the log of what changes in a table that views are computed of.
+    pub fn is_view_log(&self) -> bool {
+        self.options.is_feed_log && self.is_hidden()
     }
 
     /// How the tokens of the table's partitions are computed.

@@ -17,6 +17,9 @@ const LOG: &str = "changes";
 const ROWS: &str = "rows";
 const LOOKUPS: &str = "lookups";
 
+/// How long the entries of `base$changes` are kept, in seconds. Views that are behind by more have to be built anew.
+pub const CHANGES_TTL_SECONDS: u32 = 86_400;
+
 /// The definition of a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {

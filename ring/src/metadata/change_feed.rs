@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use helenus_feed_tables::history::kept_seconds;
 use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
+use helenus_query::schema::view::CHANGES_TTL_SECONDS;
 
 use super::command::{CommandOutcome, Refusal, StreamsExtension};
 use super::outcome::{Changed, refuse};
 use super::state::{ClusterState, with_topology};
-use crate::change_feed::{ChangeFeed, GENERATIONS_MAX, Generation};
+use crate::change_feed::{ChangeFeed, GENERATIONS_MAX, Generation, UNCONFIRMED_SECONDS};
 use crate::member::Member;
 use crate::topology::Topology;
 
@@ -100,6 +101,9 @@ fn logs(catalog: &Catalog) -> impl Iterator<Item = (&Keyspace, &Table)> {
 /// Entries from before this time have expired in all logs. They are written within [`WRITING_MS`] after their time.
 fn kept_from_ms(catalog: &Catalog, now_ms: i64) -> i64 {
     let ttl_seconds = |(keyspace, log): (&Keyspace, &Table)| {
+        if log.is_view_log() {
+            return kept_seconds(CHANGES_TTL_SECONDS).map(|seconds| i64::from(seconds) + UNCONFIRMED_SECONDS);
+        }
         let feed = keyspace.feed_base(log)?.options.cdc?;
         // What a feed that is turned off has written is not known.
         if feed.enabled { kept_seconds(feed.ttl_seconds).map(i64::from) } else { None }

@@ -366,15 +366,15 @@ async fn agree(
     )))
 }
 
-/// The time of the first streams of change feeds, if a change turns on the first feed.
+/// The time of the first streams of change feeds, if a change turns on the first feed, or makes the first log of views.
 fn first_streams_ms(context: &ShardContext, before: &Catalog, after: &Catalog) -> Option<i64> {
     let has_feed = || {
         after.keyspaces.iter().any(|(name, keyspace)| {
             let known = before.keyspace(name).map(AsRef::as_ref);
             let differences = Keyspace::table_differences(known, Some(keyspace));
-            differences
-                .into_iter()
-                .any(|(_, table)| table.is_some_and(|table| table.options.feed().is_some()))
+            differences.into_iter().any(|(_, table)| {
+                table.is_some_and(|table| table.options.feed().is_some() || table.is_view_log())
+            })
         })
     };
     let is_first = context.cluster_view().topology.change_feed.is_empty() && has_feed();

@@ -8,21 +8,34 @@
 //! * New streams are agreed on `cdc_generation_delay_ms` before they are used, and clocks are not further apart than half of that. So who has
 //!   asked within the other half ([`limit`]) knows all streams that are used by now.
 //! * What counts is when a question was asked, not when it was answered.
+//!
+//! Entries of views are written longer ([`check_of_views`]), so that a table with views does not need a leader of the metadata for each write. An
+//! entry is found nevertheless, because who reads for views looks into the streams of all generations that are kept. The one into which a
+//! member writes is kept:
+//! * It knew all generations that were agreed on before its last question. So the one that comes next was agreed on later, and the one into which it
+//!   writes ends later.
+//! * It writes for [`UNCONFIRMED_SECONDS`] at most, and generations are kept for so much longer than entries.
+//!
+//! A member that has just been started does not know how long it was away. It refuses, until it has asked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use helenus_config::Config;
 use helenus_query::error::{RequestError, Result};
+use helenus_ring::change_feed::UNCONFIRMED_SECONDS;
 
 use crate::shard::context::ShardContext;
 
 /// Until when a node knows the streams that are used: on the monotonic clock, which its shards share.
 #[derive(Debug, Default)]
 pub struct StreamsConfirmation {
-    /// Milliseconds; 0: nobody has asked, because there was no feed.
+    /// Milliseconds; 0: nobody has asked, because there was no feed; [`NEVER_ASKED`].
     valid_until_ms: AtomicU64,
 }
+
+/// There are feeds, and no question has ended well since the start.
+const NEVER_ASKED: u64 = 1;
 
 impl StreamsConfirmation {
     pub fn of(context: &ShardContext) -> &Self {
@@ -31,12 +44,13 @@ impl StreamsConfirmation {
 
     /// The node knows all streams that were agreed on at `asked_at` (monotonic time).
     pub fn confirm(&self, asked_at: Duration, limit: Duration) {
-        self.valid_until_ms.store(((asked_at + limit).as_millis() as u64).max(1), Ordering::Relaxed);
+        self.valid_until_ms
+            .store(((asked_at + limit).as_millis() as u64).max(NEVER_ASKED + 1), Ordering::Relaxed);
     }
 
     /// The node does not know what was agreed on before: it has just been started.
     pub fn expire(&self) {
-        self.valid_until_ms.store(1, Ordering::Relaxed);
+        self.valid_until_ms.store(NEVER_ASKED, Ordering::Relaxed);
     }
 
     /// There are no streams any more.
@@ -50,9 +64,15 @@ impl StreamsConfirmation {
     }
 
     pub fn is_valid(&self, now: Duration) -> bool {
+        self.is_valid_with(Duration::ZERO, now)
+    }
+
+    /// Whether it is valid, or has been for the last time within `grace`.
+    fn is_valid_with(&self, grace: Duration, now: Duration) -> bool {
         match self.valid_until_ms.load(Ordering::Relaxed) {
             0 => true,
-            until => u128::from(until) > now.as_millis(),
+            NEVER_ASKED => false,
+            until => u128::from(until) + grace.as_millis() > now.as_millis(),
         }
     }
 }
@@ -64,9 +84,18 @@ pub fn limit(config: &Config) -> Duration {
 
 /// Refuses an entry if its stream may be one that is not read any more.
 pub fn check(context: &ShardContext) -> Result<()> {
+    check_with(context, Duration::ZERO)
+}
+
+/// Refuses an entry of views if it may not be found any more.
+pub fn check_of_views(context: &ShardContext) -> Result<()> {
+    check_with(context, Duration::from_secs(UNCONFIRMED_SECONDS.unsigned_abs()))
+}
+
+fn check_with(context: &ShardContext, grace: Duration) -> Result<()> {
     // Streams change when others join, and there are none that it could be cut off from.
     if context.cluster_view().is_alone()
-        || StreamsConfirmation::of(context).is_valid(context.clock.monotonic())
+        || StreamsConfirmation::of(context).is_valid_with(grace, context.clock.monotonic())
     {
         return Ok(());
     }
@@ -88,5 +117,16 @@ mod tests {
         assert!(!confirmation.is_valid(seconds(105)));
         confirmation.forget();
         assert!(confirmation.is_valid(seconds(105)));
+    }
+
+    #[test]
+    fn entries_of_views_are_written_longer_but_not_by_who_has_just_been_started() {
+        let (confirmation, seconds) = (StreamsConfirmation::default(), Duration::from_secs);
+        let grace = seconds(1_000);
+        confirmation.expire();
+        assert!(!confirmation.is_valid_with(grace, seconds(0)));
+        confirmation.confirm(seconds(100), seconds(5));
+        assert!(!confirmation.is_valid(seconds(1_104)) && confirmation.is_valid_with(grace, seconds(1_104)));
+        assert!(!confirmation.is_valid_with(grace, seconds(1_105)));
     }
 }

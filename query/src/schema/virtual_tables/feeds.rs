@@ -1,8 +1,10 @@
 //! Rows about change feeds, as ScyllaDB's consumers read them.
 
+use std::sync::Arc;
+
 use super::NodeState;
 use super::row::RowWriter;
-use crate::schema::catalog::Catalog;
+use crate::schema::catalog::{Catalog, Table};
 
 /// The class name by which drivers identify the computation of tokens of logs.
 const PARTITIONER: &str = "com.scylladb.dht.CDCPartitioner";
@@ -10,7 +12,9 @@ const PARTITIONER: &str = "com.scylladb.dht.CDCPartitioner";
 /// `system_schema.scylla_tables`: the tables with a feed, and the logs.
 pub fn scylla_tables(writer: &mut RowWriter, catalog: &Catalog) {
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    for table in tables.filter(|table| table.options.is_feed_log || table.options.cdc.is_some()) {
+    let is_of_feed =
+        |table: &&Arc<Table>| table.options.cdc.is_some() || table.options.is_feed_log && !table.is_hidden();
+    for table in tables.filter(is_of_feed) {
         writer
             .row()
             .set("keyspace_name", table.keyspace.as_str())
