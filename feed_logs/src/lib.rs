@@ -151,11 +151,10 @@ fn log_kept(
             ));
         }
         None => {
-            let name = columns::log_name(&base.name);
             let ttl_seconds = base.options.feed().map_or(0, |feed| feed.ttl_seconds);
-            let mut log = log_table(name, base, ttl_seconds, context)?;
-            check_table_name(&log)?;
+            let mut log = log_table(columns::log_name(&base.name), base, ttl_seconds, context)?;
             log.options.comment = format!("CDC log for {}", base.full_name());
+            check_table_name(&log)?;
             with_columns_of(&log, None, base, context)?
         }
     };
@@ -167,7 +166,7 @@ fn log_kept(
     Ok(Some(if present.is_some() { TableAction::Alter(log) } else { TableAction::Create(log) }))
 }
 
-/// A log without columns. Its entries expire after `ttl_seconds`; 0: never.
+/// A log without columns, whose entries are kept for this time; 0: for ever.
 pub fn log_table(name: String, base: &Table, ttl_seconds: u32, context: &DdlContext) -> Result<Table> {
     let mut digest = Md5::new();
     digest.update(context.new_id.as_bytes());

@@ -91,8 +91,8 @@ pub fn renamed(
         | Relation::IsNotNull { column } => {
             *column = name(column)?;
         }
+        Relation::Qualified { relation, .. } => **relation = renamed(relation, name)?,
         Relation::CustomIndex { .. } => {}
-        Relation::Qualified { relation: inner, .. } => **inner = renamed(inner, name)?,
     }
     Ok(relation)
 }
@@ -101,7 +101,7 @@ pub fn renamed(
 pub fn unqualified(relation: &Relation) -> (Option<&Identifier>, &Relation) {
     match relation {
         Relation::Qualified { table, relation } => (Some(table), relation),
-        relation => (None, relation),
+        _ => (None, relation),
     }
 }
 
@@ -116,7 +116,6 @@ pub fn qualified(table: Option<&Identifier>, relation: Relation) -> Relation {
 /// The values that a relation compares with.
 pub fn values(relation: &Relation) -> Vec<&Expression> {
     match relation {
-        Relation::Qualified { relation, .. } => values(relation),
         Relation::Compare { value, .. }
         | Relation::Contains { value, .. }
         | Relation::CustomIndex { value, .. } => {
@@ -125,6 +124,7 @@ pub fn values(relation: &Relation) -> Vec<&Expression> {
         Relation::Like { pattern, .. } => vec![pattern],
         Relation::Between { from, to, .. } => vec![from, to],
         Relation::In { values: InValues::Values(values), .. } => values.iter().collect(),
+        Relation::Qualified { relation, .. } => values(relation),
         Relation::In { values: InValues::Marker(_), .. } | Relation::IsNotNull { .. } => Vec::new(),
     }
 }

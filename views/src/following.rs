@@ -10,7 +10,8 @@ use helenus_query::schema::catalog::{Catalog, ColumnKind, Keyspace, Table};
 use helenus_query::schema::ddl::{Change, DdlContext, TableAction, check_bounds};
 use helenus_query::schema::view::{View, log_name, lookups_name, rows_name};
 
-use crate::definition::{Source, tables_of};
+use crate::defining::tables_of;
+use crate::definition::Source;
 use crate::expression::{qualified, renamed, unqualified};
 use crate::hidden;
 use crate::names::Names;

@@ -4,21 +4,17 @@ use std::collections::BTreeMap;
 
 use cql_lite::types::CqlType;
 use helenus_feed_logs::{log_table, with_columns_of};
-use helenus_feed_tables::history::FeedHistory;
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Column, ColumnKind, Table, TableKind};
 use helenus_query::schema::ddl::{DdlContext, MAX_TABLE_NAME_LENGTH};
 use helenus_query::schema::options::caching::RowsPerPartition;
 use helenus_query::schema::options::{Caching, TableOptions};
-use helenus_query::schema::view::{log_name, lookups_name, rows_name};
+use helenus_query::schema::view::{CHANGES_TTL_SECONDS, log_name, lookups_name, rows_name};
 use md5::{Digest, Md5};
 use uuid::Builder;
 
 use crate::invalid;
 use crate::resolving::Resolved;
-
-/// How long entries of logs for views stay. A view whose changes could not be read for longer is computed anew.
-const LOG_TTL_SECONDS: u32 = 24 * 60 * 60;
 
 /// The log of the changes of a base or joined table, with its columns of now. `present`: as it is; `old`: the table before the change.
 pub fn log(
@@ -27,21 +23,14 @@ pub fn log(
     base: &Table,
     context: &DdlContext,
 ) -> Result<Table> {
-    let mut log = match present {
-        Some(present) => with_columns_of(present, old, base, context)?,
-        None => {
-            let mut log = log_table(log_name(&base.name), base, LOG_TTL_SECONDS, context)?;
-            log.options.comment = format!("changes of {} for its views", base.full_name());
-            log.options.allow_auto_snapshot = false;
-            check_length(&log)?;
-            with_columns_of(&log, None, base, context)?
-        }
-    };
-    // That of the table's own feed says nothing about this log.
-    let history = present.and_then(|present| present.options.feed_history);
-    log.options.feed_history =
-        Some(history.unwrap_or_else(|| FeedHistory::begin(context.now_micros, LOG_TTL_SECONDS)));
-    Ok(log)
+    if let Some(present) = present {
+        return with_columns_of(present, old, base, context);
+    }
+    let mut log = log_table(log_name(&base.name), base, CHANGES_TTL_SECONDS, context)?;
+    log.options.comment = format!("changes of {} for its views", base.full_name());
+    log.options.allow_auto_snapshot = false;
+    check_length(&log)?;
+    with_columns_of(&log, None, base, context)
 }
 
 /// The table of the origins of a view's rows.

@@ -14,6 +14,7 @@
 
 pub mod computation;
 pub mod condition;
+mod defining;
 pub mod definition;
 mod expression;
 pub mod following;

@@ -554,7 +554,6 @@ impl Resolver<'_> {
     fn restricted_column<'r>(&self, relation: &'r Relation) -> Result<&'r Identifier> {
         let kind = self.kind;
         match relation {
-            Relation::Qualified { relation, .. } => self.restricted_column(relation),
             Relation::CustomIndex { .. } => invalid(format!(
                 "WHERE clause for {kind} '{}' cannot contain custom index expressions",
                 self.view()
@@ -568,6 +567,7 @@ impl Resolver<'_> {
                     invalid(format!("{relation} is not possible in a {kind}: restrict single columns"))
                 }
             },
+            Relation::Qualified { relation, .. } => self.restricted_column(relation),
             Relation::Like { .. } => invalid(format!("{relation} is not possible in a {kind}")),
             Relation::Contains { column, .. } | Relation::IsNotNull { column } => Ok(column),
         }
