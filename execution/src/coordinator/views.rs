@@ -11,6 +11,7 @@
 //! | [`positions`] | what the next holder of a slice has to know |
 //! | [`state`] | what a shard knows |
 //! | [`wakes`] | who keeps a slice learns that something was written |
+//! | [`timers`] | rows that expire |
 //! | [`service`] | the tasks |
 //! | [`fresh`] | reads that wait for what was written |
 //! | [`message`] | requests to the holder of a slice |
@@ -26,4 +27,5 @@ pub mod positions;
 pub mod recompute;
 pub mod service;
 pub mod state;
+pub mod timers;
 pub mod wakes;

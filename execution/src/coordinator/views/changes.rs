@@ -25,7 +25,7 @@ use futures::StreamExt;
 use futures::stream::{self, Stream};
 use helenus_change_feed::bounds::Bound;
 use helenus_change_feed::entry::Operation;
-use helenus_feed_tables::columns::{OPERATION, STREAM_ID, TIME};
+use helenus_feed_tables::columns::{OPERATION, STREAM_ID, TIME, TTL};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::{PartitionKey, composite_key};
@@ -109,6 +109,8 @@ impl Changed {
 pub struct Entry {
     /// Its `cdc$time`.
     pub time: Uuid,
+    /// The time to live of what was written.
+    pub ttl_seconds: Option<u32>,
     pub changed: Changed,
 }
 
@@ -138,7 +140,7 @@ pub struct ChangesReader {
 impl ChangesReader {
     /// `log`: the log of what changes in `base`.
     pub fn new(base: &Arc<Table>, log: &Arc<Table>) -> Self {
-        let own = [STREAM_ID, TIME, OPERATION].map(str::to_owned);
+        let own = [STREAM_ID, TIME, OPERATION, TTL].map(str::to_owned);
         let keys = base.partition_key().iter().chain(base.clustering_key()).map(|column| column.name.clone());
         let columns: Vec<String> = own.into_iter().chain(keys).map(|name| quoted(&name)).collect();
         let text = format!(
@@ -261,7 +263,9 @@ impl Decoder<'_> {
         let malformed = || {
             RequestError::Server(format!("an entry of the changes of {} is malformed", self.base.full_name()))
         };
-        let [Some(stream), Some(time), Some(operation), keys @ ..] = row else { return Err(malformed()) };
+        let [Some(stream), Some(time), Some(operation), ttl, keys @ ..] = row else {
+            return Err(malformed());
+        };
         let time = Uuid::from_slice(time).map_err(|_| malformed())?;
         let operation = operation.first().copied().and_then(Operation::of_value).ok_or_else(malformed)?;
         let (partition, clustering) =
@@ -288,7 +292,7 @@ impl Decoder<'_> {
             // Without its begin: anything from the first row on.
             let start = self.open.take_if(is_of_open).map_or_else(everything, |open| open.start);
             self.end(entries);
-            entries.push(Entry { time, changed: Changed::Range { key, start, end } });
+            entries.push(Entry { time, ttl_seconds: None, changed: Changed::Range { key, start, end } });
             return Ok(());
         }
         self.end(entries);
@@ -308,14 +312,22 @@ impl Decoder<'_> {
                 Changed::Row { key, clustering }
             }
         };
-        entries.push(Entry { time, changed });
+        let ttl_seconds = ttl.map(|ttl| {
+            let seconds = <[u8; 8]>::try_from(ttl).map(i64::from_be_bytes).map_err(|_| malformed())?;
+            u32::try_from(seconds).map_err(|_| malformed())
+        });
+        entries.push(Entry { time, ttl_seconds: ttl_seconds.transpose()?, changed });
         Ok(())
     }
 
     /// No end follows: a range that is open has everything up to the last row.
     fn end(&mut self, entries: &mut Vec<Entry>) {
         if let Some(OpenRange { time, key, start, .. }) = self.open.take() {
-            entries.push(Entry { time, changed: Changed::Range { key, start, end: everything() } });
+            entries.push(Entry {
+                time,
+                ttl_seconds: None,
+                changed: Changed::Range { key, start, end: everything() },
+            });
         }
     }
 }

@@ -44,7 +44,7 @@ pub enum ViewsResponse {
 }
 
 impl ServiceRequest for ViewsRequest {
-    const ID: u32 = 5;
+    const ID: u32 = 7;
     const TRAFFIC_CLASS: TrafficClass = TrafficClass::Control;
     type Response = ViewsResponse;
 }

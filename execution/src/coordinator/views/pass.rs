@@ -21,7 +21,8 @@ use helenus_views::computation::Values;
 use super::changes::{self, Changed, Entry, Generations, Window};
 use super::live_view::{LiveView, owned};
 use super::recompute::recompute;
-use super::state::{Followed, SliceState};
+use super::state::{Followed, SliceState, ViewsState};
+use super::timers;
 use crate::shard::context::ShardContext;
 
 /// An entry is not later than this behind its time: longer than a write may take, and half a second for timestamps of clients.
@@ -47,6 +48,8 @@ pub struct Progress {
     pub last_whole_micros: i64,
     /// When the last entry was seen that had not been seen before.
     pub last_new_micros: i64,
+    /// What had expired up to this second was recomputed.
+    expired_seconds: i64,
     seen: HashSet<u64>,
 }
 
@@ -57,6 +60,7 @@ impl Progress {
             last_begun_micros: i64::MIN,
             last_whole_micros: i64::MIN,
             last_new_micros: i64::MIN,
+            expired_seconds: checkpoint_micros.div_euclid(1_000_000).saturating_sub(1),
             seen: HashSet::new(),
         }
     }
@@ -85,7 +89,10 @@ impl Progress {
             if new.is_empty() {
                 return Ok(());
             }
-            carry_out(context, slice, followed, &new).await?;
+            let timers = &ViewsState::of(context).timers;
+            timers::set(context, timers, followed, slice.lease.slice, &new).await?;
+            let changed: Vec<&Changed> = new.iter().map(|entry| &entry.changed).collect();
+            carry_out(context, slice, followed, &changed).await?;
             self.last_new_micros = begun_micros;
             if self.seen.len() + new.len() > SEEN_MAX {
                 self.seen.clear();
@@ -94,6 +101,7 @@ impl Progress {
             Ok(())
         };
         followed.reader.read(context, slice.lease.slice, window, generations, each).await?;
+        self.expire(context, slice, followed).await?;
         self.last_begun_micros = begun_micros;
         if is_whole {
             self.last_whole_micros = begun_micros;
@@ -108,6 +116,25 @@ impl Progress {
         }
         Ok(())
     }
+
+    /// Recomputes what has expired since the last time.
+    async fn expire(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        followed: &Followed,
+    ) -> Result<()> {
+        let now_seconds = i64::from(context.now_seconds());
+        let seconds = (self.expired_seconds.saturating_add(1), now_seconds);
+        if seconds.0 > seconds.1 {
+            return Ok(());
+        }
+        let timers = &ViewsState::of(context).timers;
+        let due = timers::due(context, timers, followed, slice.lease.slice, seconds).await?;
+        carry_out(context, slice, followed, &due.iter().collect::<Vec<_>>()).await?;
+        self.expired_seconds = now_seconds;
+        Ok(())
+    }
 }
 
 /// A number that tells entries from each other.
@@ -118,17 +145,17 @@ fn number_of(entry: &Entry) -> u64 {
     hasher.finish()
 }
 
-/// Recomputes what entries name, and tells the base tables of views that look up rows here.
+/// Recomputes what changes concern, and tells the base tables of views that look up rows here.
 async fn carry_out(
     context: &Rc<ShardContext>,
     slice: &SliceState,
     followed: &Followed,
-    entries: &[&Entry],
+    changes: &[&Changed],
 ) -> Result<()> {
     for view in &followed.views {
         let mut units = BTreeSet::new();
-        for entry in entries {
-            add_units(context, view, &entry.changed, &mut units).await?;
+        for changed in changes {
+            add_units(context, view, changed, &mut units).await?;
             if units.len() >= UNITS_MAX {
                 recompute_all(context, view, std::mem::take(&mut units), slice).await?;
             }
@@ -136,8 +163,8 @@ async fn carry_out(
         recompute_all(context, view, units, slice).await?;
     }
     for view in &followed.joined_in {
-        for entry in entries {
-            touch_lookups(context, view, followed, &entry.changed).await?;
+        for changed in changes {
+            touch_lookups(context, view, followed, changed).await?;
         }
     }
     Ok(())

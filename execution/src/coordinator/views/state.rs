@@ -14,6 +14,7 @@ use super::changes::{ChangesReader, Slice};
 use super::lease::{Lease, LeaseStatements};
 use super::live_view::LiveView;
 use super::positions::PositionStatements;
+use super::timers::TimerStatements;
 use crate::shard::context::ShardContext;
 
 /// The state of views on a shard.
@@ -27,6 +28,7 @@ pub struct ViewsState {
     holders: RefCell<BTreeMap<u8, HostId>>,
     pub leases: LeaseStatements,
     pub positions: PositionStatements,
+    pub timers: TimerStatements,
 }
 
 /// The views of a catalog.

@@ -1,0 +1,117 @@
+//! Rows that expire: what was written with a time to live is recomputed when it is over, since nothing is written then.
+//!
+//! A timer is a row of `system_distributed.view_timers`, which names a row of a followed table and the second in which a value of it has expired.
+//! It is written before the position behind its entry is stored, so it is not lost. Timers of an hour are a partition; they expire a day after
+//! they were due.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use cql_lite::types::timeuuid;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::stored_key::PartitionKey;
+use helenus_views::computation::Values;
+
+use super::changes::{Changed, Entry, Slice};
+use super::live_view::LEVEL;
+use super::state::Followed;
+use crate::coordinator::internal_statement::InternalStatement;
+use crate::shard::context::ShardContext;
+
+const SECONDS_PER_HOUR: i64 = 3_600;
+/// Timers are kept for so long after they were due: a holder of the slice may be missing meanwhile.
+const KEPT_SECONDS: i64 = 86_400;
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// The statements about timers. They belong to one shard.
+#[derive(Debug)]
+pub struct TimerStatements {
+    write: InternalStatement,
+    read: InternalStatement,
+}
+
+impl Default for TimerStatements {
+    fn default() -> Self {
+        Self {
+            write: InternalStatement::new(
+                "INSERT INTO system_distributed.view_timers (table_id, slice, hour, due, partition_key, clustering) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?",
+            ),
+            read: InternalStatement::new(
+                "SELECT partition_key, clustering FROM system_distributed.view_timers \
+                 WHERE table_id = ? AND slice = ? AND hour = ? AND due >= ? AND due <= ?",
+            ),
+        }
+    }
+}
+
+/// Sets timers for the rows of entries that expire.
+pub async fn set(
+    context: &Rc<ShardContext>,
+    statements: &TimerStatements,
+    followed: &Followed,
+    slice: Slice,
+    entries: &[&Entry],
+) -> Result<()> {
+    let mut timers = BTreeSet::new();
+    for entry in entries {
+        if let (Some(ttl_seconds), Changed::Row { key, clustering }) = (entry.ttl_seconds, &entry.changed) {
+            let written = timeuuid::unix_micros(&entry.time).div_euclid(MICROS_PER_SECOND);
+            // The second in which it was written may not have been over.
+            let due = written.saturating_add(i64::from(ttl_seconds)).saturating_add(2);
+            timers.insert((due, key.bytes.clone(), clustering.clone()));
+        }
+    }
+    let now = i64::from(context.now_seconds());
+    let (table, slice) = key_of(followed, slice);
+    for (due, partition_key, clustering) in timers {
+        let kept = due.saturating_sub(now).max(0).saturating_add(KEPT_SECONDS);
+        let clustering = clustering.into_iter().flatten().collect::<Vec<_>>();
+        let values = [
+            table.clone(),
+            slice.clone(),
+            Some(due.div_euclid(SECONDS_PER_HOUR).to_be_bytes().to_vec()),
+            Some(due.to_be_bytes().to_vec()),
+            Some(partition_key),
+            Some(cql_lite::types::codec::encode_elements(clustering.iter().map(Vec::as_slice))),
+            Some(i32::try_from(kept).unwrap_or(i32::MAX).to_be_bytes().to_vec()),
+        ];
+        statements.write.write(context, &values, LEVEL, None).await?;
+    }
+    Ok(())
+}
+
+/// The rows whose timers are due in these seconds, both included.
+pub async fn due(
+    context: &Rc<ShardContext>,
+    statements: &TimerStatements,
+    followed: &Followed,
+    slice: Slice,
+    seconds: (i64, i64),
+) -> Result<Vec<Changed>> {
+    let (from, to) = seconds;
+    let (table, slice) = key_of(followed, slice);
+    let damaged = || RequestError::Server("system_distributed.view_timers has a damaged row".to_owned());
+    let mut rows = Vec::new();
+    let oldest_hour = (i64::from(context.now_seconds()) - KEPT_SECONDS).div_euclid(SECONDS_PER_HOUR);
+    for hour in from.div_euclid(SECONDS_PER_HOUR).max(oldest_hour)..=to.div_euclid(SECONDS_PER_HOUR) {
+        let number = |number: i64| Some(number.to_be_bytes().to_vec());
+        let values = [table.clone(), slice.clone(), number(hour), number(from), number(to)];
+        let each = |row: &[Option<&[u8]>]| {
+            let [Some(partition_key), Some(clustering)] = row else { return Err(damaged()) };
+            let values = cql_lite::types::codec::elements(clustering).map_err(|_| damaged())?;
+            let clustering: Values = values
+                .map(|value| value.map(|value| Some(value.to_vec())).map_err(|_| damaged()))
+                .collect::<Result<_>>()?;
+            let key = PartitionKey::of(followed.table.partitioner(), partition_key.to_vec());
+            rows.push(Changed::Row { key, clustering });
+            Ok(ControlFlow::Continue(()))
+        };
+        statements.read.rows(context, &values, LEVEL, each).await?;
+    }
+    Ok(rows)
+}
+
+fn key_of(followed: &Followed, slice: Slice) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    (Some(followed.table.id.as_bytes().to_vec()), Some(i32::from(slice.0).to_be_bytes().to_vec()))
+}
