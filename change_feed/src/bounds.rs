@@ -12,7 +12,7 @@ const BEHIND_PREFIX: &[u8] = &[0xFF];
 const BEHIND_ROW: &[u8] = &[0x00];
 
 /// An end of a range of rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Bound {
     /// The values of the first clustering columns. Rows that have them are at the end.
     pub clustering: Vec<Vec<u8>>,

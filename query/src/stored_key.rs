@@ -16,7 +16,7 @@ use crate::error::{RequestError, Result};
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 /// A partition key with its token.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey {
     pub token: i64,
     pub bytes: Vec<u8>,

@@ -29,6 +29,7 @@ use helenus_execution::coordinator::repair::runs::RepairRuns;
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::coordinator::replica::ReplicationState;
 use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
+use helenus_execution::coordinator::views::wakes::Wakes;
 use helenus_execution::coordinator::virtual_state::ClientSource;
 use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::passwords::pool::HashingPool;
@@ -54,6 +55,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(OpenCertificates::default())
         .with(OpenAtRest::default())
         .with(PresentGuardrails::default())
+        .with(Wakes::default())
 }
 
 /// The states of each shard.
