@@ -8,3 +8,4 @@ mod settling;
 mod transaction_tokens;
 mod transactions;
 mod truncation;
+mod view_logs;

@@ -7,11 +7,12 @@
 //!   ends the group.
 //! * The stream is one of those that are active at this time: it has the replicas and the shard of the partition. A node that may not know them
 //!   refuses the write ([`confirmed`]).
-//! * Entries are made once for a write, where its mutations are finished: what is written again (hints, repair, streaming, a restore) gets none.
+//! * Entries of feeds are made once for a write, where its mutations are finished: what is written again (hints, repair, streaming, a restore) gets none.
 //!
 //! A table that views are computed of has a second log, of which clients see nothing: the keys of what changes. Its entries are made in the same
-//! way, whether or not the table has a feed.
+//! way, whether or not the table has a feed. What reaches a replica late gets another one ([`anew`]).
 
+pub mod anew;
 pub mod confirmed;
 pub mod kept;
 
@@ -25,8 +26,7 @@ use hashbrown::HashMap;
 use helenus_change_feed::entry::{Entry, Feed, Place, log_mutation};
 use helenus_change_feed::layout::LogLayout;
 use helenus_change_feed::time::entry_micros;
-use helenus_engine::key::REGULAR_TAG;
-use helenus_engine::{Deletion, Expiry, Liveness, Mutation, MutationBuilder, RowBuilder, TableId};
+use helenus_engine::{Expiry, Mutation, TableId};
 use helenus_feed_tables::history::kept_seconds;
 use helenus_feed_tables::{Delta, Preimage};
 use helenus_query::error::{RequestError, Result};
@@ -35,7 +35,6 @@ use helenus_query::run::modify::{ExistingRows, PartitionMutation, WriteContext};
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::ChangeFeedOptions;
 use helenus_query::schema::view::CHANGES_TTL_SECONDS;
-use helenus_query::stored_key::{PartitionKey, decode_clustering};
 use helenus_ring::change_feed::{ChangeFeed, StreamId, Streams};
 use uuid::Uuid;
 
@@ -216,76 +215,6 @@ fn active_streams(feed: &ChangeFeed, wanted_micros: i64) -> Result<(&Streams, i6
         RequestError::Server("this node does not know the streams of change feeds yet".to_owned())
     })?;
     Ok((first, first.timestamp_ms().saturating_mul(MICROS_PER_MS)))
-}
-
-/// Entries as of rows that were written now, in a log of views: whoever computes views computes these rows again. `positions` of one partition
-/// name rows, or with fewer clustering columns all rows that have those.
-pub fn touching(
-    context: &ShardContext,
-    base: &Arc<Table>,
-    log: &Arc<Table>,
-    units: &[(PartitionKey, Vec<u8>)],
-) -> Result<Vec<PartitionMutation>> {
-    let layout = layout(context, base, log)?;
-    let feed = Feed { table: base, options: &OF_VIEWS, layout: &layout };
-    let now_micros = context.clock.now_micros();
-    let expiry = expiry(context, &OF_VIEWS);
-    let view = context.cluster_view();
-    confirmed::check_of_views(context)?;
-    let (streams, micros) = active_streams(view.change_feed(), now_micros)?;
-    let mut by_stream: BTreeMap<StreamId, Vec<Entry>> = BTreeMap::new();
-    for (key, position) in units {
-        let mutation = named(base, key, position, now_micros)?;
-        let read = mutation.view().map_err(|error| RequestError::Server(error.to_string()))?;
-        let entries = feed.entries(&read, None, context.now_seconds())?;
-        by_stream.entry(streams.stream_of(key.token)).or_default().extend(entries);
-    }
-    let mut changes = Vec::with_capacity(by_stream.len());
-    for (stream, entries) in by_stream {
-        let place = Place {
-            stream: stream.0,
-            time: time_of(context, micros),
-            first_number: 0,
-            ends_group: true,
-            expiry,
-        };
-        let mutation = log_mutation(&layout, entries, &place)?;
-        changes.push(PartitionMutation { token: stream.token(), table: log.clone(), mutation });
-    }
-    Ok(changes)
-}
-
-/// A mutation that names rows, of which nothing but the entry is written.
-fn named(base: &Table, key: &PartitionKey, position: &[u8], now_micros: i64) -> Result<Mutation> {
-    let mut builder = MutationBuilder::new(base.engine_id(), key.token, &key.bytes)
-        .map_err(|error| RequestError::Server(error.to_string()))?;
-    let columns = clustering_count(base, position)?;
-    if columns == base.clustering_key_count {
-        let mut row = RowBuilder::new();
-        row.set_liveness(Liveness { timestamp: now_micros, expiry: None });
-        builder.row(position, &mut row);
-    } else {
-        let deletion = Deletion { timestamp: now_micros, local_deletion_time: 0 };
-        if columns == 0 {
-            builder.delete_partition(deletion);
-        } else {
-            builder.delete_range(position, &[position, &[0xFF]].concat(), deletion);
-        }
-    }
-    Ok(builder.build())
-}
-
-/// The number of clustering columns that a position has.
-fn clustering_count(base: &Table, position: &[u8]) -> Result<usize> {
-    let Some((&REGULAR_TAG, mut rest)) = position.split_first() else { return Ok(0) };
-    let mut value = Vec::new();
-    for (count, column) in base.clustering_key().iter().enumerate() {
-        value.clear();
-        if !decode_clustering(&column.column_type, &mut rest, column.is_descending(), &mut value)? {
-            return Ok(count);
-        }
-    }
-    Ok(base.clustering_key_count)
 }
 
 /// A timeuuid of this time that no other entry has.

@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`changes`] | the logs of followed tables, read by slices |
+//! | [`slice`] | the ring is cut into slices |
 //! | [`lease`] | one holder for each slice |
 //! | [`live_view`] | a view with its statements |
 //! | [`recompute`] | the row of a unit becomes what the base table says |
@@ -26,6 +27,7 @@ pub mod pass;
 pub mod positions;
 pub mod recompute;
 pub mod service;
+pub mod slice;
 pub mod state;
 pub mod timers;
 pub mod wakes;

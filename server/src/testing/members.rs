@@ -163,6 +163,11 @@ impl Members {
         }
     }
 
+    /// Changes what else the members have agreed on. No node gets the new view.
+    pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
+        change(&mut self.topology.borrow_mut());
+    }
+
     /// Pretends that no member has ever left.
     pub fn forget_removed(&self) {
         self.topology.borrow_mut().removed.clear();

@@ -12,10 +12,13 @@ use helenus_config::Config;
 use helenus_engine::io::CrashStyle;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{CellKind, counter};
+use helenus_feed_logs::{log_table, with_columns_of};
 use helenus_query::error::Result;
-use helenus_query::schema::catalog::Catalog;
+use helenus_query::schema::catalog::{Catalog, Keyspace};
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::options::DataCenters;
+use helenus_query::schema::view::{self, CHANGES_TTL_SECONDS};
+use helenus_ring::change_feed::{ChangeFeed, Generation};
 use helenus_ring::member::MemberState;
 use helenus_testing::{catalog_of, virtual_time};
 use tokio::task::JoinHandle;
@@ -119,12 +122,50 @@ pub fn with_nodes<F>(configs: Vec<Config>, test: impl FnOnce(Cluster) -> F)
 where
     F: Future<Output = ()>,
 {
+    let catalog = {
+        let centers: Vec<&str> = configs.iter().map(|config| config.data_center.as_str()).collect();
+        catalog(&centers)
+    };
+    with_catalog(configs, catalog, test);
+}
+
+/// The table `three.rows` has a log of its changes, as if views were computed of it.
+pub fn with_view_log<F>(count: usize, test: impl FnOnce(Cluster) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let mut catalog = Catalog::clone(&catalog(&[]));
+    let mut keyspace = Keyspace::clone(catalog.keyspace("three").unwrap());
+    let context = DdlContext {
+        now_micros: 1_700_000_000_000_000,
+        new_id: Uuid::from_u128(2_000),
+        new_version: Uuid::from_u128(2_000),
+        data_centers: DataCenters::new(),
+        user_functions: &helenus_query::functions::user::NoUserFunctions,
+        may_drop_compact_storage: false,
+    };
+    let base = keyspace.tables["rows"].clone();
+    let log = log_table(view::log_name("rows"), &base, CHANGES_TTL_SECONDS, &context).unwrap();
+    let log = with_columns_of(&log, None, &base, &context).unwrap();
+    keyspace.tables.insert(log.name.clone(), Arc::new(log));
+    catalog.keyspaces.insert("three".to_owned(), Arc::new(keyspace));
+    let config = Config { shards: Some(SHARDS), ..Config::default() };
+    with_catalog(vec![config; count], Arc::new(catalog), |cluster| {
+        cluster.change_topology(|topology| {
+            let members = topology.members.values().map(AsRef::as_ref);
+            topology.change_feed = ChangeFeed::from(vec![Generation::of(0, members)]);
+        });
+        cluster.show_all();
+        test(cluster)
+    });
+}
+
+fn with_catalog<F>(configs: Vec<Config>, catalog: Arc<Catalog>, test: impl FnOnce(Cluster) -> F)
+where
+    F: Future<Output = ()>,
+{
     let count = configs.len();
     simulate(count as u64, Links::default(), |cluster| async move {
-        let catalog = {
-            let centers: Vec<&str> = configs.iter().map(|config| config.data_center.as_str()).collect();
-            catalog(&centers)
-        };
         let members = Members::new(cluster, catalog);
         for (node, config) in configs.into_iter().enumerate() {
             let token = |index: u64| {

@@ -19,6 +19,7 @@ use helenus_engine::{Deletion, Mutation, TableId, TableOptions};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 
+use crate::coordinator::change_feed::anew;
 use crate::coordinator::replica::hints::{revive, revive_at_start};
 use crate::coordinator::replica::only_here;
 use crate::coordinator::replica::write::deliver;
@@ -136,10 +137,11 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
         }
         // What belongs to tables that were dropped or truncated since then is left out.
         let created = created_micros(&position)?;
-        let known =
+        let known: Vec<PartitionMutation> =
             mutations.iter().filter_map(|mutation| revive_at_start(context, mutation, created)).collect();
+        let late: Vec<Mutation> = known.iter().map(|change| change.mutation.clone()).collect();
         match only_here::apply(context, known).await {
-            Ok(elsewhere) if elsewhere.is_empty() => {
+            Ok(elsewhere) if elsewhere.is_empty() && are_told(context, &late).await => {
                 remove(context, &position)?;
                 count += 1;
             }
@@ -149,6 +151,17 @@ pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
         }
     }
     Ok(count)
+}
+
+/// Whether those who compute views know of changes that have come late. Otherwise their batch is replayed again.
+async fn are_told(context: &Rc<ShardContext>, changes: &[Mutation]) -> bool {
+    for change in changes {
+        if let Err(error) = anew::write_of_late(context, change).await {
+            tracing::debug!(%error, "a late change is not in the log of its views");
+            return false;
+        }
+    }
+    true
 }
 
 /// Makes the replay of a stored batch due after twice the write timeout.
@@ -205,11 +218,15 @@ pub async fn replay_all(context: &Rc<ShardContext>) -> Result<bool> {
 async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
     for (_, mutations) in read(context, Some(position))? {
         let changes = applicable(context, position, &mutations)?;
+        let late: Vec<Mutation> = changes.iter().map(|change| change.mutation.clone()).collect();
         let delivered =
             futures::future::join_all(changes.into_iter().map(|change| deliver(context, change, false)))
                 .await;
         if delivered.contains(&false) {
             // The batch stays for the next round.
+            return Ok(());
+        }
+        if !are_told(context, &late).await {
             return Ok(());
         }
     }

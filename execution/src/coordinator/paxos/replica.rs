@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use helenus_engine::read::{Purgeable, VersionLimit, VersionScanRequest};
 use helenus_engine::{Mutation, MutationRef, TableId};
 use helenus_internode::service::Failure;
@@ -26,6 +27,7 @@ use super::proposer::{Promise, Question};
 use super::state::{Commit, PromiseOutcome};
 use super::store::{self, Change, StoreError};
 use super::truncation;
+use crate::coordinator::change_feed::anew;
 use crate::coordinator::replica::{apply, epoch};
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
@@ -105,6 +107,8 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
     let _warm = context.shard.warm(|| touch(&context, &request)).await?;
     epoch::refuse_stale(&context, request.epoch)?;
     let PaxosRequest { partition, order, .. } = request;
+    let is_late = |commit: &&Commit| anew::is_late_commit(&context, commit.origin.micros);
+    let late = order.commit().filter(is_late).map(|commit| Bytes::copy_from_slice(&commit.mutation));
     let response = match order {
         PaxosOrder::Ask { question, read } => {
             let read = read.map(|order| TableRead { table_id: partition.table_id, order });
@@ -135,6 +139,12 @@ async fn carry_out(context: Rc<ShardContext>, request: PaxosRequest) -> Result<P
     };
     if let Some(position) = context.last_append().filter(|_| is_relied_on) {
         context.shard.on_disk(position).await.map_err(Failure::from)?;
+    }
+    if let Some(late) = late {
+        let late = Mutation::from_bytes(late).map_err(|error| Failure::Malformed(error.to_string()))?;
+        // Whoever sends a commit keeps a hint for a replica that fails.
+        let told = anew::write_of_late(&context, &late).await;
+        told.map_err(|error| Failure::Internal(error.to_string()))?;
     }
     Ok(response)
 }

@@ -14,6 +14,7 @@ use helenus_internode::service::Failure;
 
 use super::epoch;
 use crate::coordinator::local_work::LocalWork;
+use crate::coordinator::views::wakes;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::{receipt, trace};
@@ -101,6 +102,7 @@ fn apply_with_companions(
             has_all = false;
         }
     }
+    wakes::applied(context, mutation);
     if has_all {
         return context.shard.apply(mutation);
     }

@@ -18,7 +18,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
-use cql_lite::frame::response::WriteType;
 use cql_lite::syntax::ast::Identifier;
 use cql_lite::types::{codec, timeuuid};
 use futures::StreamExt;
@@ -32,52 +31,18 @@ use helenus_query::stored_key::{PartitionKey, composite_key};
 use helenus_ring::change_feed::StreamId;
 use uuid::Uuid;
 
+pub use super::slice::{SLICES, Slice};
+use super::wakes::Wakes;
+use crate::coordinator::change_feed::anew;
 use crate::coordinator::internal_statement::{InternalStatement, NextPage, OwnedValue};
-use crate::coordinator::{change_feed, write};
 use crate::shard::context::ShardContext;
 
-/// The number of slices. Holders of slices are stored by their numbers, so it never changes.
-pub const SLICES: u8 = 16;
-/// Bits of a token that are the same in a slice.
-const SLICE_BITS: u32 = SLICES.ilog2();
 /// Streams of one statement, which are read one after the other …
 const STREAMS_PER_STATEMENT: usize = 16;
 /// … and statements that are executed at a time.
 const STATEMENTS: usize = 8;
 /// Entries that are written together by [`touch`].
 const TOUCHED_TOGETHER: usize = 500;
-
-/// A part of the ring of the tokens of base tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slice(pub u8);
-
-impl Slice {
-    pub fn all() -> impl Iterator<Item = Self> {
-        (0..SLICES).map(Self)
-    }
-
-    /// The slice of a token.
-    pub fn of(token: i64) -> Self {
-        Self((Self::ordered(token) >> (u64::BITS - SLICE_BITS)) as u8)
-    }
-
-    /// The first and the last token.
-    pub fn tokens(self) -> (i64, i64) {
-        let width = u64::BITS - SLICE_BITS;
-        let first = u64::from(self.0) << width;
-        let last = first | ((1 << width) - 1);
-        (Self::ordered(first as i64) as i64, Self::ordered(last as i64) as i64)
-    }
-
-    pub fn contains(self, token: i64) -> bool {
-        Self::of(token) == self
-    }
-
-    /// Tokens as unsigned numbers of the same order, and back.
-    fn ordered(token: i64) -> u64 {
-        token as u64 ^ (1 << 63)
-    }
-}
 
 /// What an entry tells of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -105,7 +70,7 @@ impl Changed {
 }
 
 /// An entry of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Its `cdc$time`.
     pub time: Uuid,
@@ -351,26 +316,9 @@ pub async fn touch(
     units: &[(PartitionKey, Vec<u8>)],
 ) -> Result<()> {
     for units in units.chunks(TOUCHED_TOGETHER) {
-        let entries = change_feed::touching(context, base, log, units)?;
-        write::write_all(context, entries, Consistency::Quorum, WriteType::UnloggedBatch).await?;
+        anew::write_of_units(context, base, log, units).await?;
+        let wakes = Wakes::of(context);
+        units.iter().for_each(|(key, _)| wakes.wake(key.token));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slices_cover_the_ring_in_order() {
-        let mut next = i64::MIN;
-        for slice in Slice::all() {
-            let (first, last) = slice.tokens();
-            assert_eq!(first, next);
-            assert!(slice.contains(first) && slice.contains(last));
-            next = last.wrapping_add(1);
-        }
-        assert_eq!(next, i64::MIN, "around the ring");
-        assert_eq!((Slice::of(0), Slice::of(-1)), (Slice(8), Slice(7)));
-    }
 }

@@ -14,9 +14,9 @@ use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use super::changes::Slice;
 use super::lease;
 use super::message::{Freshen, ViewsRequest, ViewsResponse};
+use super::slice::Slice;
 use super::state::ViewsState;
 use super::wakes::Wakes;
 use crate::shard::context::ShardContext;

@@ -17,7 +17,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use super::changes::Slice;
+use super::slice::Slice;
 use crate::coordinator::internal_statement::{InternalStatement, was_applied};
 use crate::shard::context::ShardContext;
 

@@ -7,8 +7,8 @@ use helenus_internode::service::{Failure, ServiceRequest, TrafficClass};
 use helenus_ring::HostId;
 use serde::{Deserialize, Serialize};
 
-use super::changes::Slice;
 use super::fresh;
+use super::slice::Slice;
 use super::wakes::Wakes;
 use crate::shard::call::Serve;
 use crate::shard::context::ShardContext;

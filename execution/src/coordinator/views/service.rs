@@ -12,10 +12,10 @@ use helenus_ring::HostId;
 use uuid::Uuid;
 
 use super::build::Build;
-use super::changes::Slice;
 use super::message::ViewsRequest;
 use super::pass::Progress;
 use super::positions::{self, Position};
+use super::slice::Slice;
 use super::state::{Followed, SliceState, Views, ViewsState};
 use super::wakes::Wakes;
 use crate::shard::context::ShardContext;

@@ -10,10 +10,11 @@ use helenus_ring::HostId;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::changes::{ChangesReader, Slice};
+use super::changes::ChangesReader;
 use super::lease::{Lease, LeaseStatements};
 use super::live_view::LiveView;
 use super::positions::PositionStatements;
+use super::slice::Slice;
 use super::timers::TimerStatements;
 use crate::shard::context::ShardContext;
 

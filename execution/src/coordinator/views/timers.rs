@@ -13,8 +13,9 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::stored_key::PartitionKey;
 use helenus_views::computation::Values;
 
-use super::changes::{Changed, Entry, Slice};
+use super::changes::{Changed, Entry};
 use super::live_view::LEVEL;
+use super::slice::Slice;
 use super::state::Followed;
 use crate::coordinator::internal_statement::InternalStatement;
 use crate::shard::context::ShardContext;

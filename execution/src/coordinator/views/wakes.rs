@@ -6,7 +6,7 @@
 use helenus_engine::MutationRef;
 use tokio::sync::Notify;
 
-use super::changes::{SLICES, Slice};
+use super::slice::{SLICES, Slice};
 use crate::shard::context::ShardContext;
 
 /// The sleepers of a node, by slices.

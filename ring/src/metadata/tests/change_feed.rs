@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use helenus_query::schema::catalog::{Keyspace, Table};
+use helenus_query::schema::view;
 
 use super::*;
-use crate::change_feed::Streams;
+use crate::change_feed::{Streams, UNCONFIRMED_SECONDS};
 
 const TABLES: [&str; 2] = [
     "CREATE TABLE t (k int PRIMARY KEY) WITH cdc = {'enabled': true, 'ttl': 1}",
@@ -29,9 +30,28 @@ fn change_of_feed(
         keyspace.tables.insert(log.name.clone(), Arc::new(log));
         new.keyspaces.insert("ks".to_owned(), Arc::new(keyspace));
     }
+    schema_change(state, &new, first_streams_ms)
+}
+
+/// The change to a table that views are computed of, and its log.
+fn change_of_views(state: &ClusterState, version: u128, first_streams_ms: Option<i64>) -> Command {
+    let statements =
+        [CREATE_KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)", "CREATE TABLE log (s blob PRIMARY KEY)"];
+    let mut new = Catalog::clone(&catalog_of(&statements).catalog);
+    new.version = id(version);
+    let mut keyspace = Keyspace::clone(new.keyspace("ks").unwrap());
+    let mut log = Table::clone(&keyspace.tables.remove("log").unwrap());
+    log.options.is_feed_log = true;
+    log.name = view::log_name("t");
+    keyspace.tables.insert(log.name.clone(), Arc::new(log));
+    new.keyspaces.insert("ks".to_owned(), Arc::new(keyspace));
+    schema_change(state, &new, first_streams_ms)
+}
+
+fn schema_change(state: &ClusterState, new: &Catalog, first_streams_ms: Option<i64>) -> Command {
     Command::ChangeTables(SchemaChangeCommand {
         base: state.catalog.version,
-        changed: CatalogDocument::delta(&state.catalog, &new),
+        changed: CatalogDocument::delta(&state.catalog, new),
         dropped: Vec::new(),
         event: event("t"),
         creator: None,
@@ -129,6 +149,20 @@ fn a_generation_stays_as_long_as_its_entries_do() {
     assert_eq!(times(&log), [5_000, 9_000, 72_000]);
     log.done(&extension(9_000 + 62_002 + DELAY_MS, &[8], 2));
     assert_eq!(times(&log), [9_000, 72_000, 72_002]);
+}
+
+#[test]
+fn a_generation_of_entries_of_views_stays_as_long_as_a_member_may_write_into_it_and_longer() {
+    let mut log = Log::of(2);
+    log.done(&change_of_views(&log.state, 1001, Some(5_000)));
+    log.done(&extension(9_000, &member(3).tokens, 2));
+    let kept_ms = (i64::from(view::CHANGES_TTL_SECONDS) + 60 + UNCONFIRMED_SECONDS + 60) * 1_000;
+    log.done(&extension(9_000 + kept_ms + DELAY_MS, &[7], 2));
+    assert_eq!(times(&log)[..2], [5_000, 9_000]);
+    log.done(&extension(9_000 + kept_ms + 2 + DELAY_MS, &[8], 2));
+    assert_eq!(times(&log)[0], 9_000);
+    log.done(&change_of_feed(&log.state, 1002, false, None));
+    assert!(log.state.topology.change_feed.is_empty());
 }
 
 #[test]

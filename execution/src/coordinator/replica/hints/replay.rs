@@ -15,6 +15,7 @@ use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
 
 use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, damaged, forget_bytes, remove};
+use crate::coordinator::change_feed::anew;
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::hints::revive;
 use crate::coordinator::replica::hints::target::HintTarget;
@@ -308,7 +309,8 @@ async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bo
         context.metrics.hints_dropped.increment();
         return true;
     };
-    let is_done = match ask(context, host_id, &change).await {
+    let mutation = change.mutation.clone();
+    let is_delivered = match ask(context, host_id, &change).await {
         Some(Ok(ReplicaResponse::NotOwner)) | None => {
             // The target has left, or the partition belongs to other replicas or is about to: the mutation is sent to
             // all of them.
@@ -320,10 +322,17 @@ async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bo
             false
         }
     };
+    let is_done = is_delivered && is_told(context, &mutation).await;
     if is_done {
         context.metrics.hints_replayed.increment();
     }
     is_done
+}
+
+/// Whether those who compute views know of a change that has come late. Otherwise its hint is delivered again.
+async fn is_told(context: &Rc<ShardContext>, mutation: &Mutation) -> bool {
+    let told = anew::write_of_late(context, mutation).await;
+    told.inspect_err(|error| tracing::debug!(%error, "a late change is not in the log of its views")).is_ok()
 }
 
 /// Asks a target to apply a mutation that it missed; `None`: the target is not a member any more.
