@@ -2,7 +2,7 @@
 //!
 //! Functions over the catalog without side effects. Elements are listed in an order in which their CREATE statements
 //! can be executed: a keyspace, its types (each after the types that it contains), its functions and aggregates, its tables by name, each
-//! with its indexes and the views of which it is the base table. What is kept beside views is not shown.
+//! with its indexes and the views of which it is the base table; at last the views with a join. What is kept beside views is not shown.
 
 mod create_text;
 #[cfg(test)]
@@ -193,7 +193,7 @@ impl<'a> DescribeScope<'a> {
     fn schema(&self, with_system: bool) -> Description {
         let keyspaces = self.catalog.keyspaces.values();
         let shown = keyspaces.filter(|keyspace| with_system || !system_keyspaces::is_system(&keyspace.name));
-        self.elements(shown.flat_map(|keyspace| keyspace_elements(keyspace)))
+        self.elements(joins_last(shown.flat_map(|keyspace| keyspace_elements(keyspace)).collect()))
     }
 
     fn table(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
@@ -351,6 +351,16 @@ fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
     elements.extend(functions(keyspace).chain(aggregates(keyspace)));
     let tables = keyspace.tables.values().filter(|table| table.view.is_none() && !table.is_hidden());
     elements.extend(tables.flat_map(|table| table_elements(keyspace, table)));
+    joins_last(elements)
+}
+
+/// Views stand behind the tables that they join.
+fn joins_last(mut elements: Vec<Element<'_>>) -> Vec<Element<'_>> {
+    let joins = |element: &Element<'_>| match element {
+        Element::Table(_, table) => table.view.as_ref().is_some_and(|view| view.joined.is_some()),
+        _ => false,
+    };
+    elements.sort_by_key(joins);
     elements
 }
 

@@ -481,7 +481,7 @@ pub fn describe(
 
 #[cfg(test)]
 mod tests {
-    use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
+    use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed, with_view};
 
     use super::*;
 
@@ -538,6 +538,13 @@ mod tests {
         assert_eq!(refusal("ALTER TABLE t WITH cdc = true", CHANGE_FEEDS), None);
         assert_eq!(refusal("ALTER TABLE t WITH cdc = false", 1), None);
         assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
+        let tables = ["CREATE TABLE t (k int PRIMARY KEY)", "CREATE TABLE w (k int PRIMARY KEY)"];
+        let plain = catalog_of(&[&[CREATE_KEYSPACE], &tables[..]].concat());
+        let create = "CREATE MATERIALIZED VIEW w AS SELECT * FROM t WHERE k IS NOT NULL PRIMARY KEY (k)";
+        let viewed = with_view(&plain, create);
+        let check = |level| check_understood(&plain.catalog, &viewed.catalog, level);
+        assert!(check(SECURITY - 1).is_err());
+        assert!(check(SECURITY).is_ok());
         let function =
             "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";
         assert!(refusal(function, CASSANDRA_5_SCHEMAS - 1).is_some());
