@@ -10,7 +10,7 @@ use cql_lite::syntax::ast::{
 };
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::names::keyspace_of;
-use helenus_query::schema::catalog::{Catalog, Column, Keyspace, Table, TableKind};
+use helenus_query::schema::catalog::{Catalog, Column, ColumnKind, Keyspace, Table, TableKind};
 use helenus_query::schema::ddl::{
     Change, ChangeTarget, ChangeType, DdlContext, TableAction, check_bounds, check_cap, check_table_name,
     event, execute as execute_other,
@@ -229,13 +229,10 @@ pub fn place_columns(
         if id.is_some() { known.push((column, mask)) } else { new.push((column, mask)) }
     }
     // As in other new tables, ids follow the order of the columns.
-    let rank = |kind: &helenus_query::schema::catalog::ColumnKind| {
-        use helenus_query::schema::catalog::ColumnKind;
-        match kind {
-            ColumnKind::PartitionKey { position } => (0, *position),
-            ColumnKind::Clustering { position, .. } => (1, *position),
-            ColumnKind::Static | ColumnKind::Regular => (2, 0),
-        }
+    let rank = |kind: &ColumnKind| match kind {
+        ColumnKind::PartitionKey { position } => (0, *position),
+        ColumnKind::Clustering { position, .. } => (1, *position),
+        ColumnKind::Static | ColumnKind::Regular => (2, 0),
     };
     new.sort_by(|(a, _), (b, _)| rank(&a.kind).cmp(&rank(&b.kind)).then_with(|| a.name.cmp(&b.name)));
     for (column, _) in &mut new {

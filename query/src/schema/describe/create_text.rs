@@ -93,24 +93,22 @@ fn view(keyspace: &Keyspace, table: &Table, view: &View, with_internals: bool) -
     } else {
         create.clause.to_string()
     };
+    let alias = create.alias.as_ref().map_or_else(String::new, |alias| format!(" AS {alias}"));
     let mut text = format!(
-        "CREATE {} {} AS\n    SELECT {clause}\n    FROM {}",
+        "CREATE {} {} AS\n    SELECT {clause}\n    FROM {}{alias}",
         create.kind,
         table_name(table),
         create.from
     );
-    if let Some(alias) = &create.alias {
-        text += &format!(" AS {alias}");
-    }
     if let Some(join) = &create.join {
-        text += &format!("\n    {join}");
+        text.extend(["\n    ", &join.to_string()]);
     }
     if !create.relations.is_empty() {
-        text += &format!("\n    WHERE {}", view.where_clause());
+        text.extend(["\n    WHERE ", &view.where_clause()]);
     }
     if !create.group_by.is_empty() {
         let group_by: Vec<String> = create.group_by.iter().map(ToString::to_string).collect();
-        text += &format!("\n    GROUP BY {}", group_by.join(", "));
+        text.extend(["\n    GROUP BY ", &group_by.join(", ")]);
     }
     let mut options = option_lines(table, false, with_internals);
     // They cannot be given to a view.
