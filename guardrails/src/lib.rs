@@ -116,6 +116,9 @@ guardrails! {
         secondary_indexes_per_table:
             "Creating secondary index {what}, current number of indexes {value} exceeds warning threshold of {threshold}.",
             "Tables cannot have more than {threshold} secondary indexes, aborting the creation of secondary index {what}";
+        materialized_views_per_table:
+            "Creating materialized view {what}, current number of views {value} exceeds warning threshold of {threshold}.",
+            "Tables cannot have more than {threshold} materialized views, aborting the creation of materialized view {what}";
         fields_per_udt:
             "The user type {what} has {value} columns, this exceeds the warning threshold of {threshold}.",
             "User types cannot have more than {threshold} columns, but {value} provided for user type {what}.";

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use cql_lite::syntax::ast::{AlterTableOperation, AlterTypeOperation, ColumnDefinition, Property, Statement};
 use cql_lite::types::CqlType;
@@ -56,6 +57,8 @@ impl Guardrails {
         match &mut statement {
             Statement::CreateTable(create) => create.options.properties.retain(is_kept),
             Statement::CopyTable(copy) => copy.properties.retain(is_kept),
+            Statement::CreateView(create) => create.options.properties.retain(is_kept),
+            Statement::AlterView(alter) => alter.properties.retain(is_kept),
             Statement::AlterTable(alter) => {
                 if let AlterTableOperation::SetProperties(properties) = &mut alter.operation {
                     properties.retain(is_kept);
@@ -148,9 +151,21 @@ impl Guardrails {
         is_created: bool,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
+        if let Some(view) = &table.view {
+            // Views have no other guardrails in Cassandra.
+            let keyspace = catalog.keyspace(&table.keyspace).filter(|_| is_created);
+            let Some(keyspace) = keyspace else { return Ok(()) };
+            let base = &view.statement.from.name;
+            let views = keyspace.tables.get(base.as_str()).map_or(0, |base| keyspace.views_of(base).count());
+            let what = format!("{} on table {}", table.name, base.as_str());
+            return self.materialized_views_per_table.guard(views as u64, &what, warnings);
+        }
         if is_created {
             let stored = |keyspace: &Keyspace| {
-                keyspace.tables.values().filter(|table| table.kind == TableKind::Stored).count()
+                let is_counted = |table: &&Arc<Table>| {
+                    table.kind == TableKind::Stored && table.view.is_none() && !table.is_hidden()
+                };
+                keyspace.tables.values().filter(is_counted).count()
             };
             let count = user_keyspaces(catalog).map(stored).sum::<usize>() as u64;
             self.tables.guard(count, &table.name, warnings)?;
@@ -239,6 +254,8 @@ fn properties(statement: &Statement) -> Option<&[Property]> {
     match statement {
         Statement::CreateTable(create) => Some(&create.options.properties),
         Statement::CopyTable(copy) => Some(&copy.properties),
+        Statement::CreateView(create) => Some(&create.options.properties),
+        Statement::AlterView(alter) => Some(&alter.properties),
         Statement::AlterTable(alter) => match &alter.operation {
             AlterTableOperation::SetProperties(properties) => Some(properties),
             _ => None,

@@ -25,7 +25,7 @@ pub fn followed(before: &Catalog, change: Change, context: &DdlContext) -> Resul
         tables.filter(|table| table.view.is_some() || table.is_hidden()).cloned().collect()
     };
     let of_views = all(&change.catalog);
-    if of_views.is_empty() && change.effect.is_none() {
+    if of_views.is_empty() {
         return Ok(change);
     }
     let mut following =
@@ -73,8 +73,7 @@ impl Following<'_> {
         {
             return Ok(needed);
         }
-        let (statement, resolved, view) = self.resolved(view, declared, &base, joined)?;
-        let mut view = view;
+        let (statement, resolved, mut view) = self.resolved(view, declared, &base, joined)?;
         view.options.is_encrypted |=
             base.options.is_encrypted || joined.is_some_and(|joined| joined.options.is_encrypted);
         view.view = Some(Arc::new(View { statement, ..View::clone(declared) }));
@@ -143,11 +142,8 @@ impl Following<'_> {
 
     /// Whether the view was there with the same definition, and its keyspace had the same types.
     fn is_known(&self, view: &Table) -> bool {
-        let keyspace = |catalog: &'_ Catalog| catalog.keyspace(&view.keyspace).cloned();
-        let has_same_types = match (keyspace(self.before), keyspace(&self.catalog)) {
-            (Some(before), Some(now)) => before.types == now.types,
-            _ => false,
-        };
+        let keyspaces = self.before.keyspace(&view.keyspace).zip(self.catalog.keyspace(&view.keyspace));
+        let has_same_types = keyspaces.is_some_and(|(before, now)| before.types == now.types);
         has_same_types && self.before_of(view).is_some_and(|before| before.view == view.view)
     }
 

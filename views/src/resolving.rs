@@ -217,8 +217,8 @@ impl Resolver<'_> {
         }
         let refused = || {
             invalid(format!(
-                "GROUP BY of a projection takes the partition key of {} and then clustering columns in their order: for other \
-                 groups make a table, or a projection of which a copy is kept as one, with that primary key first",
+                "GROUP BY of a projection takes the partition key of {} and then clustering columns in their order: other groups need \
+                 a table with that primary key",
                 base.full_name()
             ))
         };

@@ -10,7 +10,7 @@ use cql_lite::syntax::ast::{
 };
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::names::keyspace_of;
-use helenus_query::schema::catalog::{Catalog, Column, Keyspace, Table, TableKind};
+use helenus_query::schema::catalog::{Catalog, Column, ColumnKind, Keyspace, Table, TableKind};
 use helenus_query::schema::ddl::{
     Change, ChangeTarget, ChangeType, DdlContext, TableAction, check_bounds, check_cap, check_table_name,
     event, execute as execute_other,
@@ -82,7 +82,7 @@ fn create(
     if create.from.keyspace.as_ref().is_some_and(|of_base| of_base != keyspace_name) {
         return invalid(format!("Cannot create a {kind} on a table in a different keyspace"));
     }
-    let statement = canonical(create, keyspace_name, session)?;
+    let statement = canonical(create, keyspace_name);
     let (base_name, view_name) = (create.from.name.as_str(), create.name.name.as_str());
     let Some(base) = keyspace.tables.get(base_name) else {
         return invalid(format!("Base table '{base_name}' doesn't exist"));
@@ -172,31 +172,21 @@ fn create(
     ))
 }
 
-/// The statement as the catalog keeps it.
-fn canonical(create: &CreateView, keyspace: &str, session: Option<&str>) -> Result<CreateView> {
-    let named = |keyspace: &str, name: &QualifiedName| QualifiedName {
-        keyspace: Some(Identifier::quoted(keyspace)),
+/// The statement as the catalog keeps it. Tables without a keyspace are those of the view's.
+fn canonical(create: &CreateView, keyspace: &str) -> CreateView {
+    let named = |name: &QualifiedName| QualifiedName {
+        keyspace: Some(name.keyspace.clone().unwrap_or_else(|| Identifier::quoted(keyspace))),
         name: name.name.clone(),
     };
-    let join = match &create.join {
-        None => None,
-        Some(join) => {
-            // Without a keyspace it is a table of the session's, as in other statements.
-            let of_join = match &join.table.keyspace {
-                None if session.is_none() => keyspace,
-                _ => keyspace_of(&join.table, session)?,
-            };
-            Some(ViewJoin { table: named(of_join, &join.table), ..join.clone() })
-        }
-    };
-    Ok(CreateView {
+    let join = create.join.as_ref().map(|join| ViewJoin { table: named(&join.table), ..join.clone() });
+    CreateView {
         if_not_exists: false,
-        name: named(keyspace, &create.name),
-        from: named(keyspace, &create.from),
+        name: named(&create.name),
+        from: named(&create.from),
         join,
         options: WrittenOptions::default(),
         ..create.clone()
-    })
+    }
 }
 
 fn joined_table<'c>(catalog: &'c Catalog, join: &ViewJoin) -> Result<&'c Arc<Table>> {
@@ -239,13 +229,10 @@ pub fn place_columns(
         if id.is_some() { known.push((column, mask)) } else { new.push((column, mask)) }
     }
     // As in other new tables, ids follow the order of the columns.
-    let rank = |kind: &helenus_query::schema::catalog::ColumnKind| {
-        use helenus_query::schema::catalog::ColumnKind;
-        match kind {
-            ColumnKind::PartitionKey { position } => (0, *position),
-            ColumnKind::Clustering { position, .. } => (1, *position),
-            ColumnKind::Static | ColumnKind::Regular => (2, 0),
-        }
+    let rank = |kind: &ColumnKind| match kind {
+        ColumnKind::PartitionKey { position } => (0, *position),
+        ColumnKind::Clustering { position, .. } => (1, *position),
+        ColumnKind::Static | ColumnKind::Regular => (2, 0),
     };
     new.sort_by(|(a, _), (b, _)| rank(&a.kind).cmp(&rank(&b.kind)).then_with(|| a.name.cmp(&b.name)));
     for (column, _) in &mut new {
@@ -356,10 +343,7 @@ fn found<'c>(
     let found =
         found.filter(|(_, table)| table.view.as_ref().is_some_and(|view| view.statement.kind == kind));
     if found.is_none() && !if_exists {
-        let kind = match kind {
-            ViewKind::Materialized => "Materialized view",
-            ViewKind::Projection => "Projection",
-        };
+        let kind = kind.title();
         return invalid(format!("{kind} '{keyspace_name}.{}' doesn't exist", name.name.as_str()));
     }
     Ok(found)

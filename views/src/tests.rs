@@ -16,6 +16,7 @@ use crate::following::followed;
 use crate::statement::{check_truncate, execute};
 
 mod projections;
+mod shown;
 
 const TABLE: &str = "CREATE TABLE t (p int, c int, v int, w text, m map<int, int>, PRIMARY KEY (p, c))";
 const VIEW: &str = "CREATE MATERIALIZED VIEW mv AS SELECT * FROM t WHERE p IS NOT NULL AND c IS NOT NULL AND v IS NOT NULL \

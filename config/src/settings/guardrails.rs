@@ -23,6 +23,10 @@ macro_rules! guardrails_settings {
         secondary_indexes_per_table_warn_threshold: i64 = -1;
         /// The same for an error.
         secondary_indexes_per_table_fail_threshold: i64 = -1;
+        /// Materialized views and projections of one table above which their CREATE brings a warning.
+        materialized_views_per_table_warn_threshold: i64 = -1;
+        /// The same for an error.
+        materialized_views_per_table_fail_threshold: i64 = -1;
         /// Fields of one user-defined type above which CREATE TYPE and ALTER TYPE bring a warning.
         fields_per_udt_warn_threshold: i64 = -1;
         /// The same for an error.

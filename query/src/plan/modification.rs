@@ -47,6 +47,9 @@ pub(super) fn plan_of_node(
 
 /// Refuses a modification of a table that is computed, unless it changes the node itself. `plan`: the modification.
 fn check_writable(table: &Table, plan: &ModifyPlan) -> Result<()> {
+    if table.view.is_some() || table.is_hidden() {
+        return Err(RequestError::invalid("Cannot directly modify a materialized view"));
+    }
     if table.options.is_feed_log {
         let name = table.full_name();
         return Err(RequestError::invalid(format!(

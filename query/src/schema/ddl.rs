@@ -162,6 +162,8 @@ pub fn set_extensions(
     refuse_system_keyspace(keyspace)?;
     let ddl = Ddl { catalog, current_keyspace: None, context };
     let found = catalog.keyspace(keyspace).and_then(|keyspace| Some((keyspace, keyspace.tables.get(table)?)));
+    // Views, and what is beside them, have no row in the table of tables.
+    let found = found.filter(|(_, table)| table.view.is_none() && !table.is_hidden());
     let Some((keyspace, table)) = found else {
         return invalid(format!("Table '{keyspace}.{table}' doesn't exist"));
     };

@@ -2,7 +2,7 @@
 //!
 //! Functions over the catalog without side effects. Elements are listed in an order in which their CREATE statements
 //! can be executed: a keyspace, its types (each after the types that it contains), its functions and aggregates, its tables by name, each
-//! with its indexes.
+//! with its indexes and the views of which it is the base table; at last the views with a join. What is kept beside views is not shown.
 
 mod create_text;
 #[cfg(test)]
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cql_lite::syntax::ast::{Describe, DescribeTarget, FunctionName, Identifier, QualifiedName};
+use cql_lite::syntax::ast::{Describe, DescribeTarget, FunctionName, Identifier, QualifiedName, ViewKind};
 use cql_lite::types::value::Value;
 use cql_lite::types::{CqlType, UserType};
 
@@ -78,7 +78,7 @@ pub fn describe(
         DescribeTarget::Index(name) => {
             scope.index(scope.keyspace(name.keyspace.as_ref())?, name.name.as_str())
         }
-        DescribeTarget::View { kind, name } => scope.absent(kind.title(), name.keyspace.as_ref(), &name.name),
+        DescribeTarget::View { kind, name } => scope.view(*kind, name),
         DescribeTarget::Type(name) => scope.user_type(name),
         DescribeTarget::Function(name) => scope.overloads(
             "User defined function",
@@ -119,7 +119,14 @@ impl Element<'_> {
                 let signature = create_text::signature(&aggregate.name, &aggregate.argument_types);
                 (aggregate.keyspace.as_str(), "aggregate", signature)
             }
-            Element::Table(_, table) => (table.keyspace.as_str(), "table", quoted(&table.name)),
+            Element::Table(_, table) => {
+                let kind = match table.view.as_ref().map(|view| view.statement.kind) {
+                    Some(ViewKind::Materialized) => "materialized_view",
+                    Some(ViewKind::Projection) => "projection",
+                    None => "table",
+                };
+                (table.keyspace.as_str(), kind, quoted(&table.name))
+            }
             Element::Index(table, index) => (table.keyspace.as_str(), "index", quoted(&index.name)),
         };
         [quoted(keyspace), kind.to_owned(), name]
@@ -186,16 +193,27 @@ impl<'a> DescribeScope<'a> {
     fn schema(&self, with_system: bool) -> Description {
         let keyspaces = self.catalog.keyspaces.values();
         let shown = keyspaces.filter(|keyspace| with_system || !system_keyspaces::is_system(&keyspace.name));
-        self.elements(shown.flat_map(|keyspace| keyspace_elements(keyspace)))
+        self.elements(joins_last(shown.flat_map(|keyspace| keyspace_elements(keyspace)).collect()))
     }
 
     fn table(&self, keyspace: &'a Keyspace, name: &str) -> Result<Description> {
-        match keyspace.tables.get(name) {
+        match keyspace.tables.get(name).filter(|table| table.view.is_none() && !table.is_hidden()) {
             Some(table) => Ok(self.elements(table_elements(keyspace, table))),
             None => Err(RequestError::invalid(format!(
                 "Table '{name}' not found in keyspace '{}'",
                 keyspace.name
             ))),
+        }
+    }
+
+    fn view(&self, kind: ViewKind, name: &QualifiedName) -> Result<Description> {
+        let keyspace = self.keyspace(name.keyspace.as_ref())?;
+        let table = keyspace.tables.get(name.name.as_str());
+        let is_kind =
+            |table: &&Arc<Table>| table.view.as_ref().is_some_and(|view| view.statement.kind == kind);
+        match table.filter(is_kind) {
+            Some(view) => Ok(self.elements([Element::Table(keyspace, view)])),
+            None => self.absent(kind.title(), name.keyspace.as_ref(), &name.name),
         }
     }
 
@@ -252,6 +270,9 @@ impl<'a> DescribeScope<'a> {
             Some(keyspace) => self.keyspace_named(keyspace.as_str())?,
             None => self.keyspace_named(self.current.unwrap_or(name))?,
         };
+        if let Some(view) = keyspace.tables.get(name).filter(|table| table.view.is_some()) {
+            return Ok(self.elements([Element::Table(keyspace, view)]));
+        }
         if keyspace.tables.contains_key(name) {
             return self.table(keyspace, name);
         }
@@ -328,14 +349,26 @@ fn keyspace_elements(keyspace: &Keyspace) -> Vec<Element<'_>> {
     let mut elements = vec![Element::Keyspace(keyspace)];
     elements.extend(types_in_order(keyspace).into_iter().map(Element::Type));
     elements.extend(functions(keyspace).chain(aggregates(keyspace)));
-    elements.extend(keyspace.tables.values().flat_map(|table| table_elements(keyspace, table)));
+    let tables = keyspace.tables.values().filter(|table| table.view.is_none() && !table.is_hidden());
+    elements.extend(tables.flat_map(|table| table_elements(keyspace, table)));
+    joins_last(elements)
+}
+
+/// Views stand behind the tables that they join.
+fn joins_last(mut elements: Vec<Element<'_>>) -> Vec<Element<'_>> {
+    let joins = |element: &Element<'_>| match element {
+        Element::Table(_, table) => table.view.as_ref().is_some_and(|view| view.joined.is_some()),
+        _ => false,
+    };
+    elements.sort_by_key(joins);
     elements
 }
 
-/// A table and its indexes.
+/// A table, its indexes and its views.
 fn table_elements<'a>(keyspace: &'a Keyspace, table: &'a Table) -> impl Iterator<Item = Element<'a>> {
     let indexes = table.indexes.iter().map(move |index| Element::Index(table, index));
-    std::iter::once(Element::Table(keyspace, table)).chain(indexes)
+    let views = keyspace.views_of(table).map(move |view| Element::Table(keyspace, view));
+    std::iter::once(Element::Table(keyspace, table)).chain(indexes).chain(views)
 }
 
 fn functions(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
@@ -347,7 +380,8 @@ fn aggregates(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
 }
 
 fn tables(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
-    keyspace.tables.values().map(move |table| Element::Table(keyspace, table))
+    let tables = keyspace.tables.values().filter(|table| table.view.is_none() && !table.is_hidden());
+    tables.map(move |table| Element::Table(keyspace, table))
 }
 
 /// The types by name, except that each type follows the types that it contains.

@@ -31,6 +31,14 @@ pub struct View {
     pub statement: CreateView,
 }
 
+impl View {
+    /// The conditions as they stand behind WHERE; empty if there are none.
+    pub fn where_clause(&self) -> String {
+        let relations = self.statement.relations.iter().map(ToString::to_string);
+        relations.collect::<Vec<_>>().join(" AND ")
+    }
+}
+
 /// The name of the log of changes of a base table.
 pub fn log_name(base: &str) -> String {
     beside(base, LOG)

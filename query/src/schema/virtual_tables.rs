@@ -42,6 +42,7 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
         (SYSTEM_SCHEMA, "functions") => schema_tables::functions(&mut writer, catalog),
         (SYSTEM_SCHEMA, "keyspaces") => schema_tables::keyspaces(&mut writer, catalog),
         (SYSTEM_SCHEMA, "tables") => schema_tables::tables(&mut writer, catalog),
+        (SYSTEM_SCHEMA, "views") => schema_tables::views(&mut writer, catalog),
         (SYSTEM_SCHEMA, "scylla_tables") => feeds::scylla_tables(&mut writer, catalog),
         (SYSTEM_SCHEMA, "columns") => schema_tables::columns(&mut writer, catalog, false),
         (SYSTEM_SCHEMA, "column_masks") => schema_tables::column_masks(&mut writer, catalog),

@@ -166,10 +166,11 @@ pub(super) async fn schemas(
     Ok(schemas)
 }
 
-/// Whether a schema is one of the request.
+/// Whether a schema is one of the request. Views, and what is kept beside them, are computed again: they are only found by their names.
 pub(super) fn is_wanted(schema: &SnapshotSchema, keyspace: Option<&String>, table: Option<&String>) -> bool {
     let known = schema.table();
-    keyspace.is_none_or(|name| *name == known.keyspace) && table.is_none_or(|name| *name == known.name)
+    let is_of_keyspace = keyspace.is_none_or(|name| *name == known.keyspace);
+    is_of_keyspace && table.map_or(!schema.is_of_views(), |name| *name == known.name)
 }
 
 /// Whether the id is that of a table of the system, which a snapshot of everything has too.

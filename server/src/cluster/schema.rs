@@ -14,7 +14,6 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::codec;
 use helenus_access::{Subject, created_resources, schema_demands};
 use helenus_config::Authorizer;
-use helenus_feed_logs::followed;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
@@ -34,6 +33,7 @@ use helenus_ring::metadata::{
     SchemaChangeCommand, dropped_keyspaces,
 };
 use helenus_ring::replication_change::ReplicationChange;
+use helenus_views::statement as view_statement;
 
 use crate::cluster::applying::tables_to_prepare;
 use crate::cluster::raft::MetadataLog;
@@ -119,7 +119,7 @@ async fn change_here(
         // Demands follow from the catalog, which may be newer than the one on which the session looked.
         let subject = Subject { roles: &context.roles(), user: user.as_deref(), is_enforced };
         subject.ensure_all(&schema_demands(&allowed, keyspace, catalog))?;
-        ddl::execute(catalog, &allowed, keyspace, &ddl_context(&context)).map(Some)
+        view_statement::execute(catalog, &allowed, keyspace, &ddl_context(&context)).map(Some)
     };
     let check = |change: &Change| {
         let mut warnings = Vec::new();
@@ -130,7 +130,9 @@ async fn change_here(
             .guard(&mut warnings, |warnings| guardrails.check_schema_change(&allowed, change, warnings))
             .map(|()| warnings)
     };
-    Ok(match agree(&context, user.clone(), plan, check).await? {
+    // As in Cassandra, permissions on a view are those on its base table.
+    let creator = user.clone().filter(|_| !matches!(*allowed, Statement::CreateView(_)));
+    Ok(match agree(&context, creator, plan, check).await? {
         None => Outcome::Void,
         Some(agreed) => Outcome::SchemaChange {
             change: protocol_change(agreed.effect),
@@ -164,6 +166,12 @@ pub async fn make_place(context: &Rc<ShardContext>, schema: &SnapshotSchema, nam
 struct Agreed {
     effect: SchemaChangeEvent,
     warnings: Vec<String>,
+}
+
+/// The change, with what it means for the logs of change feeds and for views.
+fn followed(before: &Catalog, change: Change, context: &DdlContext) -> Result<Change> {
+    let change = helenus_feed_logs::followed(before, change, context)?;
+    helenus_views::following::followed(before, change, context)
 }
 
 /// What a table or keyspace may have from a feature level on.
@@ -237,7 +245,12 @@ const ADDITIONS: &[Addition<Table>] = &[
     Addition {
         level: CHANGE_FEEDS,
         permission: "cdc can be set",
-        is_used_by: |table| table.options.cdc.is_some() || table.options.is_feed_log,
+        is_used_by: |table| table.options.cdc.is_some() || (table.options.is_feed_log && !table.is_hidden()),
+    },
+    Addition {
+        level: SECURITY,
+        permission: "Materialized views and projections can be created",
+        is_used_by: |table| table.view.is_some() || table.is_hidden(),
     },
 ];
 
@@ -417,6 +430,7 @@ async fn wait_for_cleanup(
 
 /// Empties a table on every shard of every member.
 pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
+    view_statement::check_truncate(&context.catalog(), &table)?;
     truncate_everywhere(&context, table.engine_id()).await?;
     Ok(Outcome::Void)
 }
@@ -467,7 +481,7 @@ pub fn describe(
 
 #[cfg(test)]
 mod tests {
-    use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed};
+    use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed, with_view};
 
     use super::*;
 
@@ -524,6 +538,13 @@ mod tests {
         assert_eq!(refusal("ALTER TABLE t WITH cdc = true", CHANGE_FEEDS), None);
         assert_eq!(refusal("ALTER TABLE t WITH cdc = false", 1), None);
         assert_eq!(refusal("ALTER TABLE t ADD w int", 1), None);
+        let tables = ["CREATE TABLE t (k int PRIMARY KEY)", "CREATE TABLE w (k int PRIMARY KEY)"];
+        let plain = catalog_of(&[&[CREATE_KEYSPACE], &tables[..]].concat());
+        let create = "CREATE MATERIALIZED VIEW w AS SELECT * FROM t WHERE k IS NOT NULL PRIMARY KEY (k)";
+        let viewed = with_view(&plain, create);
+        let check = |level| check_understood(&plain.catalog, &viewed.catalog, level);
+        assert!(check(SECURITY - 1).is_err());
+        assert!(check(SECURITY).is_ok());
         let function =
             "CREATE FUNCTION f (a int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return a'";
         assert!(refusal(function, CASSANDRA_5_SCHEMAS - 1).is_some());

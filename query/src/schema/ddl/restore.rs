@@ -72,6 +72,11 @@ impl SnapshotSchema {
         &self.table
     }
 
+    /// Whether the table is a view, or kept beside one: its rows are computed of those of other tables.
+    pub fn is_of_views(&self) -> bool {
+        self.table.view.is_some() || self.table.is_hidden()
+    }
+
     /// Grows with each change of the columns and types, so that the newest of several schemas of one table is found.
     pub fn age(&self) -> impl Ord + use<> {
         let dropped = &self.table.dropped_columns;
@@ -98,6 +103,18 @@ impl SnapshotSchema {
     /// The next change on the way to a table of this name that takes the rows. `None`: it is there.
     pub fn next_change(&self, catalog: &Catalog, name: &str, context: &DdlContext) -> Result<Option<Change>> {
         refuse_system_keyspace(&self.keyspace.name)?;
+        if self.is_of_views() {
+            return invalid(format!(
+                "{} is computed by the node: restore the tables that it is computed of, and create the view again",
+                self.table.full_name()
+            ));
+        }
+        if catalog.keyspace(&self.keyspace.name).is_some_and(|present| present.view_log(name).is_some()) {
+            return invalid(format!(
+                "Views are computed of {}.{name}, and would not have what is restored: drop them, restore it, and create them again",
+                self.keyspace.name
+            ));
+        }
         let changed = match catalog.keyspace(&self.keyspace.name) {
             None => self.missing_keyspace(context)?,
             Some(present) => match self.missing_type(present)? {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use cql_lite::syntax::ast::Identifier;
+use cql_lite::syntax::ast::{Identifier, SelectClause};
 use cql_lite::types::{CqlType, UserType, literal};
 
 use crate::functions::user::{UserAggregate, UserFunction};
@@ -13,6 +13,7 @@ use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table
 use crate::schema::index::{CLASS_NAME, Index};
 use crate::schema::options::TableOptions;
 use crate::schema::options::encryption::enabled_map;
+use crate::schema::view::View;
 
 const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
 const VIRTUAL_HEAD_END: &str = "cannot be recreated with CQL.\nStructure, for reference:\n";
@@ -82,8 +83,44 @@ pub fn table(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String
     )
 }
 
+/// `CREATE MATERIALIZED VIEW …` or `CREATE PROJECTION …`
+fn view(keyspace: &Keyspace, table: &Table, view: &View, with_internals: bool) -> String {
+    let create = &view.statement;
+    let base = keyspace.tables.get(create.from.name.as_str());
+    // All columns cannot be selected of a table that has got static ones.
+    let clause = if create.clause == SelectClause::All && base.is_some_and(|base| base.has_static_columns()) {
+        table.columns.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ")
+    } else {
+        create.clause.to_string()
+    };
+    let alias = create.alias.as_ref().map_or_else(String::new, |alias| format!(" AS {alias}"));
+    let mut text = format!(
+        "CREATE {} {} AS\n    SELECT {clause}\n    FROM {}{alias}",
+        create.kind,
+        table_name(table),
+        create.from
+    );
+    if let Some(join) = &create.join {
+        text.extend(["\n    ", &join.to_string()]);
+    }
+    if !create.relations.is_empty() {
+        text.extend(["\n    WHERE ", &view.where_clause()]);
+    }
+    if !create.group_by.is_empty() {
+        let group_by: Vec<String> = create.group_by.iter().map(ToString::to_string).collect();
+        text.extend(["\n    GROUP BY ", &group_by.join(", ")]);
+    }
+    let mut options = option_lines(table, false, with_internals);
+    // They cannot be given to a view.
+    options.retain(|line| !line.starts_with("default_time_to_live ") && !line.starts_with("cdc "));
+    format!("{text}\n    {}\n WITH {};", primary_key(table), options.join("\n    AND "))
+}
+
 /// The statements that create a table.
 pub fn table_statements(keyspace: &Keyspace, table: &Table, with_internals: bool) -> String {
+    if let Some(of_view) = &table.view {
+        return view(keyspace, table, of_view, with_internals);
+    }
     let name = table_name(table);
     let is_virtual = keyspace.is_virtual;
     let mut text = if is_virtual {

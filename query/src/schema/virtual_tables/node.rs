@@ -103,7 +103,7 @@ fn estimates<'a>(
     state: &'a NodeState,
 ) -> impl Iterator<Item = (&'a Table, &'a SizeEstimate)> {
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    tables.filter(|table| table.kind == TableKind::Stored).flat_map(|table| {
+    tables.filter(|table| table.kind == TableKind::Stored && !table.is_hidden()).flat_map(|table| {
         let estimates = state.estimates.get(&table.id).map(Vec::as_slice).unwrap_or_default();
         let mut ordered: Vec<&SizeEstimate> = estimates.iter().collect();
         // The range bounds are texts in the key.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cql_lite::syntax::ast::SelectClause;
 use cql_lite::types::literal;
 
 use super::row::{RowFields, RowWriter};
@@ -17,7 +18,8 @@ fn keyspaces_of(catalog: &Catalog, is_virtual: bool) -> impl Iterator<Item = &Ke
 }
 
 fn tables_of(catalog: &Catalog, is_virtual: bool) -> impl Iterator<Item = &Table> {
-    keyspaces_of(catalog, is_virtual).flat_map(|keyspace| keyspace.tables.values().map(AsRef::as_ref))
+    let tables = keyspaces_of(catalog, is_virtual).flat_map(|keyspace| keyspace.tables.values());
+    tables.map(AsRef::as_ref).filter(|table: &&Table| !table.is_hidden())
 }
 
 /// `system_schema.keyspaces`.
@@ -33,7 +35,7 @@ pub fn keyspaces(writer: &mut RowWriter, catalog: &Catalog) {
 
 /// `system_schema.tables`.
 pub fn tables(writer: &mut RowWriter, catalog: &Catalog) {
-    for table in tables_of(catalog, false) {
+    for table in tables_of(catalog, false).filter(|table| table.view.is_none()) {
         // Drivers take a table without `compound`, or with `dense`, for one with COMPACT STORAGE.
         let flags =
             [("compound", table.is_compound()), ("counter", table.is_counter), ("dense", table.is_dense())];
@@ -44,6 +46,22 @@ pub fn tables(writer: &mut RowWriter, catalog: &Catalog) {
             .set("table_name", table.name.as_str())
             .set("flags", flags.as_slice())
             .set("id", table.id);
+        options(&mut row, &table.options);
+    }
+}
+
+/// `system_schema.views`: materialized views and projections.
+pub fn views(writer: &mut RowWriter, catalog: &Catalog) {
+    for table in tables_of(catalog, false) {
+        let Some(view) = &table.view else { continue };
+        let mut row = writer.row();
+        row.set("keyspace_name", table.keyspace.as_str())
+            .set("view_name", table.name.as_str())
+            .set("base_table_id", view.base)
+            .set("base_table_name", view.statement.from.name.as_str())
+            .set("id", table.id)
+            .set("include_all_columns", view.statement.clause == SelectClause::All)
+            .set("where_clause", view.where_clause());
         options(&mut row, &table.options);
     }
 }
