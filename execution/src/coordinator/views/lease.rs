@@ -129,7 +129,9 @@ impl Lease {
         let present = read(context, statements, self.slice).await?;
         let now_micros = context.clock.now_micros();
         let is_own = present.as_ref().is_some_and(|holder| holder.session == self.session);
-        if !is_own && present.as_ref().is_some_and(|holder| !holder.has_ended(now_micros)) {
+        // An earlier process of this node writes nothing any more. What it has written is older than now.
+        let is_of_before = present.as_ref().is_some_and(|holder| holder.host_id == context.node.host_id);
+        if !is_own && !is_of_before && present.as_ref().is_some_and(|holder| !holder.has_ended(now_micros)) {
             self.ends_micros.set(0);
             return Ok(present);
         }
@@ -159,7 +161,9 @@ impl Lease {
         if was_applied(&outcome)? == Some(true) {
             if !is_own {
                 // What the holder before has written is older than its end.
-                let from = present.map_or(i64::MIN, |holder| holder.ends_micros);
+                let from = present.map_or(i64::MIN, |holder| {
+                    if is_of_before { now_micros.min(holder.ends_micros) } else { holder.ends_micros }
+                });
                 self.last_timestamp.set(from.max(self.last_timestamp.get()));
                 tracing::debug!(slice = self.slice.0, "this node recomputes the rows of views in a slice");
             }
