@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::build::Build;
 use super::message::ViewsRequest;
-use super::pass::Progress;
+use super::pass::{Progress, Reach};
 use super::positions::{self, Position};
 use super::slice::Slice;
 use super::state::{Followed, SliceState, Views, ViewsState};
@@ -213,9 +213,14 @@ impl Turns {
         let is_quiet = begun_micros.saturating_sub(progress.last_new_micros) > super::pass::LATE_MICROS;
         let period_micros = if is_quiet { IDLE_PASS_MICROS } else { WHOLE_PASS_MICROS };
         let is_whole = is_awaited || begun_micros.saturating_sub(progress.last_whole_micros) >= period_micros;
-        progress.pass(context, slice, followed, is_whole).await?;
+        let reach = match (is_awaited, is_whole) {
+            (true, _) => Reach::Awaited,
+            (false, true) => Reach::Whole,
+            (false, false) => Reach::New,
+        };
+        progress.pass(context, slice, followed, reach).await?;
         if is_whole {
-            slice.fresh.borrow_mut().insert(followed.table.id, begun_micros);
+            slice.fresh.borrow_mut().insert(followed.table.id, progress.fresh_micros);
             slice.progress.notify_waiters();
         }
         let stored = self.stored_micros.get(&followed.table.id).copied().unwrap_or(i64::MIN);
