@@ -57,7 +57,6 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(OpenCertificates::default())
         .with(OpenAtRest::default())
         .with(PresentGuardrails::default())
-        .with(Wakes::default())
 }
 
 /// The states of each shard.
