@@ -345,7 +345,7 @@ async fn agree(
             changed: changes(&catalog, &change.catalog),
             dropped: dropped_keyspaces(&catalog, &change.catalog),
             event: effect.clone(),
-            creator: created_by(creator.as_deref(), &effect, level),
+            creator: created_by(creator.as_deref(), &effect, &change.catalog, level),
             first_streams_ms,
         });
         match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
@@ -395,8 +395,13 @@ fn first_streams_ms(context: &ShardContext, before: &Catalog, after: &Catalog) -
 }
 
 /// Who gets all permissions on what a change has made. Members that do not know roles could not apply it.
-fn created_by(creator: Option<&str>, effect: &SchemaChangeEvent, level: u16) -> Option<Creator> {
-    let created = created_resources(effect);
+fn created_by(
+    creator: Option<&str>,
+    effect: &SchemaChangeEvent,
+    after: &Catalog,
+    level: u16,
+) -> Option<Creator> {
+    let created = created_resources(effect, after);
     let role = creator.filter(|_| level >= SECURITY && !created.is_empty())?;
     Some(Creator { role: role.to_owned(), created })
 }

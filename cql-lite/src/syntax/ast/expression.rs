@@ -204,6 +204,44 @@ pub enum Expression {
     Tuple(Vec<Expression>),
 }
 
+impl Expression {
+    /// Hands over the name of each function that is called in the expression, in the order of the text.
+    pub fn visit_functions<'e>(&'e self, visit: &mut dyn FnMut(&'e FunctionName)) {
+        match self {
+            Expression::Literal(_)
+            | Expression::Marker(_)
+            | Expression::Column(_)
+            | Expression::CountRows
+            | Expression::Reference(_) => {}
+            Expression::Function { name, arguments } => {
+                visit(name);
+                arguments.iter().for_each(|argument| argument.visit_functions(visit));
+            }
+            Expression::WriteMetadata { target: operand, .. }
+            | Expression::Cast { operand, .. }
+            | Expression::TypeHint { operand, .. }
+            | Expression::Negation(operand)
+            | Expression::Field { operand, .. } => operand.visit_functions(visit),
+            Expression::Arithmetic { left: first, right: second, .. }
+            | Expression::Element { operand: first, key: second } => {
+                first.visit_functions(visit);
+                second.visit_functions(visit);
+            }
+            Expression::Slice { operand, from, to } => {
+                operand.visit_functions(visit);
+                [from, to].into_iter().flatten().for_each(|bound| bound.visit_functions(visit));
+            }
+            Expression::List(elements) | Expression::Set(elements) | Expression::Tuple(elements) => {
+                elements.iter().for_each(|element| element.visit_functions(visit));
+            }
+            Expression::MapOrUserType(entries) => entries.iter().for_each(|(key, value)| {
+                key.visit_functions(visit);
+                value.visit_functions(visit);
+            }),
+        }
+    }
+}
+
 /// `row`, `row.column`, `row.column[key]` or `row.column.field`: a row with a name, or a value of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowReference {
