@@ -35,8 +35,9 @@ pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>
     let plan = request.plan();
     // The pages behind the first one go on with what that has waited for.
     if request.options.paging_state.is_none()
-        && let Some(until) = plan.freshness(&request.bindings(), context.clock.now_micros())?
+        && let Some(freshness) = &plan.freshness
     {
+        let until = freshness.until(&request.bindings(), context.clock.now_micros())?;
         let deadline = request.options.deadline_or(&context, context.node.config.range_request_timeout_ms);
         wait(&context, &plan.table, until, deadline).await?;
     }

@@ -16,8 +16,8 @@ use helenus_query::schema::ddl::check_key_column;
 
 use crate::definition::{Condition, Source};
 use crate::expression::{unqualified, values, visit};
-use crate::invalid;
 use crate::names::{Names, is_foreign, named};
+use crate::refusal::invalid;
 
 /// The aggregates that a projection can have.
 const AGGREGATES: [&str; 7] = ["count", "countrows", "count_rows", "sum", "min", "max", "avg"];

@@ -14,6 +14,7 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::codec;
 use helenus_access::{Subject, created_resources, schema_demands};
 use helenus_config::Authorizer;
+use helenus_describe::{ClusterSummary, describe as describe_catalog};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
@@ -22,7 +23,6 @@ use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
 use helenus_query::schema::ddl::{
     self, Change, DdlContext, SchemaChangeEvent, SnapshotSchema, protocol_change,
 };
-use helenus_query::schema::describe::{ClusterSummary, describe as describe_catalog};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
