@@ -164,15 +164,17 @@ pub(crate) fn signature<'t>(
     })
 }
 
-/// What a change has made, on which who made it gets all permissions.
-pub fn created_resources(event: &SchemaChangeEvent) -> Vec<Resource> {
+/// What a change has made, on which who made it gets all permissions. `after`: the catalog with it. Nobody needs any on a view.
+pub fn created_resources(event: &SchemaChangeEvent, after: &Catalog) -> Vec<Resource> {
     if event.change_type != ChangeType::Created {
         return Vec::new();
     }
+    let is_view = || after.table(&event.keyspace, &event.name).is_some_and(|table| table.view.is_some());
     match event.target {
         ChangeTarget::Keyspace => {
             vec![Resource::Keyspace(event.keyspace.clone()), Resource::FunctionsOf(event.keyspace.clone())]
         }
+        ChangeTarget::Table if is_view() => Vec::new(),
         ChangeTarget::Table => vec![Resource::table(&event.keyspace, &event.name)],
         ChangeTarget::Function | ChangeTarget::Aggregate => vec![Resource::Function(FunctionSignature {
             keyspace: event.keyspace.clone(),

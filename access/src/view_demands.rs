@@ -3,7 +3,7 @@
 //! As in Cassandra a view has no permissions of its own: who may read its base table may read it, who may alter its base table may create, alter
 //! and drop it. Who reads or creates a view with a join needs the same for the joined table. Of a view of a view the tables of that one count.
 
-use cql_lite::syntax::ast::{CreateView, Identifier, QualifiedName};
+use cql_lite::syntax::ast::{CreateView, FunctionName, Identifier, QualifiedName, Relation, SelectClause};
 use helenus_query::plan::CheckPlan;
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_query::schema::view::View;
@@ -27,6 +27,14 @@ fn sources<'n>(keyspace: &'n str, statement: &'n CreateView) -> impl Iterator<It
 fn of_source(permission: Permission, source: Source<'_>, catalog: &Catalog, demands: &mut Vec<Demand>) {
     let (keyspace, name) = source;
     let table = catalog.table(keyspace, name);
+    let home = catalog.keyspace(keyspace);
+    if permission == Permission::Select
+        && let Some(log) = table
+        && let Some(base) = home.and_then(|home| home.feed_base(log))
+    {
+        let columns = (0..log.columns.len()).collect();
+        return demands.push(Demand::FeedLog { log: log.clone(), columns, base: base.clone() });
+    }
     if let Some(view) = table.and_then(|table| table.view.as_ref()) {
         for source in sources(keyspace, &view.statement) {
             of_source(permission, source, catalog, demands);
@@ -61,14 +69,33 @@ pub(crate) fn of_check(plan: &CheckPlan, catalog: &Catalog, demands: &mut Vec<De
     }
 }
 
-/// The demands of CREATE: from then on all that is written to either table goes through a log, and neither can be dropped. `keyspace`: that of the
-/// view.
+/// The demands of CREATE. From then on all that is written to either table goes through a log, neither can be dropped, and functions of users are
+/// called without asking who reads. `keyspace`: that of the view.
 pub(crate) fn of_create(keyspace: &str, create: &CreateView, catalog: &Catalog) -> Vec<Demand> {
     let mut demands = Vec::new();
     for source in sources(keyspace, create) {
         of_source(Permission::Alter, source, catalog, &mut demands);
     }
+    let items = match &create.clause {
+        SelectClause::All => &[][..],
+        SelectClause::Items(items) => items,
+    };
+    let items = items.iter().map(|item| &item.expression);
+    let restricting = create.relations.iter().flat_map(Relation::expressions);
+    for expression in items.chain(restricting).chain(&create.group_by) {
+        expression.visit_functions(&mut |name| of_function(name, keyspace, catalog, &mut demands));
+    }
     demands
+}
+
+/// The demands of a function in a view. Which one of several with its name is called is not known before it is planned: all of them count.
+fn of_function(name: &FunctionName, keyspace: &str, catalog: &Catalog, demands: &mut Vec<Demand>) {
+    let keyspace = name.keyspace.as_ref().map_or(keyspace, Identifier::as_str);
+    let Some(known) = catalog.keyspace(keyspace).map(|keyspace| &keyspace.user_functions) else { return };
+    let functions = known.functions_named(name.name.as_str()).map(|function| function.signature());
+    let aggregates = known.aggregates_named(name.name.as_str()).map(|aggregate| aggregate.signature());
+    let executed = functions.chain(aggregates);
+    demands.extend(executed.map(|called| Demand::new(Permission::Execute, Resource::Function(called))));
 }
 
 /// The demands of ALTER and DROP; none of a view that does not exist.

@@ -5,11 +5,12 @@
 use std::collections::BTreeSet;
 
 use cql_lite::syntax::parse;
-use helenus_access::{RolesContext, Subject, demands, plan_change};
+use helenus_access::{RolesContext, Subject, created_resources, demands, plan_change};
 use helenus_query::schema::catalog::CatalogView;
+use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent};
 use helenus_query::schema::test_catalog::{CREATE_KEYSPACE, catalog_of, changed, with_view};
 use helenus_query::statement::Statement;
-use helenus_roles::{Alteration, RoleChange, Roles};
+use helenus_roles::{Alteration, Resource, RoleChange, Roles};
 
 /// Table `orders` with view `by_buyer`, projection `sums` of that view, projection `named` with a join to `people.users`.
 fn schema() -> CatalogView {
@@ -21,6 +22,7 @@ fn schema() -> CatalogView {
         "CREATE TABLE by_buyer (buyer int, id int, price int, PRIMARY KEY (buyer, id))",
         "CREATE TABLE sums (buyer int PRIMARY KEY, total int)",
         "CREATE TABLE named (name text, id int, PRIMARY KEY (name, id))",
+        "CREATE FUNCTION twice (x int) CALLED ON NULL INPUT RETURNS int LANGUAGE lua AS 'return x'",
     ];
     [
         "CREATE MATERIALIZED VIEW by_buyer AS SELECT * FROM orders WHERE buyer IS NOT NULL PRIMARY KEY (buyer, id)",
@@ -118,6 +120,14 @@ fn a_view_is_made_and_changed_by_who_may_alter_its_tables() {
     needs(&schema, create, &[ALTER_ORDERS]);
     let create = "CREATE PROJECTION p AS SELECT * FROM orders o JOIN people.users u ON u.id = o.buyer PRIMARY KEY (id)";
     needs(&schema, create, &[ALTER_ORDERS, alter_users]);
+    let execute =
+        ("GRANT EXECUTE ON FUNCTION ks.twice(int) TO ann", "EXECUTE permission on <function ks.twice(int)>");
+    for create in [
+        "CREATE PROJECTION p AS SELECT id, abs(-twice(o.price)) AS price FROM orders o PRIMARY KEY (id)",
+        "CREATE PROJECTION p AS SELECT * FROM orders o WHERE o.price IN (1, ks.twice(2)) PRIMARY KEY (id)",
+    ] {
+        needs(&schema, create, &[ALTER_ORDERS, execute]);
+    }
     needs(&schema, "ALTER MATERIALIZED VIEW by_buyer WITH comment = 'x'", &[ALTER_ORDERS]);
     needs(&schema, "ALTER PROJECTION named WITH comment = 'x'", &[ALTER_ORDERS]);
     needs(&schema, "DROP MATERIALIZED VIEW ks.by_buyer", &[ALTER_ORDERS]);
@@ -154,4 +164,21 @@ fn hidden_tables_are_for_superusers() {
     let refusal = "Only superusers are allowed to read the tables from which views are kept".to_owned();
     assert_eq!(asked(&schema, &["GRANT SELECT ON ALL KEYSPACES TO ann"], "ann", select), Err(refusal));
     assert_eq!(asked(&schema, &[], "root", select), Ok(()));
+}
+
+#[test]
+fn who_creates_a_view_gets_no_permissions_on_it() {
+    let schema = schema();
+    let created = |table: &str| {
+        let event = SchemaChangeEvent {
+            change_type: ChangeType::Created,
+            target: ChangeTarget::Table,
+            keyspace: "ks".to_owned(),
+            name: table.to_owned(),
+            arguments: Vec::new(),
+        };
+        created_resources(&event, &schema.catalog)
+    };
+    assert_eq!(created("named"), []);
+    assert_eq!(created("orders"), [Resource::table("ks", "orders")]);
 }

@@ -4,7 +4,6 @@
 pub mod catalog;
 pub mod constraint;
 pub mod ddl;
-pub mod describe;
 pub mod document;
 pub mod index;
 pub mod index_terms;
@@ -16,6 +15,7 @@ pub mod system_keyspaces;
 pub mod system_tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_catalog;
+pub mod type_order;
 pub mod user_functions;
 pub mod view;
 pub mod virtual_tables;

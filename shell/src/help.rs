@@ -23,8 +23,8 @@ const TOPICS: [(&str, &str); 20] = [
     (
         "DESCRIBE",
         "DESCRIBE (or DESC) KEYSPACES | KEYSPACE [<name>] | TABLES | TABLE <name> | INDEX <name> |\n\
-            MATERIALIZED VIEW <name> | PROJECTION <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> | AGGREGATES | AGGREGATE <name> |\n\
-            [FULL] SCHEMA | CLUSTER | <name> shows objects of the schema as the statements that make them.",
+            MATERIALIZED VIEW <name> | PROJECTION <name> | TYPES | TYPE <name> | FUNCTIONS | FUNCTION <name> |\n\
+            AGGREGATES | AGGREGATE <name> | [FULL] SCHEMA | CLUSTER | <name> shows objects of the schema as the statements that make them.",
     ),
     ("EXIT", "EXIT (or QUIT, or Ctrl-D) leaves the shell; Ctrl-C ends what it is at."),
     ("EXPAND", "EXPAND [ON | OFF] shows or sets whether each column is printed on a line of its own."),

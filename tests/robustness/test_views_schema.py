@@ -26,15 +26,10 @@ def session():
 
 @pytest.fixture(autouse=True)
 def views(session):
-    session.execute(BASE)
-    session.execute("CREATE TABLE k.users (id int PRIMARY KEY, name text)")
-    for create in [VIEW, PROJECTION, GROUPED]:
+    session.execute("DROP KEYSPACE IF EXISTS k")
+    session.execute("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    for create in [BASE, "CREATE TABLE k.users (id int PRIMARY KEY, name text)", VIEW, PROJECTION, GROUPED]:
         session.execute(create)
-    yield
-    for kind, name in [("MATERIALIZED VIEW", "mv"), ("PROJECTION", "named"), ("PROJECTION", "sums")]:
-        session.execute(f"DROP {kind} IF EXISTS k.{name}")
-    for table in ["t", "users"]:
-        session.execute(f"DROP TABLE IF EXISTS k.{table}")
 
 
 def described(session, text):

@@ -13,7 +13,7 @@ use helenus_query::schema::view::{CHANGES_TTL_SECONDS, log_name, lookups_name, r
 use md5::{Digest, Md5};
 use uuid::Builder;
 
-use crate::invalid;
+use crate::refusal::invalid;
 use crate::resolving::Resolved;
 
 /// The log of the changes of a base or joined table, with its columns of now. `present`: as it is; `old`: the table before the change.

@@ -20,15 +20,10 @@ mod expression;
 pub mod following;
 mod hidden;
 mod names;
+mod refusal;
 mod resolving;
 pub mod statement;
 pub mod statements;
-
-use helenus_query::error::{RequestError, Result};
-
-fn invalid<T>(message: impl Into<String>) -> Result<T> {
-    Err(RequestError::Invalid(message.into()))
-}
 
 #[cfg(test)]
 mod tests;

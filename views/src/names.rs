@@ -7,7 +7,7 @@ use helenus_query::schema::catalog::{Column, Table};
 
 use crate::definition::Source;
 use crate::expression::rewritten;
-use crate::invalid;
+use crate::refusal::invalid;
 
 /// The tables of a statement, each with the name that it has there.
 #[derive(Clone, Copy)]

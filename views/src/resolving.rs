@@ -16,8 +16,8 @@ use helenus_query::schema::ddl::check_key_column;
 
 use crate::definition::{Condition, Source};
 use crate::expression::{unqualified, values, visit};
-use crate::invalid;
 use crate::names::{Names, is_foreign, named};
+use crate::refusal::invalid;
 
 /// The aggregates that a projection can have.
 const AGGREGATES: [&str; 7] = ["count", "countrows", "count_rows", "sum", "min", "max", "avg"];
@@ -171,10 +171,11 @@ impl Resolver<'_> {
                     joined.full_name()
                 ))
             };
-            let (of_base, of_joined) = match (self.names.plain(left)?, self.names.plain(right)?) {
-                (Some(Source::Base(of_base)), Some(Source::Joined(of_joined)))
-                | (Some(Source::Joined(of_joined)), Some(Source::Base(of_base))) => (of_base, of_joined),
-                _ => return refused(),
+            let ((Some(Source::Base(of_base)), Some(Source::Joined(of_joined)))
+            | (Some(Source::Joined(of_joined)), Some(Source::Base(of_base)))) =
+                (self.names.plain(left)?, self.names.plain(right)?)
+            else {
+                return refused();
             };
             if of_joined >= key_length {
                 return refused();

@@ -13,15 +13,15 @@ use helenus_query::plan::names::keyspace_of;
 use helenus_query::schema::catalog::{Catalog, Column, ColumnKind, Keyspace, Table, TableKind};
 use helenus_query::schema::ddl::{
     Change, ChangeTarget, ChangeType, DdlContext, TableAction, check_bounds, check_cap, check_table_name,
-    event, execute as execute_other,
+    event, execute as execute_other, id_of_new,
 };
 use helenus_query::schema::options::{Properties, TableOptions};
 use helenus_query::schema::system_keyspaces::is_system;
 use helenus_query::schema::view::View;
 
 use crate::definition::Source;
-use crate::invalid;
 use crate::names::named;
+use crate::refusal::invalid;
 use crate::resolving::{Resolved, kind_name, resolve};
 
 /// Executes a statement that changes the schema. The tables beside views follow with [`crate::following::followed`].
@@ -130,14 +130,7 @@ fn create(
     if create.kind == ViewKind::Materialized && options.cap.is_some() {
         return invalid("cap is not supported on materialized views: use a projection");
     }
-    let id = chosen_id.unwrap_or(context.new_id);
-    let mut tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    if let Some(other) = chosen_id.and_then(|id| tables.find(|table| table.id == id)) {
-        return Err(RequestError::Configuration(format!(
-            "The table id {id} belongs to the table {}",
-            other.full_name()
-        )));
-    }
+    let id = id_of_new(catalog, chosen_id, context)?;
     let mut view = Table {
         keyspace: keyspace_name.to_owned(),
         name: view_name.to_owned(),

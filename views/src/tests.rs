@@ -39,10 +39,6 @@ impl Schema {
 
     fn run(&mut self, text: &str) -> Result<()> {
         let statement = syntax::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        self.run_parsed(&statement)
-    }
-
-    fn run_parsed(&mut self, statement: &Statement) -> Result<()> {
         self.statements += 1;
         let context = DdlContext {
             now_micros: 1_700_000_000_000_000,
@@ -52,7 +48,7 @@ impl Schema {
             user_functions: &EveryFunction,
             may_drop_compact_storage: true,
         };
-        let change = execute(&self.catalog, statement, Some(KEYSPACE), &context)?;
+        let change = execute(&self.catalog, &statement, Some(KEYSPACE), &context)?;
         let change = helenus_feed_logs::followed(&self.catalog, change, &context)?;
         self.catalog = followed(&self.catalog, change, &context)?.catalog;
         Ok(())

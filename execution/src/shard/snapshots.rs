@@ -14,12 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use cql_lite::types::time::{format_timestamp, parse_timestamp};
 use helenus_config::Config;
+use helenus_describe::snapshot_schema;
 use helenus_engine::shard::{Attachment, SnapshotEntry};
 use helenus_engine::{EngineError, Shard, TableId};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Keyspace, Table};
 use helenus_query::schema::ddl::SnapshotSchema;
-use helenus_query::schema::describe::snapshot_schema;
 use helenus_query::schema::system_keyspaces;
 use serde::{Deserialize, Serialize};
 

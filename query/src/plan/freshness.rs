@@ -5,7 +5,6 @@ use cql_lite::types::CqlType;
 use cql_lite::types::duration::Duration;
 
 use super::names::NameScope;
-use super::select::SelectPlan;
 use super::term::{Bindings, Bound, Markers, Receiver, Term, resolve};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::Table;
@@ -50,20 +49,19 @@ fn age_micros(text: &str) -> Result<i64> {
     Ok(age.nanoseconds / NANOSECONDS_PER_MICROSECOND)
 }
 
-impl SelectPlan {
-    /// The time in microseconds since the epoch up to which the view must be true; `None`: the statement does not say.
-    pub fn freshness(&self, bindings: &Bindings<'_>, now_micros: i64) -> Result<Option<i64>> {
-        let term = match &self.freshness {
-            None => return Ok(None),
-            Some(Freshness::Age { micros }) => return Ok(Some(now_micros.saturating_sub(*micros))),
-            Some(Freshness::Time(term)) => term,
+impl Freshness {
+    /// The time in microseconds since the epoch up to which the view must be true.
+    pub fn until(&self, bindings: &Bindings<'_>, now_micros: i64) -> Result<i64> {
+        let term = match self {
+            Self::Age { micros } => return Ok(now_micros.saturating_sub(*micros)),
+            Self::Time(term) => term,
         };
         match term.evaluate(bindings)? {
             Bound::Unset => Err(RequestError::invalid("Freshness value cannot be unset")),
             Bound::Null => Err(RequestError::invalid("Freshness value cannot be null")),
             Bound::Bytes(bytes) => {
                 let time = bytes.as_ref().try_into().map(i64::from_be_bytes);
-                time.map(Some).map_err(|_| RequestError::invalid("Invalid freshness value"))
+                time.map_err(|_| RequestError::invalid("Invalid freshness value"))
             }
         }
     }
@@ -91,7 +89,9 @@ mod tests {
             .map_err(|error| error.to_string())?;
         let Statement::Select(select) = statement else { panic!("a SELECT") };
         let call = CallContext::at(NOW);
-        select.plan.freshness(&Bindings { values, call: &call }, NOW).map_err(|error| error.to_string())
+        let bindings = Bindings { values, call: &call };
+        let until = select.plan.freshness.as_ref().map(|freshness| freshness.until(&bindings, NOW));
+        until.transpose().map_err(|error| error.to_string())
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use self::bounds::check_change as check_bounds;
 pub use self::cap::check_cap;
 pub use self::class_name::resolve as custom_type;
 pub use self::restore::{SnapshotSchema, SnapshotSchemaError};
-pub use self::table::{check_key_column, check_table_name, define_table};
+pub use self::table::{check_key_column, check_table_name, define_table, id_of_new};
 pub use self::type_name::resolve as resolve_type;
 use super::catalog::{Catalog, Keyspace, Table};
 use super::options::DataCenters;

@@ -23,6 +23,7 @@ use super::index::{Index, IndexKind, IndexedPart};
 use super::mask::ColumnMask;
 use super::options::TableOptions;
 use super::user_functions::UserFunctions;
+use super::view::View;
 use super::{system_keyspaces, system_tables};
 use crate::functions::user::{UserAggregate, UserFunction, type_names};
 
@@ -597,10 +598,14 @@ fn table(document: &TableDocument, keyspace: &Keyspace) -> Result<Table, Documen
         indexes,
         constraints,
         masks,
-        view: document.view.as_ref().map(ViewDocument::view).transpose()?.map(Arc::new),
+        view: document.view.as_ref().map(view_of).transpose()?.map(Arc::new),
     };
     table.arrange_columns();
     Ok(table)
+}
+
+fn view_of(document: &ViewDocument) -> Result<View, DocumentError> {
+    document.view().ok_or_else(|| DocumentError::View { text: document.text().to_owned() })
 }
 
 fn parse_type(

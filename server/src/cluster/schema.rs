@@ -14,6 +14,7 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::codec;
 use helenus_access::{Subject, created_resources, schema_demands};
 use helenus_config::Authorizer;
+use helenus_describe::{ClusterSummary, describe as describe_catalog};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
@@ -22,7 +23,6 @@ use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
 use helenus_query::schema::ddl::{
     self, Change, DdlContext, SchemaChangeEvent, SnapshotSchema, protocol_change,
 };
-use helenus_query::schema::describe::{ClusterSummary, describe as describe_catalog};
 use helenus_query::schema::document::CatalogDocument;
 use helenus_query::schema::options::Compressor;
 use helenus_query::schema::virtual_tables::SNITCH;
@@ -345,7 +345,7 @@ async fn agree(
             changed: changes(&catalog, &change.catalog),
             dropped: dropped_keyspaces(&catalog, &change.catalog),
             event: effect.clone(),
-            creator: created_by(creator.as_deref(), &effect, level),
+            creator: created_by(creator.as_deref(), &effect, &change.catalog, level),
             first_streams_ms,
         });
         match cluster::propose(context, command, PROPOSE_DEADLINE).await? {
@@ -395,8 +395,13 @@ fn first_streams_ms(context: &ShardContext, before: &Catalog, after: &Catalog) -
 }
 
 /// Who gets all permissions on what a change has made. Members that do not know roles could not apply it.
-fn created_by(creator: Option<&str>, effect: &SchemaChangeEvent, level: u16) -> Option<Creator> {
-    let created = created_resources(effect);
+fn created_by(
+    creator: Option<&str>,
+    effect: &SchemaChangeEvent,
+    after: &Catalog,
+    level: u16,
+) -> Option<Creator> {
+    let created = created_resources(effect, after);
     let role = creator.filter(|_| level >= SECURITY && !created.is_empty())?;
     Some(Creator { role: role.to_owned(), created })
 }

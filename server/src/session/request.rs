@@ -8,6 +8,7 @@ use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, Que
 use cql_lite::frame::response::{Prepared, WriteType, encode_prepared};
 use cql_lite::frame::{Consistency, Prefix, ProtocolVersion};
 use cql_lite::syntax::ast;
+use helenus_projector::fresh;
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
@@ -353,7 +354,8 @@ pub fn execute(
     let options = limited.as_ref().unwrap_or(options);
     Ok(match statement {
         Statement::Select(statement) if statement.plan.freshness.is_some() => {
-            return Err(RequestError::invalid("WITH FRESHNESS is not supported by Helenus yet"));
+            let request = coordinator::Request { statement, values, options, call }.to_owned();
+            Execution::Pending(Box::pin(fresh::select(context.clone(), request)))
         }
         Statement::Select(statement) => {
             read::select(context, &coordinator::Request { statement, values, options, call })

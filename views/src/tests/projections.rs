@@ -1,60 +1,21 @@
-//! Projections: statements are made by hand of parts that are parsed.
-
-use cql_lite::syntax::ast::{
-    CreateView, DropView, Expression, Identifier, PrimaryKey, QualifiedName, Select, ViewJoin, ViewKind,
-};
+//! Projections: expressions, groups and joins.
 
 use super::*;
 
-/// A projection of a SELECT, perhaps with a join.
-fn projection(
-    select: &str,
-    join: Option<(&str, &str, &[(&str, &str)])>,
-    key: (&[&str], &[&str]),
-) -> Statement {
-    let Ok(Statement::Select(Select { clause, from, relations, group_by, .. })) = syntax::parse(select)
-    else {
-        panic!("{select}");
-    };
-    let name = |name: &str| Identifier::quoted(name);
-    let names = |names: &[&str]| names.iter().map(|of| name(of)).collect();
-    let expression = |text: &str| -> Expression {
-        let parts: Vec<&str> = text.split('.').collect();
-        let column = |text: &str| Expression::Column(name(text));
-        match parts[..] {
-            [table, field] => Expression::Field { operand: Box::new(column(table)), field: name(field) },
-            _ => column(text),
-        }
-    };
-    Statement::CreateView(CreateView {
-        kind: ViewKind::Projection,
-        if_not_exists: false,
-        name: QualifiedName { keyspace: None, name: name("pr") },
-        clause,
-        from,
-        alias: join.map(|_| name("b")),
-        join: join.map(|(table, alias, on)| ViewJoin {
-            table: QualifiedName { keyspace: None, name: name(table) },
-            alias: Some(name(alias)),
-            on: on.iter().map(|(left, right)| (expression(left), expression(right))).collect(),
-        }),
-        relations,
-        group_by,
-        primary_key: PrimaryKey { partition: names(key.0), clustering: names(key.1) },
-        options: cql_lite::syntax::ast::TableOptions::default(),
-    })
+/// A projection of a SELECT of the table `t`, which is `b` where the table `users` is joined as `u`.
+fn projection(select: &str, on: Option<&str>, key: &str) -> String {
+    let joined = on.map(|on| select.replace(" FROM t", &format!(" FROM t AS b JOIN users AS u ON {on}")));
+    format!("CREATE PROJECTION pr AS {} PRIMARY KEY ({key})", joined.as_deref().unwrap_or(select))
 }
 
 const USERS: &str = "CREATE TABLE users (id int PRIMARY KEY, name text, n int)";
-const ON: &[(&str, &str)] = &[("b.v", "u.id")];
+const ON: Option<&str> = Some("b.v = u.id");
 
 #[test]
 fn expressions_have_names_and_types() {
     let mut schema = Schema::of(&[TABLE]);
-    let of = |items: &str| {
-        projection(&format!("SELECT {items} FROM t WHERE w = 'a'"), None, (&["sum"], &["p", "c"]))
-    };
-    schema.run_parsed(&of("p, c AS c, v + 1 AS sum, w AS text")).unwrap();
+    let of = |items: &str| projection(&format!("SELECT {items} FROM t WHERE w = 'a'"), None, "sum, p, c");
+    schema.run(&of("p, c AS c, v + 1 AS sum, w AS text")).unwrap();
     assert_eq!(
         schema.columns("pr"),
         ["sum int partition_key", "p int clustering", "c int clustering", "text text regular"]
@@ -80,8 +41,8 @@ fn refused_expressions_of_projections() {
         ("p, c, x AS sum", "Undefined column name x in table ks.t"),
     ] {
         let mut schema = Schema::of(&[TABLE]);
-        let statement = projection(&format!("SELECT {items} FROM t"), None, (&["sum"], &["p", "c"]));
-        assert_eq!(schema.run_parsed(&statement).unwrap_err().to_string(), error, "{items}");
+        let statement = projection(&format!("SELECT {items} FROM t"), None, "sum, p, c");
+        assert_eq!(schema.error(&statement), error, "{items}");
         assert!(schema.hidden().is_empty());
     }
 }
@@ -91,7 +52,7 @@ fn groups_are_named_by_the_first_columns_of_the_key() {
     let mut schema = Schema::of(&[TABLE]);
     let select =
         "SELECT p, count(*) AS n, sum(v) AS total, max(v) + p AS top FROM t WHERE v > 0 AND c < 9 GROUP BY p";
-    schema.run_parsed(&projection(select, None, (&["p"], &[]))).unwrap();
+    schema.run(&projection(select, None, "p")).unwrap();
     assert_eq!(
         schema.columns("pr"),
         ["p int partition_key", "n bigint regular", "top int regular", "total int regular"]
@@ -119,7 +80,7 @@ fn groups_are_named_by_the_first_columns_of_the_key() {
         ),
     ] {
         let mut schema = Schema::of(&[TABLE]);
-        let text = schema.run_parsed(&projection(select, None, (&[key], &[]))).unwrap_err().to_string();
+        let text = schema.error(&projection(select, None, key));
         assert!(text.starts_with(error), "{select}: {text}");
     }
     assert!(schema.error("ALTER TABLE t WITH default_time_to_live = 5").contains("GROUP BY"));
@@ -129,7 +90,7 @@ fn groups_are_named_by_the_first_columns_of_the_key() {
 fn columns_of_a_joined_table_are_looked_up() {
     let mut schema = Schema::of(&[TABLE, USERS]);
     let select = "SELECT b.p, c, u.name, u.n AS score FROM t WHERE name IS NOT NULL AND n > 3";
-    schema.run_parsed(&projection(select, Some(("users", "u", ON)), (&["name"], &["p", "c"]))).unwrap();
+    schema.run(&projection(select, ON, "name, p, c")).unwrap();
     assert_eq!(
         schema.columns("pr"),
         ["name text partition_key", "p int clustering", "c int clustering", "score int regular"]
@@ -154,13 +115,7 @@ fn columns_of_a_joined_table_are_looked_up() {
     schema.run("ALTER TABLE users RENAME id TO user").unwrap();
     let statement = schema.table("pr").unwrap().view.clone().unwrap().statement.clone();
     assert_eq!(statement.join.unwrap().on[0].1.to_string(), "u.user");
-    schema
-        .run_parsed(&Statement::DropView(DropView {
-            kind: ViewKind::Projection,
-            if_exists: false,
-            name: QualifiedName { keyspace: None, name: Identifier::quoted("pr") },
-        }))
-        .unwrap();
+    schema.run("DROP PROJECTION pr").unwrap();
     assert!(schema.hidden().is_empty());
 }
 
@@ -168,32 +123,33 @@ fn columns_of_a_joined_table_are_looked_up() {
 fn a_join_gives_the_whole_key_once() {
     for (on, error) in [
         (
-            &[("b.v", "u.n")][..],
+            "b.v = u.n",
             "JOIN … ON takes equalities of a column of ks.t and a column of the primary key of ks.users",
         ),
-        (&[("b.w", "u.id")], "b.w = u.id compares values of different types"),
-        (&[("b.v", "u.id"), ("b.p", "u.id")], "id is given twice in JOIN … ON"),
-        (&[], "JOIN … ON must give the whole primary key of ks.users: id is missing"),
+        ("b.w = u.id", "b.w = u.id compares values of different types"),
+        ("b.v = u.id AND b.p = u.id", "id is given twice in JOIN … ON"),
     ] {
         let mut schema = Schema::of(&[TABLE, USERS]);
         let select = "SELECT p, c, name FROM t";
-        let statement = projection(select, Some(("users", "u", on)), (&["p"], &["c"]));
-        let text = schema.run_parsed(&statement).unwrap_err().to_string();
+        let statement = projection(select, Some(on), "p, c");
+        let text = schema.error(&statement);
         assert!(text.starts_with(error), "{text}");
     }
+    let mut schema =
+        Schema::of(&[TABLE, "CREATE TABLE users (id int, day int, n int, PRIMARY KEY (id, day))"]);
+    let of = |select: &str| projection(select, ON, "p, c");
+    assert_eq!(
+        schema.error(&of("SELECT p, c, n FROM t")),
+        "JOIN … ON must give the whole primary key of ks.users: day is missing"
+    );
     let mut schema = Schema::of(&[TABLE, USERS]);
-    let of = |select: &str| projection(select, Some(("users", "u", ON)), (&["p"], &["c"]));
-    let text = schema.run_parsed(&of("SELECT p, c, n + 1 AS x FROM t")).unwrap_err().to_string();
+    let text = schema.error(&of("SELECT p, c, n + 1 AS x FROM t"));
     assert_eq!(
         text,
         "n is a column of the joined table: it can be selected as it is, and not be part of an expression"
     );
     assert!(
-        schema
-            .run_parsed(&of("SELECT * FROM t"))
-            .unwrap_err()
-            .to_string()
-            .starts_with("SELECT * is not possible")
+        schema.run(&of("SELECT * FROM t")).unwrap_err().to_string().starts_with("SELECT * is not possible")
     );
 }
 
@@ -204,11 +160,9 @@ fn a_keyspace_is_kept_while_another_one_joins_its_tables() {
         "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE other.users (id int PRIMARY KEY, name text)",
     ]);
-    let mut statement = projection("SELECT p, c, name FROM t", Some(("users", "u", ON)), (&["p"], &["c"]));
-    if let Statement::CreateView(create) = &mut statement {
-        create.join.as_mut().unwrap().table.keyspace = Some(Identifier::quoted("other"));
-    }
-    schema.run_parsed(&statement).unwrap();
+    schema
+        .run(&projection("SELECT p, c, name FROM t", ON, "p, c").replace("JOIN users", "JOIN other.users"))
+        .unwrap();
     assert!(schema.catalog.table("other", "users$changes").is_some());
     assert_eq!(
         schema.error("DROP KEYSPACE other"),

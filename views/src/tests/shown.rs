@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cql_lite::types::value::Value;
-use helenus_query::schema::describe::{ClusterSummary, describe};
+use helenus_describe::{ClusterSummary, describe};
 
 use super::*;
 

@@ -204,6 +204,52 @@ pub enum Expression {
     Tuple(Vec<Expression>),
 }
 
+impl Expression {
+    /// Hands over the name of each function that is called in the expression, in the order of the text.
+    pub fn visit_functions<'e>(&'e self, visit: &mut dyn FnMut(&'e FunctionName)) {
+        match self {
+            Expression::Literal(_)
+            | Expression::Marker(_)
+            | Expression::Column(_)
+            | Expression::CountRows
+            | Expression::Reference(_) => {}
+            Expression::Function { name, arguments } => {
+                visit(name);
+                for argument in arguments {
+                    argument.visit_functions(visit);
+                }
+            }
+            Expression::WriteMetadata { target: operand, .. }
+            | Expression::Cast { operand, .. }
+            | Expression::TypeHint { operand, .. }
+            | Expression::Negation(operand)
+            | Expression::Field { operand, .. } => operand.visit_functions(visit),
+            Expression::Arithmetic { left: first, right: second, .. }
+            | Expression::Element { operand: first, key: second } => {
+                first.visit_functions(visit);
+                second.visit_functions(visit);
+            }
+            Expression::Slice { operand, from, to } => {
+                operand.visit_functions(visit);
+                for bound in [from, to].into_iter().flatten() {
+                    bound.visit_functions(visit);
+                }
+            }
+            Expression::List(elements) | Expression::Set(elements) | Expression::Tuple(elements) => {
+                for element in elements {
+                    element.visit_functions(visit);
+                }
+            }
+            Expression::MapOrUserType(entries) => {
+                for (key, value) in entries {
+                    key.visit_functions(visit);
+                    value.visit_functions(visit);
+                }
+            }
+        }
+    }
+}
+
 /// `row`, `row.column`, `row.column[key]` or `row.column.field`: a row with a name, or a value of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowReference {

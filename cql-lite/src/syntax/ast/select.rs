@@ -193,6 +193,21 @@ impl Subject {
 }
 
 impl Relation {
+    /// The expressions in it, in the order of the text.
+    pub fn expressions(&self) -> Vec<&Expression> {
+        match self {
+            Relation::Compare { subject: Subject::Element { key, .. }, value, .. } => vec![key, value],
+            Relation::Between { from, to, .. } => vec![from, to],
+            Relation::In { values: InValues::Values(values), .. } => values.iter().collect(),
+            Relation::In { values: InValues::Marker(_), .. } | Relation::IsNotNull { .. } => Vec::new(),
+            Relation::Compare { value, .. }
+            | Relation::Contains { value, .. }
+            | Relation::Like { pattern: value, .. }
+            | Relation::CustomIndex { value, .. } => vec![value],
+            Relation::Qualified { relation, .. } => relation.expressions(),
+        }
+    }
+
     /// The columns that it restricts.
     pub fn columns(&self) -> &[Identifier] {
         match self {

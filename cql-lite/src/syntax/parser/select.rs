@@ -44,24 +44,24 @@ impl Parser<'_> {
             self.advance();
             self.advance();
         }
-        let (mut timeout, mut freshness) = (None, None);
-        loop {
-            if timeout.is_none() && self.eat_keyword(Keyword::Using) {
-                if !self.is_timeout() {
-                    return Err(self.no_viable_alternative());
-                }
-                self.advance();
-                timeout = Some(self.literal_or_marker(TokenKind::Duration)?);
-            } else if freshness.is_none() && self.eat_keyword(Keyword::With) {
-                if !self.is_word_at(0, "freshness") {
-                    return Err(self.mismatched("K_FRESHNESS"));
-                }
-                self.advance();
-                freshness = Some(self.freshness()?);
-            } else {
-                break;
+        let timeout = if self.eat_keyword(Keyword::Using) {
+            if !self.is_timeout() {
+                return Err(self.no_viable_alternative());
             }
-        }
+            self.advance();
+            Some(self.literal_or_marker(TokenKind::Duration)?)
+        } else {
+            None
+        };
+        let freshness = if self.eat_keyword(Keyword::With) {
+            if !self.is_word_at(0, "freshness") {
+                return Err(self.mismatched("K_FRESHNESS"));
+            }
+            self.advance();
+            Some(self.freshness()?)
+        } else {
+            None
+        };
         Ok(Select {
             json,
             distinct,

@@ -12,9 +12,9 @@ use super::table::{check_table_name, refuse_time_to_live_of_counters};
 use super::{Change, ChangeTarget, ChangeType, Ddl, TableAction, event, index, invalid};
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Keyspace, Replication, Table, TableKind};
-use crate::schema::describe::types_of_table;
 use crate::schema::index::{Index, IndexKind};
 use crate::schema::options::Properties;
+use crate::schema::type_order::types_of_table;
 
 impl Ddl<'_> {
     pub(super) fn copy_table(&self, copy: &CopyTable) -> Result<Change> {

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::error::Result;
 use crate::schema::catalog::{Catalog, Column, Keyspace, Replication, Table};
-use crate::schema::describe::types_of_table;
 use crate::schema::document::{CatalogDocument, DocumentError};
 use crate::schema::index::Index;
+use crate::schema::type_order::types_of_table;
 use crate::schema::user_functions::UserFunctions;
 
 /// The reason why the schema of a snapshot cannot be read.

@@ -13,13 +13,13 @@ use super::compact_table::{check_compact_columns, make_compact};
 use super::type_name::resolve;
 use super::user_type::nested_multi_cell_field;
 use super::{
-    Change, ChangeTarget, ChangeType, Ddl, MAX_TABLE_NAME_LENGTH, TableAction, configuration, event, invalid,
-    is_valid_name, refuse_system_keyspace,
+    Change, ChangeTarget, ChangeType, Ddl, DdlContext, MAX_TABLE_NAME_LENGTH, TableAction, configuration,
+    event, invalid, is_valid_name, refuse_system_keyspace,
 };
 use uuid::Uuid;
 
 use crate::error::{RequestError, Result};
-use crate::schema::catalog::{Column, ColumnKind, Keyspace, Table, TableKind};
+use crate::schema::catalog::{Catalog, Column, ColumnKind, Keyspace, Table, TableKind};
 use crate::schema::constraint::Constraints;
 use crate::schema::mask::ColumnMask;
 use crate::schema::options::{Properties, TableOptions};
@@ -46,16 +46,7 @@ impl Ddl<'_> {
             };
         }
         let chosen_id = TableOptions::create(&Properties::from_ast(&create.options.properties)?)?.1;
-        let id = chosen_id.unwrap_or(self.context.new_id);
-        let mut all_tables = self.catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-        // A random id needs no look at 10,000 tables.
-        let taken = chosen_id.and_then(|id| all_tables.find(|table| table.id == id));
-        if id.as_bytes().starts_with(OWN_TABLES) {
-            return configuration(format!("The table id {id} is kept for tables of the nodes themselves"));
-        }
-        if let Some(other) = taken {
-            return configuration(format!("The table id {id} belongs to the table {}", other.full_name()));
-        }
+        let id = id_of_new(self.catalog, chosen_id, self.context)?;
         let table = define_table(create, keyspace, TableKind::Stored, id)?;
         check_table_name(&table)?;
         let table = Arc::new(table);
@@ -94,6 +85,21 @@ impl Ddl<'_> {
             table_actions: vec![action],
         })
     }
+}
+
+/// The id of a new table: the chosen one, if it is free, or else a random one.
+pub fn id_of_new(catalog: &Catalog, chosen: Option<Uuid>, context: &DdlContext) -> Result<Uuid> {
+    let id = chosen.unwrap_or(context.new_id);
+    let mut all_tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    // A random id needs no look at 10,000 tables.
+    let taken = chosen.and_then(|id| all_tables.find(|table| table.id == id));
+    if id.as_bytes().starts_with(OWN_TABLES) {
+        return configuration(format!("The table id {id} is kept for tables of the nodes themselves"));
+    }
+    if let Some(other) = taken {
+        return configuration(format!("The table id {id} belongs to the table {}", other.full_name()));
+    }
+    Ok(id)
 }
 
 /// The rules for the name of a new table.

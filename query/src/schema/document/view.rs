@@ -5,7 +5,6 @@ use cql_lite::syntax::parse;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DocumentError, uuid};
 use crate::schema::view::View;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,10 +24,18 @@ impl ViewDocument {
         }
     }
 
-    pub fn view(&self) -> Result<View, DocumentError> {
-        let Ok(Statement::CreateView(statement)) = parse(&self.statement) else {
-            return Err(DocumentError::View { text: self.statement.clone() });
+    /// The definition; `None`: the bytes have another meaning.
+    pub fn view(&self) -> Option<View> {
+        let Ok(Statement::CreateView(statement)) = parse(&self.statement) else { return None };
+        let joined = match &self.joined {
+            Some(id) => Some(Uuid::parse_str(id).ok()?),
+            None => None,
         };
-        Ok(View { base: uuid(&self.base)?, joined: self.joined.as_deref().map(uuid).transpose()?, statement })
+        Some(View { base: Uuid::parse_str(&self.base).ok()?, joined, statement })
+    }
+
+    /// The statement, for errors.
+    pub fn text(&self) -> &str {
+        &self.statement
     }
 }

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use cql_lite::syntax::ast::{Identifier, SelectClause};
 use cql_lite::types::{CqlType, UserType, literal};
 
-use crate::functions::user::{UserAggregate, UserFunction};
-use crate::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table};
-use crate::schema::index::{CLASS_NAME, Index};
-use crate::schema::options::TableOptions;
-use crate::schema::options::encryption::enabled_map;
-use crate::schema::view::View;
+use helenus_query::functions::user::{UserAggregate, UserFunction};
+use helenus_query::schema::catalog::{Column, DroppedColumn, Keyspace, Replication, Table};
+use helenus_query::schema::index::{CLASS_NAME, Index};
+use helenus_query::schema::options::TableOptions;
+use helenus_query::schema::options::encryption::enabled_map;
+use helenus_query::schema::view::View;
 
 const STRATEGY_PACKAGE: &str = "org.apache.cassandra.locator.";
 const VIRTUAL_HEAD_END: &str = "cannot be recreated with CQL.\nStructure, for reference:\n";

@@ -5,8 +5,8 @@ use cql_lite::syntax::parse;
 use uuid::Uuid;
 
 use super::*;
-use crate::schema::ddl::{DdlContext, execute};
-use crate::schema::system_tables;
+use helenus_query::schema::ddl::{DdlContext, execute};
+use helenus_query::schema::system_tables;
 
 /// A new node.
 fn node() -> Catalog {
@@ -19,7 +19,7 @@ fn run(catalog: &Catalog, statement: &str, number: u128) -> Catalog {
         new_id: Uuid::from_u128(number),
         new_version: Uuid::from_u128(number << 64),
         data_centers: BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        user_functions: &crate::schema::test_catalog::EveryFunction,
+        user_functions: &helenus_query::schema::test_catalog::EveryFunction,
         may_drop_compact_storage: false,
     };
     let parsed = parse(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));

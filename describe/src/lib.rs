@@ -8,8 +8,7 @@ mod create_text;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::syntax::ast::{Describe, DescribeTarget, FunctionName, Identifier, QualifiedName, ViewKind};
@@ -17,11 +16,12 @@ use cql_lite::types::value::Value;
 use cql_lite::types::{CqlType, UserType};
 
 use self::create_text::quoted;
-use super::catalog::{Catalog, Keyspace, Table};
-use super::index::Index;
-use super::system_keyspaces;
-use crate::error::{RequestError, Result};
-use crate::functions::user::{UserAggregate, UserFunction};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::functions::user::{UserAggregate, UserFunction};
+use helenus_query::schema::catalog::{Catalog, Keyspace, Table};
+use helenus_query::schema::index::Index;
+use helenus_query::schema::system_keyspaces;
+use helenus_query::schema::type_order::{types_in_order, types_of_table};
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -312,24 +312,6 @@ pub fn snapshot_schema(keyspace: &Keyspace, table: &Table) -> String {
     text
 }
 
-/// The types that the columns of a table use, also its dropped ones, each behind those that it is made of.
-pub fn types_of_table<'a>(keyspace: &'a Keyspace, table: &Table) -> Vec<&'a UserType> {
-    let mut used: BTreeSet<Arc<str>> = BTreeSet::new();
-    let columns = table.columns.iter().map(|column| &column.column_type);
-    for column_type in columns.chain(table.dropped_columns.iter().map(|column| &column.column_type)) {
-        used.extend(types_in(column_type));
-    }
-    let mut types = types_in_order(keyspace);
-    // A type stands behind the types that it contains, so one pass from the end finds all of them.
-    for user_type in types.iter().rev() {
-        if used.contains(&user_type.name) {
-            used.extend(types_within(user_type));
-        }
-    }
-    types.retain(|user_type| used.contains(&user_type.name));
-    types
-}
-
 /// The elements without their CREATE statements.
 fn names<'a>(elements: impl IntoIterator<Item = Element<'a>>) -> Description {
     let rows = elements.into_iter().map(|element| element.names().into_iter().map(Value::Text).collect());
@@ -382,37 +364,4 @@ fn aggregates(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
 fn tables(keyspace: &Keyspace) -> impl Iterator<Item = Element<'_>> {
     let tables = keyspace.tables.values().filter(|table| table.view.is_none() && !table.is_hidden());
     tables.map(move |table| Element::Table(keyspace, table))
-}
-
-/// The types by name, except that each type follows the types that it contains.
-fn types_in_order(keyspace: &Keyspace) -> Vec<&UserType> {
-    let mut waiting: Vec<(&UserType, BTreeSet<Arc<str>>)> =
-        keyspace.types.values().map(|user_type| (&**user_type, types_within(user_type))).collect();
-    let mut ordered = Vec::with_capacity(waiting.len());
-    let mut done: BTreeSet<Arc<str>> = BTreeSet::new();
-    while !waiting.is_empty() {
-        let ready = waiting.iter().position(|(_, within)| within.is_subset(&done));
-        // Types cannot contain each other. If a damaged catalog has such types, they are listed by name.
-        let (user_type, _) = waiting.remove(ready.unwrap_or(0));
-        done.insert(user_type.name.clone());
-        ordered.push(user_type);
-    }
-    ordered
-}
-
-/// The names of the user types within the fields of a type.
-fn types_within(user_type: &UserType) -> BTreeSet<Arc<str>> {
-    user_type.field_types.iter().flat_map(types_in).collect()
-}
-
-/// The names of the user types in a type: itself, or those that it is made of.
-fn types_in(cql_type: &CqlType) -> BTreeSet<Arc<str>> {
-    let within = RefCell::new(BTreeSet::new());
-    cql_type.any(&|part| {
-        if let CqlType::UserType { definition, .. } = part {
-            within.borrow_mut().insert(definition.name.clone());
-        }
-        false
-    });
-    within.into_inner()
 }

@@ -11,15 +11,15 @@ use helenus_query::error::Result;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use super::build::Build;
-use super::message::ViewsRequest;
-use super::pass::{Progress, Reach};
-use super::positions::{self, Position};
-use super::slice::Slice;
-use super::state::{Followed, SliceState, Views, ViewsState};
-use super::wakes::Wakes;
-use crate::shard::context::ShardContext;
-use crate::shard::status_table::ServingState;
+use crate::build::Build;
+use crate::message::ViewsRequest;
+use crate::pass::{Progress, Reach};
+use crate::positions::{self, Position};
+use crate::state::{Followed, SliceState, Views, ViewsState};
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::coordinator::views::wakes::Wakes;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 
 /// A turn begins so often where nothing calls for it.
 const IDLE: Duration = Duration::from_millis(500);
@@ -66,13 +66,27 @@ pub fn start(context: &Rc<ShardContext>) {
                 if *context.node.stopping.borrow() {
                     return;
                 }
-                if let Err(error) = turns.turn(&context, &slice, is_called).await {
+                let call = match (is_called, turns_left) {
+                    (true, _) => Call::Now,
+                    (false, 0) => Call::None,
+                    (false, _) => Call::Lately,
+                };
+                if let Err(error) = turns.turn(&context, &slice, call).await {
                     tracing::debug!(slice = number.0, %error, "a turn of the views has failed");
                     clock.sleep(AFTER_ERROR).await;
                 }
             }
         });
     }
+}
+
+/// Whether something was written, or somebody waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    None,
+    /// Not now, but a moment ago.
+    Lately,
+    Now,
 }
 
 /// What a task remembers between its turns while it has the lease.
@@ -97,13 +111,7 @@ struct Building {
 }
 
 impl Turns {
-    /// `is_called`: something was written, or somebody waits.
-    async fn turn(
-        &mut self,
-        context: &Rc<ShardContext>,
-        slice: &Rc<SliceState>,
-        is_called: bool,
-    ) -> Result<()> {
+    async fn turn(&mut self, context: &Rc<ShardContext>, slice: &Rc<SliceState>, call: Call) -> Result<()> {
         let state = ViewsState::of(context);
         let views = state.views(context);
         if views.is_empty() || context.node.status.state() != ServingState::Serving {
@@ -113,7 +121,7 @@ impl Turns {
         self.keep_lease(context, slice).await?;
         if !slice.lease.is_held(context) {
             self.forget(slice);
-            if is_called {
+            if call == Call::Now {
                 self.tell_holder(context, slice.lease.slice);
             }
             return Ok(());
@@ -121,7 +129,7 @@ impl Turns {
         self.retain(slice, &views);
         let is_awaited = slice.is_awaited.replace(false);
         for followed in in_order(&views) {
-            self.read_log(context, slice, followed, is_awaited).await?;
+            self.read_log(context, slice, followed, call, is_awaited).await?;
         }
         let mut is_building = false;
         for (id, view) in &views.views {
@@ -199,6 +207,7 @@ impl Turns {
         context: &Rc<ShardContext>,
         slice: &SliceState,
         followed: &Followed,
+        call: Call,
         is_awaited: bool,
     ) -> Result<()> {
         let state = ViewsState::of(context);
@@ -213,6 +222,9 @@ impl Turns {
         let is_quiet = begun_micros.saturating_sub(progress.last_new_micros) > super::pass::LATE_MICROS;
         let period_micros = if is_quiet { IDLE_PASS_MICROS } else { WHOLE_PASS_MICROS };
         let is_whole = is_awaited || begun_micros.saturating_sub(progress.last_whole_micros) >= period_micros;
+        if !is_whole && call == Call::None {
+            return Ok(());
+        }
         let reach = match (is_awaited, is_whole) {
             (true, _) => Reach::Awaited,
             (false, true) => Reach::Whole,
