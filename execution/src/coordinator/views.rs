@@ -15,10 +15,12 @@
 //! | [`timers`] | rows that expire |
 //! | [`service`] | the tasks |
 //! | [`fresh`] | reads that wait for what was written |
+//! | [`check`] | a view is compared with what it is computed of |
 //! | [`message`] | requests to the holder of a slice |
 
 pub mod build;
 pub mod changes;
+pub mod check;
 pub mod fresh;
 pub mod lease;
 pub mod live_view;

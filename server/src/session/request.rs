@@ -35,7 +35,7 @@ use helenus_execution::coordinator::consistency::{self, Access};
 use helenus_execution::coordinator::transaction::{Transaction, transact};
 use helenus_execution::coordinator::virtual_state::NodeReports;
 use helenus_execution::coordinator::{
-    self, Execution, Outcome, RequestOptions, disk_room, read, virtual_write, write,
+    self, Execution, Outcome, RequestOptions, disk_room, read, views, virtual_write, write,
 };
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::shares;
@@ -352,9 +352,6 @@ pub fn execute(
     };
     let options = limited.as_ref().unwrap_or(options);
     Ok(match statement {
-        Statement::Select(statement) if statement.plan.freshness.is_some() => {
-            return Err(RequestError::invalid("WITH FRESHNESS is not supported by Helenus yet"));
-        }
         Statement::Select(statement) => {
             read::select(context, &coordinator::Request { statement, values, options, call })
         }
@@ -404,8 +401,9 @@ pub fn execute(
         Statement::Truncate(statement) => {
             Execution::Pending(Box::pin(schema::truncate(context.clone(), statement.plan.clone())))
         }
-        Statement::Check(_) => {
-            return Err(RequestError::invalid("CHECK PROJECTION is not supported by Helenus yet"));
+        Statement::Check(statement) => {
+            let (view, repairs) = (statement.plan.view.clone(), statement.plan.repair);
+            Execution::Pending(Box::pin(views::check::check(context.clone(), view, repairs)))
         }
         Statement::Schema(statement) => {
             Execution::Pending(Box::pin(schema::change(context.clone(), statement.clone(), user)))

@@ -26,7 +26,7 @@ pub async fn recompute(
 ) -> Result<()> {
     let timestamp = lease.next_timestamp(context)?;
     let origins = view.origins(context, unit).await?;
-    let wanted = match expected(context, view, unit, timestamp).await {
+    let wanted = match expected(context, view, unit, Some(timestamp)).await {
         Err(error) if is_of_values(&error) => {
             view.failed_units.set(view.failed_units.get() + 1);
             let table = view.table().full_name();
@@ -59,12 +59,20 @@ pub async fn recompute(
     Ok(())
 }
 
-/// The row that the view should have of a unit.
+/// The row that the view should have of a unit, for who only compares.
+pub async fn wanted(context: &Rc<ShardContext>, view: &LiveView, unit: &Values) -> Result<Option<Values>> {
+    match expected(context, view, unit, None).await {
+        Err(error) if is_of_values(&error) => Ok(None),
+        expected => expected,
+    }
+}
+
+/// The row that the view should have of a unit. With a timestamp, what is looked up is noted.
 async fn expected(
     context: &Rc<ShardContext>,
     view: &LiveView,
     unit: &Values,
-    timestamp: i64,
+    timestamp: Option<i64>,
 ) -> Result<Option<Values>> {
     let Some(values) = view.unit(context, unit).await? else { return Ok(None) };
     let joined = match &view.computation.definition.joined {
