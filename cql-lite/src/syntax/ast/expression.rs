@@ -215,7 +215,9 @@ impl Expression {
             | Expression::Reference(_) => {}
             Expression::Function { name, arguments } => {
                 visit(name);
-                arguments.iter().for_each(|argument| argument.visit_functions(visit));
+                for argument in arguments {
+                    argument.visit_functions(visit);
+                }
             }
             Expression::WriteMetadata { target: operand, .. }
             | Expression::Cast { operand, .. }
@@ -229,15 +231,21 @@ impl Expression {
             }
             Expression::Slice { operand, from, to } => {
                 operand.visit_functions(visit);
-                [from, to].into_iter().flatten().for_each(|bound| bound.visit_functions(visit));
+                for bound in [from, to].into_iter().flatten() {
+                    bound.visit_functions(visit);
+                }
             }
             Expression::List(elements) | Expression::Set(elements) | Expression::Tuple(elements) => {
-                elements.iter().for_each(|element| element.visit_functions(visit));
+                for element in elements {
+                    element.visit_functions(visit);
+                }
             }
-            Expression::MapOrUserType(entries) => entries.iter().for_each(|(key, value)| {
-                key.visit_functions(visit);
-                value.visit_functions(visit);
-            }),
+            Expression::MapOrUserType(entries) => {
+                for (key, value) in entries {
+                    key.visit_functions(visit);
+                    value.visit_functions(visit);
+                }
+            }
         }
     }
 }

@@ -197,11 +197,11 @@ impl Relation {
     pub fn expressions(&self) -> Vec<&Expression> {
         match self {
             Relation::Compare { subject: Subject::Element { key, .. }, value, .. } => vec![key, value],
-            Relation::Compare { value, .. } => vec![value],
             Relation::Between { from, to, .. } => vec![from, to],
             Relation::In { values: InValues::Values(values), .. } => values.iter().collect(),
             Relation::In { values: InValues::Marker(_), .. } | Relation::IsNotNull { .. } => Vec::new(),
-            Relation::Contains { value, .. }
+            Relation::Compare { value, .. }
+            | Relation::Contains { value, .. }
             | Relation::Like { pattern: value, .. }
             | Relation::CustomIndex { value, .. } => vec![value],
             Relation::Qualified { relation, .. } => relation.expressions(),
