@@ -16,6 +16,7 @@
 //! | [`service`] | the tasks |
 //! | [`fresh`] | reads that wait for what was written |
 //! | [`check`] | a view is compared with what it is computed of |
+//! | [`reports`] | what operators see |
 //! | [`message`] | requests to the holder of a slice |
 
 pub mod build;
@@ -28,6 +29,7 @@ pub mod message;
 pub mod pass;
 pub mod positions;
 pub mod recompute;
+pub mod reports;
 pub mod service;
 pub mod slice;
 pub mod state;

@@ -71,7 +71,8 @@ fn keyspace(name: &str, replication: Replication, kind: TableKind, text: &str) -
         let table = match syntax::parse(statement) {
             Ok(ast::Statement::CreateTable(create)) => {
                 let id = table_id(name, create.table.name.as_str());
-                let is_of_views = name == SYSTEM_DISTRIBUTED && OF_VIEWS.contains(&create.table.name.as_str());
+                let is_of_views =
+                    name == SYSTEM_DISTRIBUTED && OF_VIEWS.contains(&create.table.name.as_str());
                 let kind = if is_of_views { TableKind::Stored } else { kind };
                 define_table(&create, &keyspace, kind, id)
             }

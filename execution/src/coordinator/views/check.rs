@@ -157,9 +157,8 @@ impl Check {
             loop {
                 let (keys, more) = self.page_of(&view.scan_view, slice, next).await?;
                 self.found.rows += keys.len() as u64;
-                let subject = |key: Values| {
-                    Ok(Subject { unit: view.computation.unit_of(&key)?, key: Some(key) })
-                };
+                let subject =
+                    |key: Values| Ok(Subject { unit: view.computation.unit_of(&key)?, key: Some(key) });
                 let subjects = keys.into_iter().map(subject).collect::<Result<Vec<_>>>()?;
                 self.suspect(subjects).await?;
                 match more {
@@ -276,7 +275,10 @@ impl Check {
             view.catalog.keyspace(&base.keyspace).and_then(|keyspace| keyspace.view_log(&base.name)).cloned()
         };
         let Some(log) = log else {
-            return Err(RequestError::invalid(format!("{} is not a view that is kept", view.table().full_name())));
+            return Err(RequestError::invalid(format!(
+                "{} is not a view that is kept",
+                view.table().full_name()
+            )));
         };
         for suspect in &faults {
             let origin: Values = suspect.subject.unit.iter().chain(&suspect.origin).cloned().collect();
@@ -308,7 +310,8 @@ fn number_of(row: Option<&Values>) -> u64 {
 fn is_same(view: &Table, present: &Values, wanted: &Values) -> bool {
     let of_column = |(place, value): (usize, &Option<Vec<u8>>)| {
         let column_type = view.columns.get(place).map(|column| &column.column_type);
-        let is_collection = column_type.is_some_and(|column| column.is_collection() && column.is_multi_cell());
+        let is_collection =
+            column_type.is_some_and(|column| column.is_collection() && column.is_multi_cell());
         let has_elements = value.as_ref().is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
         if is_collection && !has_elements { None } else { value.clone() }
     };

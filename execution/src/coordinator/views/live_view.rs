@@ -1,6 +1,6 @@
 //! A view as a shard keeps it true: its computation, and its statements ready to be used.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -36,8 +36,6 @@ pub struct LiveView {
     lookup: Option<Lookup>,
     /// The units of a partition within bounds.
     read_units: RefCell<BTreeMap<Bounds, Rc<InternalStatement>>>,
-    /// Units that have no row because an expression failed on their values, since the node started.
-    pub failed_units: Cell<u64>,
 }
 
 #[derive(Debug)]
@@ -70,7 +68,6 @@ impl LiveView {
                 read_lookups_of_partition: InternalStatement::new(&*lookup.read_lookups_of_partition),
             }),
             read_units: RefCell::default(),
-            failed_units: Cell::new(0),
             computation,
         })
     }

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use helenus_query::error::{RequestError, Result};
 use helenus_views::computation::Values;
 
-use super::lease::Lease;
 use super::live_view::{LEVEL, LiveView};
+use super::state::SliceState;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 
@@ -22,19 +22,22 @@ pub async fn recompute(
     context: &Rc<ShardContext>,
     view: &LiveView,
     unit: &Values,
-    lease: &Lease,
+    slice: &SliceState,
 ) -> Result<()> {
+    let lease = &slice.lease;
     let timestamp = lease.next_timestamp(context)?;
     let origins = view.origins(context, unit).await?;
     let wanted = match expected(context, view, unit, Some(timestamp)).await {
         Err(error) if is_of_values(&error) => {
-            view.failed_units.set(view.failed_units.get() + 1);
+            *slice.failed.borrow_mut().entry(view.table().id).or_default() += 1;
+            context.metrics.view_rows_failed.increment();
             let table = view.table().full_name();
             tracing::warn!(view = table, %error, "a row is left out of a view: an expression fails on its values");
             None
         }
         expected => expected?,
     };
+    context.metrics.view_rows_recomputed.increment();
     let write = |values: Values| (values, LEVEL, Some(timestamp));
     let origin = wanted.as_ref().map(|row| view.computation.origin_of(row));
     if let (Some(row), Some(origin)) = (wanted, &origin) {
