@@ -20,7 +20,6 @@ pub mod disk_room;
 pub mod explain;
 pub mod found_ranges;
 pub mod index_file_guard;
-pub mod internal_statement;
 pub mod key_ranges;
 pub mod local_work;
 pub mod local_write;

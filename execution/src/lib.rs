@@ -8,6 +8,5 @@
 
 pub mod coordinator;
 pub mod files;
-pub mod passwords;
 pub mod planted;
 pub mod shard;

@@ -39,12 +39,12 @@ use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};
 use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
-use helenus_execution::coordinator::views::reports as views_reports;
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, NEVER, RefusedRequests, render};
 use helenus_observe::{
     Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,
     SnapshotOperation,
 };
+use helenus_projector::reports as views_reports;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_query::schema::selection::TableSelection;

@@ -31,7 +31,6 @@ use super::{
 };
 use crate::coordinator::change_feed::kept;
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
-use crate::coordinator::views::fresh;
 use crate::shard::context::ShardContext;
 use crate::shard::{receipt, trace};
 
@@ -58,15 +57,6 @@ pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> 
     if plan.nearest.is_some() {
         return Execution::Pending(Box::pin(nearest::select(context.clone(), request.to_owned())));
     }
-    if plan.freshness.is_some() {
-        return Execution::Pending(Box::pin(select_fresh(context.clone(), request.to_owned())));
-    }
-    select_present(context, request)
-}
-
-/// Executes a SELECT on a stored table as it is.
-fn select_present(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> Execution {
-    let plan = request.plan();
     let consistency = request.options.consistency;
     if consistency.is_serial() && serial::is_replicated(context, &plan.table) {
         if let Err(error) = table_rate_limits::admit_serial_read(context, &plan.table) {
@@ -117,24 +107,6 @@ fn select_present(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>)
             }))
         }
         None => Execution::Pending(Box::pin(later(prepared))),
-    }
-}
-
-/// As [`select`] of a view, when all is in it that the statement asks for.
-async fn select_fresh(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
-    let values = request.values.borrow();
-    let request = request.with(&values);
-    let plan = request.plan();
-    // The pages behind the first one go on with what that has waited for.
-    if request.options.paging_state.is_none()
-        && let Some(until) = plan.freshness(&request.bindings(), context.clock.now_micros())?
-    {
-        let deadline = request.options.deadline_or(&context, context.node.config.range_request_timeout_ms);
-        fresh::wait(&context, &plan.table, until, deadline).await?;
-    }
-    match select_present(&context, &request) {
-        Execution::Ready(outcome) => outcome,
-        Execution::Pending(outcome) => outcome.await,
     }
 }
 

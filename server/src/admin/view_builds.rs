@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use helenus_execution::coordinator::views::reports::{self, BuildReport};
 use helenus_execution::shard::context::{ShardContext, run_on};
 use helenus_observe::AdminError;
+use helenus_projector::reports::{self, BuildReport};
 use helenus_query::error::Result;
 use helenus_ring::HostId;
 

@@ -25,8 +25,8 @@ use helenus_roles::{RoleChange, SaltedHash};
 use crate::cluster;
 use crate::cluster::agreed_change::{self, AGREEMENT_PATIENCE};
 use helenus_execution::coordinator::Outcome;
-use helenus_execution::passwords::pool::{HashingPool, PoolFull};
 use helenus_execution::shard::context::ShardContext;
+use helenus_passwords::pool::{HashingPool, PoolFull};
 use helenus_tls::source::Source;
 
 /// Time to wait for the newest roles before a statement is refused or found to have no effect.

@@ -52,7 +52,7 @@ use crate::session::request_logs::RequestLogs;
 use crate::streaming::progress;
 use helenus_execution::coordinator::repair::{self, kept};
 use helenus_execution::coordinator::replica::{self, hints};
-use helenus_execution::coordinator::{batch_log, paxos, transaction_tokens, views};
+use helenus_execution::coordinator::{batch_log, paxos, transaction_tokens};
 use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::shard::context::{
     Departure, FirstState, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts,
@@ -307,7 +307,7 @@ pub async fn begin(context: &Rc<ShardContext>) -> Result<()> {
         note_replacement(context).await.map_err(|error| failed(&error))?;
     }
     replica::start(context).await?;
-    views::service::start(context);
+    helenus_projector::service::start(context);
     snapshots::start(context);
     cluster::failure::watch(context);
     if context.index == 0 {

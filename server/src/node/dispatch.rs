@@ -14,12 +14,12 @@ use crate::streaming::message::StreamRequest;
 use helenus_execution::coordinator::repair::message::RepairRequest;
 use helenus_execution::coordinator::replica::message::ReplicaRequest;
 use helenus_execution::coordinator::traces;
-use helenus_execution::coordinator::views::message::ViewsRequest;
 use helenus_execution::shard::call::Serve;
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::receipt::ReceiptLog;
 use helenus_execution::shard::status_table::ServingState;
 use helenus_execution::shard::trace::TraceLog;
+use helenus_projector::message::ViewsRequest;
 
 const IDS: [u32; 7] = [
     ReplicaRequest::ID,

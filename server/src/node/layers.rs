@@ -29,14 +29,14 @@ use helenus_execution::coordinator::repair::runs::RepairRuns;
 use helenus_execution::coordinator::repair::schedule;
 use helenus_execution::coordinator::replica::ReplicationState;
 use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
-use helenus_execution::coordinator::views::state::ViewsState;
 use helenus_execution::coordinator::views::wakes::Wakes;
 use helenus_execution::coordinator::virtual_state::ClientSource;
 use helenus_execution::files::at_rest::OpenAtRest;
-use helenus_execution::passwords::pool::HashingPool;
 use helenus_execution::shard::context::{Layers, ShardContext};
 use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
 use helenus_execution::shard::shares::RoleShares;
+use helenus_passwords::pool::HashingPool;
+use helenus_projector::state::ViewsState;
 use helenus_ring::view::ClusterView;
 
 /// The states that all shards of a node share.

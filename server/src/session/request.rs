@@ -8,6 +8,7 @@ use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, Que
 use cql_lite::frame::response::{Prepared, WriteType, encode_prepared};
 use cql_lite::frame::{Consistency, Prefix, ProtocolVersion};
 use cql_lite::syntax::ast;
+use helenus_projector::{check, fresh};
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
@@ -35,7 +36,7 @@ use helenus_execution::coordinator::consistency::{self, Access};
 use helenus_execution::coordinator::transaction::{Transaction, transact};
 use helenus_execution::coordinator::virtual_state::NodeReports;
 use helenus_execution::coordinator::{
-    self, Execution, Outcome, RequestOptions, disk_room, read, views, virtual_write, write,
+    self, Execution, Outcome, RequestOptions, disk_room, read, virtual_write, write,
 };
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::shares;
@@ -352,6 +353,10 @@ pub fn execute(
     };
     let options = limited.as_ref().unwrap_or(options);
     Ok(match statement {
+        Statement::Select(statement) if statement.plan.freshness.is_some() => {
+            let request = coordinator::Request { statement, values, options, call }.to_owned();
+            Execution::Pending(Box::pin(fresh::select(context.clone(), request)))
+        }
         Statement::Select(statement) => {
             read::select(context, &coordinator::Request { statement, values, options, call })
         }
@@ -403,7 +408,7 @@ pub fn execute(
         }
         Statement::Check(statement) => {
             let (view, repairs) = (statement.plan.view.clone(), statement.plan.repair);
-            Execution::Pending(Box::pin(views::check::check(context.clone(), view, repairs)))
+            Execution::Pending(Box::pin(check::check(context.clone(), view, repairs)))
         }
         Statement::Schema(statement) => {
             Execution::Pending(Box::pin(schema::change(context.clone(), statement.clone(), user)))

@@ -1,7 +1,7 @@
 //! CHECK PROJECTION finds what is wrong with a view, and repairs it.
 
 use cql_lite::frame::Consistency;
-use helenus_execution::coordinator::internal_statement::{InternalStatement, OwnedValue};
+use helenus_projector::internal_statement::{InternalStatement, OwnedValue};
 
 use super::cluster::{Cluster, with_views};
 

@@ -1,7 +1,7 @@
 //! Views of materialized views and projections: how far they are.
 
-use helenus_execution::coordinator::views::reports::{self, BuildReport};
 use helenus_observe::AdminError;
+use helenus_projector::reports::{self, BuildReport};
 use helenus_query::schema::virtual_tables::RowWriter;
 
 use super::source::Views;

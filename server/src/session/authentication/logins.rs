@@ -25,10 +25,10 @@ use super::verified::Verified;
 use crate::cluster::confirmation;
 use crate::session::errors::to_response;
 use crate::session::request_logs::RequestLogs;
-use helenus_execution::passwords::digest::DigestKey;
-use helenus_execution::passwords::pool::{HashingPool, PoolFull};
 use helenus_execution::shard::context::{NodeShared, ShardContext};
 use helenus_execution::shard::shares::{RoleShare, RoleShares};
+use helenus_passwords::digest::DigestKey;
+use helenus_passwords::pool::{HashingPool, PoolFull};
 use helenus_tls::login_slots::{LoginSlots, Slot};
 use helenus_tls::source::Source;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
-use helenus_execution::passwords::digest::Digest;
+use helenus_passwords::digest::Digest;
 
 /// As many as Cassandra remembers.
 const ENTRIES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
@@ -44,7 +44,7 @@ impl Verified {
 
 #[cfg(test)]
 mod tests {
-    use helenus_execution::passwords::digest::DigestKey;
+    use helenus_passwords::digest::DigestKey;
 
     use super::*;
 

@@ -10,9 +10,9 @@ use cql_lite::frame::Consistency;
 use helenus_query::error::{RequestError, Result};
 use uuid::Uuid;
 
-use super::lease::Lease;
-use crate::coordinator::internal_statement::InternalStatement;
-use crate::shard::context::ShardContext;
+use crate::internal_statement::InternalStatement;
+use crate::lease::Lease;
+use helenus_execution::shard::context::ShardContext;
 
 /// The statements about positions. They belong to one shard.
 #[derive(Debug)]

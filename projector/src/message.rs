@@ -1,17 +1,7 @@
 //! Requests to the holder of a slice. Used from the feature level of views on.
 
-use std::rc::Rc;
-
-use futures::future::LocalBoxFuture;
-use helenus_internode::service::{Failure, ServiceRequest, TrafficClass};
-use helenus_ring::HostId;
+use helenus_internode::service::{ServiceRequest, TrafficClass};
 use serde::{Deserialize, Serialize};
-
-use super::fresh;
-use super::slice::Slice;
-use super::wakes::Wakes;
-use crate::shard::call::Serve;
-use crate::shard::context::ShardContext;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ViewsRequest {
@@ -47,28 +37,4 @@ impl ServiceRequest for ViewsRequest {
     const ID: u32 = 7;
     const TRAFFIC_CLASS: TrafficClass = TrafficClass::Control;
     type Response = ViewsResponse;
-}
-
-impl Serve for ViewsRequest {
-    fn serve(
-        self,
-        context: Rc<ShardContext>,
-        _from: HostId,
-    ) -> LocalBoxFuture<'static, Result<ViewsResponse, Failure>> {
-        Box::pin(async move {
-            match self {
-                Self::Written { slices } => {
-                    for slice in Slice::all().filter(|slice| slices & (1 << slice.0) != 0) {
-                        Wakes::of(&context).wake_slice(slice);
-                    }
-                    Ok(ViewsResponse::Noted)
-                }
-                Self::Freshen(freshen) => Ok(fresh::serve(&context, freshen).await),
-            }
-        })
-    }
-
-    fn name(&self) -> &'static str {
-        "VIEWS"
-    }
 }

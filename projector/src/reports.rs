@@ -9,11 +9,11 @@ use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use super::live_view::LiveView;
-use super::slice::Slice;
-use super::state::{SliceState, ViewsState};
-use crate::coordinator::internal_statement::InternalStatement;
-use crate::shard::context::ShardContext;
+use crate::internal_statement::InternalStatement;
+use crate::live_view::LiveView;
+use crate::state::{SliceState, ViewsState};
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 
 /// A view in a slice that this node holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use std::rc::Rc;
 
 use helenus_query::error::{RequestError, Result};
 
-use super::live_view::{LiveView, page};
-use super::pass::recompute_all;
-use super::positions::{self, Position};
-use super::state::{SliceState, ViewsState};
-use crate::coordinator::internal_statement::NextPage;
-use crate::shard::context::ShardContext;
+use crate::internal_statement::NextPage;
+use crate::live_view::{LiveView, page};
+use crate::pass::recompute_all;
+use crate::positions::{self, Position};
+use crate::state::{SliceState, ViewsState};
+use helenus_execution::shard::context::ShardContext;
 
 /// The scan of a view in a slice.
 #[derive(Debug)]

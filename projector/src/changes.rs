@@ -31,11 +31,11 @@ use helenus_query::stored_key::{PartitionKey, composite_key};
 use helenus_ring::change_feed::StreamId;
 use uuid::Uuid;
 
-pub use super::slice::{SLICES, Slice};
-use super::wakes::Wakes;
-use crate::coordinator::change_feed::anew;
-use crate::coordinator::internal_statement::{InternalStatement, NextPage, OwnedValue};
-use crate::shard::context::ShardContext;
+use crate::internal_statement::{InternalStatement, NextPage, OwnedValue};
+use helenus_execution::coordinator::change_feed::anew;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::coordinator::views::wakes::Wakes;
+use helenus_execution::shard::context::ShardContext;
 
 /// Streams of one statement, which are read one after the other …
 const STREAMS_PER_STATEMENT: usize = 16;

@@ -18,12 +18,12 @@ use helenus_query::schema::catalog::{Column, Table};
 use helenus_query::stored_key::{PartitionKey, composite_key, key_components};
 use helenus_views::computation::Values;
 
-use super::changes::{self, Changed, Entry, Generations, Window};
-use super::live_view::{LiveView, owned};
-use super::recompute::recompute;
-use super::state::{Followed, SliceState, ViewsState};
-use super::timers;
-use crate::shard::context::ShardContext;
+use crate::changes::{self, Changed, Entry, Generations, Window};
+use crate::live_view::{LiveView, owned};
+use crate::recompute::recompute;
+use crate::state::{Followed, SliceState, ViewsState};
+use crate::timers;
+use helenus_execution::shard::context::ShardContext;
 
 /// An entry is not later than this behind its time: longer than a write may take, and half a second for timestamps of clients.
 pub const LATE_MICROS: i64 = 10_000_000;
@@ -91,7 +91,7 @@ impl Progress {
                 return Ok(());
             }
             let timers = &ViewsState::of(context).timers;
-            timers::set(context, timers, followed, slice.lease.slice, &new).await?;
+            timers::set(context, timers, &followed.table, slice.lease.slice, &new).await?;
             let changed: Vec<&Changed> = new.iter().map(|entry| &entry.changed).collect();
             carry_out(context, slice, followed, &changed).await?;
             self.last_new_micros = begun_micros;
@@ -131,7 +131,7 @@ impl Progress {
             return Ok(());
         }
         let timers = &ViewsState::of(context).timers;
-        let due = timers::due(context, timers, followed, slice.lease.slice, seconds).await?;
+        let due = timers::due(context, timers, &followed.table, slice.lease.slice, seconds).await?;
         carry_out(context, slice, followed, &due.iter().collect::<Vec<_>>()).await?;
         self.expired_seconds = now_seconds;
         Ok(())

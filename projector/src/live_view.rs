@@ -13,8 +13,8 @@ use helenus_views::computation::{Computation, Values};
 use helenus_views::definition::Definition;
 use helenus_views::statements::Bounds;
 
-use crate::coordinator::internal_statement::{InternalStatement, NextPage};
-use crate::shard::context::ShardContext;
+use crate::internal_statement::{InternalStatement, NextPage};
+use helenus_execution::shard::context::ShardContext;
 
 /// The level at which the rows of views are read and written: what is recomputed sees what was acknowledged at a quorum.
 pub const LEVEL: Consistency = Consistency::Quorum;

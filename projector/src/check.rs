@@ -24,15 +24,15 @@ use helenus_query::run::select::ResultPage;
 use helenus_query::schema::catalog::Table;
 use helenus_views::computation::Values;
 
-use super::live_view::{LEVEL, LiveView, page};
-use super::pass::stored_unit;
-use super::recompute::wanted;
-use super::slice::Slice;
-use super::state::ViewsState;
-use super::{changes, fresh};
-use crate::coordinator::Outcome;
-use crate::coordinator::internal_statement::{InternalStatement, NextPage};
-use crate::shard::context::ShardContext;
+use crate::internal_statement::{InternalStatement, NextPage};
+use crate::live_view::{LEVEL, LiveView, page};
+use crate::pass::stored_unit;
+use crate::recompute::wanted;
+use crate::state::ViewsState;
+use crate::{changes, fresh};
+use helenus_execution::coordinator::Outcome;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 
 /// Units that are compared at the same time.
 const COMPARED_AT_A_TIME: usize = 16;

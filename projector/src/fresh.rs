@@ -9,22 +9,42 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use futures::future::try_join_all;
+use helenus_execution::coordinator::{Execution, Outcome, OwnedRequest, read};
 use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::select::SelectPlan;
 use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use super::lease;
-use super::message::{Freshen, ViewsRequest, ViewsResponse};
-use super::slice::Slice;
-use super::state::ViewsState;
-use super::wakes::Wakes;
-use crate::shard::context::ShardContext;
+use crate::lease;
+use crate::message::{Freshen, ViewsRequest, ViewsResponse};
+use crate::state::ViewsState;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::coordinator::views::wakes::Wakes;
+use helenus_execution::shard::context::ShardContext;
 
 /// Pause before a holder is looked for again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// An answer may be on its way for so long.
 const ON_ITS_WAY: Duration = Duration::from_millis(200);
+
+/// Executes a SELECT of a view, when all is in it that the statement asks for.
+pub async fn select(context: Rc<ShardContext>, request: OwnedRequest<SelectPlan>) -> Result<Outcome> {
+    let values = request.values.borrow();
+    let request = request.with(&values);
+    let plan = request.plan();
+    // The pages behind the first one go on with what that has waited for.
+    if request.options.paging_state.is_none()
+        && let Some(until) = plan.freshness(&request.bindings(), context.clock.now_micros())?
+    {
+        let deadline = request.options.deadline_or(&context, context.node.config.range_request_timeout_ms);
+        wait(&context, &plan.table, until, deadline).await?;
+    }
+    match read::select(&context, &request) {
+        Execution::Ready(outcome) => outcome,
+        Execution::Pending(outcome) => outcome.await,
+    }
+}
 
 /// Waits until a view has all that was acknowledged before a time, in microseconds since the epoch.
 pub async fn wait(

@@ -10,15 +10,15 @@ use std::rc::Rc;
 
 use cql_lite::types::timeuuid;
 use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 use helenus_views::computation::Values;
 
-use super::changes::{Changed, Entry};
-use super::live_view::LEVEL;
-use super::slice::Slice;
-use super::state::Followed;
-use crate::coordinator::internal_statement::InternalStatement;
-use crate::shard::context::ShardContext;
+use crate::changes::{Changed, Entry};
+use crate::internal_statement::InternalStatement;
+use crate::live_view::LEVEL;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 
 const SECONDS_PER_HOUR: i64 = 3_600;
 /// Timers are kept for so long after they were due: a holder of the slice may be missing meanwhile.
@@ -50,7 +50,7 @@ impl Default for TimerStatements {
 pub async fn set(
     context: &Rc<ShardContext>,
     statements: &TimerStatements,
-    followed: &Followed,
+    followed: &Table,
     slice: Slice,
     entries: &[&Entry],
 ) -> Result<()> {
@@ -86,7 +86,7 @@ pub async fn set(
 pub async fn due(
     context: &Rc<ShardContext>,
     statements: &TimerStatements,
-    followed: &Followed,
+    followed: &Table,
     slice: Slice,
     seconds: (i64, i64),
 ) -> Result<Vec<Changed>> {
@@ -104,7 +104,7 @@ pub async fn due(
             let clustering: Values = values
                 .map(|value| value.map(|value| Some(value.to_vec())).map_err(|_| damaged()))
                 .collect::<Result<_>>()?;
-            let key = PartitionKey::of(followed.table.partitioner(), partition_key.to_vec());
+            let key = PartitionKey::of(followed.partitioner(), partition_key.to_vec());
             rows.push(Changed::Row { key, clustering });
             Ok(ControlFlow::Continue(()))
         };
@@ -113,6 +113,6 @@ pub async fn due(
     Ok(rows)
 }
 
-fn key_of(followed: &Followed, slice: Slice) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    (Some(followed.table.id.as_bytes().to_vec()), Some(i32::from(slice.0).to_be_bytes().to_vec()))
+fn key_of(followed: &Table, slice: Slice) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    (Some(followed.id.as_bytes().to_vec()), Some(i32::from(slice.0).to_be_bytes().to_vec()))
 }

@@ -16,10 +16,10 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::Statement;
 
-use super::bound_statement::{BoundStatement, Modification};
-use super::transaction::{Transaction, transact};
-use super::{Execution, Outcome, Request, RequestOptions, read, write};
-use crate::shard::context::ShardContext;
+use helenus_execution::coordinator::bound_statement::{BoundStatement, Modification};
+use helenus_execution::coordinator::transaction::{Transaction, transact};
+use helenus_execution::coordinator::{Execution, Outcome, Request, RequestOptions, read, write};
+use helenus_execution::shard::context::ShardContext;
 
 /// Rows of a page: what is in memory at a time.
 pub const PAGE_ROWS: usize = 1_000;

@@ -11,15 +11,15 @@ use helenus_query::error::Result;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use super::build::Build;
-use super::message::ViewsRequest;
-use super::pass::Progress;
-use super::positions::{self, Position};
-use super::slice::Slice;
-use super::state::{Followed, SliceState, Views, ViewsState};
-use super::wakes::Wakes;
-use crate::shard::context::ShardContext;
-use crate::shard::status_table::ServingState;
+use crate::build::Build;
+use crate::message::ViewsRequest;
+use crate::pass::Progress;
+use crate::positions::{self, Position};
+use crate::state::{Followed, SliceState, Views, ViewsState};
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::coordinator::views::wakes::Wakes;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 
 /// A turn begins so often where nothing calls for it.
 const IDLE: Duration = Duration::from_millis(500);

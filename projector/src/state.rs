@@ -10,13 +10,13 @@ use helenus_ring::HostId;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::changes::ChangesReader;
-use super::lease::{Lease, LeaseStatements};
-use super::live_view::LiveView;
-use super::positions::PositionStatements;
-use super::slice::Slice;
-use super::timers::TimerStatements;
-use crate::shard::context::ShardContext;
+use crate::changes::ChangesReader;
+use crate::lease::{Lease, LeaseStatements};
+use crate::live_view::LiveView;
+use crate::positions::PositionStatements;
+use crate::timers::TimerStatements;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 
 /// The state of views on a shard.
 #[derive(Debug, Default)]

@@ -18,9 +18,9 @@ use helenus_roles::password::{self, PasswordError};
 use helenus_tls::source::Source;
 use tokio::sync::oneshot;
 
-use super::digest::Digest;
-use super::fair_queue::{Added, FairQueue};
-use crate::shard::context::ShardContext;
+use crate::digest::Digest;
+use crate::fair_queue::{Added, FairQueue};
+use helenus_execution::shard::context::ShardContext;
 
 /// Most hashes that wait.
 const QUEUE_LENGTH: usize = 256;

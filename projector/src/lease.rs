@@ -17,9 +17,9 @@ use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use uuid::Uuid;
 
-use super::slice::Slice;
-use crate::coordinator::internal_statement::{InternalStatement, was_applied};
-use crate::shard::context::ShardContext;
+use crate::internal_statement::{InternalStatement, was_applied};
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 
 /// How long a lease stands after it was taken or prolonged.
 const LEASE_MICROS: i64 = 10_000_000;

@@ -12,10 +12,10 @@ use std::rc::Rc;
 use helenus_query::error::{RequestError, Result};
 use helenus_views::computation::Values;
 
-use super::live_view::{LEVEL, LiveView};
-use super::state::SliceState;
-use crate::planted::PlantedBug;
-use crate::shard::context::ShardContext;
+use crate::live_view::{LEVEL, LiveView};
+use crate::state::SliceState;
+use helenus_execution::planted::PlantedBug;
+use helenus_execution::shard::context::ShardContext;
 
 /// Makes the rows of the view that come from a unit right.
 pub async fn recompute(
