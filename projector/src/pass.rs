@@ -84,6 +84,7 @@ impl Progress {
         let window = Window { from_micros, until_micros };
         let generations = if is_whole { Generations::All } else { Generations::Active };
         let each = async |entries: Vec<Entry>| {
+            context.metrics.view_entries_read.add(entries.len() as u64);
             let is_new = |entry: &&Entry| !self.seen.contains(&number_of(entry));
             let new: Vec<&Entry> = entries.iter().filter(is_new).collect();
             if new.is_empty() {
@@ -178,7 +179,7 @@ pub async fn recompute_all(
     slice: &SliceState,
 ) -> Result<()> {
     stream::iter(units)
-        .map(|unit| async move { recompute(context, view, &unit, &slice.lease).await })
+        .map(|unit| async move { recompute(context, view, &unit, slice).await })
         .buffer_unordered(RECOMPUTED_AT_A_TIME)
         .try_collect::<()>()
         .await
