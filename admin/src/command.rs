@@ -377,8 +377,8 @@ pub(crate) enum AdminCommand {
     Getfullquerylog,
     /// The version of the node's program.
     Version,
-    /// Not there yet: there are no materialized views.
-    Viewbuildstatus(Absent),
+    /// Whether a materialized view or projection is built, and on which members.
+    Viewbuildstatus { keyspace: String, view: String },
     /// Makes the files of indexes of the node anew; they are searched until then.
     #[command(name = "rebuild_index")]
     RebuildIndex {

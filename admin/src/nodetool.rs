@@ -209,6 +209,11 @@ pub fn nodetool_main(arguments: &NodetoolArguments) -> ExitCode {
     };
     match executed {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error @ NodetoolError::Unfinished(_)) => {
+            // If it cannot be written, the exit status still shows it.
+            let _ = write!(std::io::stdout(), "{error}");
+            ExitCode::from(error.status())
+        }
         Err(error) => {
             let _ = match error.status() {
                 1 => writeln!(std::io::stderr(), "nodetool: {error}"),

@@ -15,8 +15,6 @@ type Parameters = Vec<(&'static str, String)>;
 /// The reason why a command is no request: what it is about is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Absence {
-    #[error("there are no materialized views yet")]
-    Views,
     #[error(
         "a node does not take files into use that were put into its directories: `helenus admin import DIRECTORY` writes the rows of table files to their replicas"
     )]
@@ -255,7 +253,10 @@ impl AdminCommand {
                 (Method::POST, "/admin/fullquerylog", vec![("reset", "true".to_owned())])
             }
             Self::Version => (Method::GET, "/version", Vec::new()),
-            Self::Viewbuildstatus(_) => return Err(Absence::Views),
+            Self::Viewbuildstatus { keyspace, view } => {
+                let parameters = vec![("keyspace", keyspace.clone()), ("view", view.clone())];
+                (Method::GET, "/admin/viewbuildstatus", parameters)
+            }
             Self::RebuildIndex { keyspace, table, indexes } => {
                 let names = [("keyspace", keyspace), ("table", table), ("indexes", &indexes.join(","))];
                 let parameters = names.map(|(name, value)| (name, value.clone()));
@@ -527,12 +528,12 @@ mod tests {
             "POST /admin/assassinate?member=10%2E0%2E0%2E2%3A7000"
         );
         assert_eq!(call(&["version"]), "GET /version");
+        assert_eq!(call(&["viewbuildstatus", "ks", "v"]), "GET /admin/viewbuildstatus?keyspace=ks&view=v");
     }
 
     #[test]
     fn what_is_not_there_is_no_request() {
         let absent = |words: &[&str]| parse(words).unwrap().call().unwrap_err();
-        assert_eq!(absent(&["viewbuildstatus", "ks", "v"]), Absence::Views);
         assert_eq!(absent(&["refresh", "ks", "t"]), Absence::Refresh);
         assert!(Absence::Refresh.to_string().contains("`helenus admin import DIRECTORY`"));
     }

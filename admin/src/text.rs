@@ -16,7 +16,7 @@ use crate::reports::{
     StreamingReport, TableLatencies, TableReport, UnknownTableReport,
 };
 use crate::top_partitions::{self, TopPartition};
-use crate::{activity, denylist, members, repair, request_logs, settings, tables};
+use crate::{activity, denylist, members, repair, request_logs, settings, tables, view_builds};
 
 impl AdminCommand {
     /// The node's answer as text for people.
@@ -93,6 +93,7 @@ impl AdminCommand {
             Self::Toppartitions { .. } => {
                 top_partitions::text(&part::<Vec<TopPartition>>(&answer, "partitions")?)
             }
+            Self::Viewbuildstatus { keyspace, view } => view_builds::text(keyspace, view, &part(&answer, "members")?),
             Self::Feeds(_) => feeds::text(&part::<Vec<FeedReport>>(&answer, "feeds")?),
             Self::Tablehistograms(_) => {
                 activity::tables(&part::<Vec<TableLatencies>>(&answer, "tables")?)
@@ -163,7 +164,6 @@ impl AdminCommand {
             | Self::Assassinate { .. }
             | Self::RebuildIndex { .. }
             // Those that are no requests have no answers.
-            | Self::Viewbuildstatus(_)
             | Self::Refresh(_) => "done\n".to_owned(),
         })
     }
@@ -171,6 +171,7 @@ impl AdminCommand {
     /// Whether an answer shows that the command has not been carried out everywhere, or has found damage.
     pub(crate) fn has_failed(&self, answer: &Value) -> Result<bool, serde_json::Error> {
         Ok(match self {
+            Self::Viewbuildstatus { .. } => !view_builds::is_built(&part(answer, "members")?),
             Self::Verify(_) | Self::Scrub { .. } => {
                 checked(answer)?.iter().any(|file| file.state == CheckedFileState::Damaged)
             }

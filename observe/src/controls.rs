@@ -139,6 +139,13 @@ pub trait Controls: Send + Sync {
         table: Option<String>,
     ) -> BoxFuture<'_, Result<Vec<FeedReport>, AdminError>>;
 
+    /// How far a view is built on each member, by its address: `STARTED` or `SUCCESS`.
+    fn view_build_status(
+        &self,
+        keyspace: String,
+        view: String,
+    ) -> BoxFuture<'_, Result<BTreeMap<String, String>, AdminError>>;
+
     fn settings(&self) -> BoxFuture<'_, Result<RuntimeSettings, AdminError>>;
 
     /// Changes a setting, and returns all.

@@ -377,6 +377,12 @@ pub struct ShardMetrics {
     pub auto_snapshots: Counter,
     /// Snapshots removed because they had expired.
     pub snapshots_expired: Counter,
+    /// Entries that were read, for the views, of the logs of changes.
+    pub view_entries_read: Counter,
+    /// Rows (or groups) of base tables whose rows in views were recomputed.
+    pub view_rows_recomputed: Counter,
+    /// Those of them that were left out because an expression failed on their values.
+    pub view_rows_failed: Counter,
     /// Open client connections.
     pub connections: Gauge,
     /// Time from the arrival of a request to its answer.

@@ -45,6 +45,8 @@ pub struct EngineGauges {
     pub certificates: Vec<(&'static str, i64)>,
     /// Milliseconds since the roles of the node were last confirmed, [`NEVER`] if they were not; `None`: they need not be.
     pub roles_confirmed_ms: Option<u64>,
+    /// The longest lag of a view in a slice that the node holds; `None`: it holds none, or none is known yet.
+    pub view_lag_ms: Option<u64>,
     /// How long requests to tables took.
     pub latencies: Vec<TableLatencies>,
     /// Requests that rate limits of tables have refused.
@@ -112,7 +114,7 @@ const COMPACTION_COUNTERS: [CompactionFamily; 9] = [
 /// A family of counters: its name, its help text, and its counter in a shard's metrics.
 type CounterFamily = (&'static str, &'static str, fn(&ShardMetrics) -> &Counter);
 
-const COUNTERS: [CounterFamily; 28] = [
+const COUNTERS: [CounterFamily; 31] = [
     ("helenus_requests_total", "Requests that arrived.", |shard| &shard.requests),
     ("helenus_errors_total", "Requests that were answered with an error.", |shard| &shard.errors),
     ("helenus_slow_requests_total", "Requests that took longer than slow_query_log_timeout_ms.", |shard| {
@@ -215,6 +217,21 @@ const COUNTERS: [CounterFamily; 28] = [
     ("helenus_snapshots_expired_total", "Snapshots that were removed because they had expired.", |shard| {
         &shard.snapshots_expired
     }),
+    (
+        "helenus_view_entries_read_total",
+        "Entries read of the logs of what has changed in tables with views, each time they are read.",
+        |shard| &shard.view_entries_read,
+    ),
+    (
+        "helenus_view_rows_recomputed_total",
+        "Rows (or groups) of base tables whose rows in views were recomputed.",
+        |shard| &shard.view_rows_recomputed,
+    ),
+    (
+        "helenus_view_rows_failed_total",
+        "Of them those that were left out because an expression failed on their values.",
+        |shard| &shard.view_rows_failed,
+    ),
 ];
 
 /// Counters of the administration port.
@@ -405,6 +422,11 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
         text.family("helenus_roles_confirmation_age_seconds", "gauge", help);
         let age = if age_ms == NEVER { "+Inf".to_owned() } else { (age_ms as f64 / 1_000.0).to_string() };
         text.sample("helenus_roles_confirmation_age_seconds", &[], age);
+    }
+    if let Some(lag_ms) = engine.view_lag_ms {
+        let help = "The longest time since all that was acknowledged was in a view, of the slices that the node holds.";
+        text.family("helenus_view_lag_seconds", "gauge", help);
+        text.sample("helenus_view_lag_seconds", &[], lag_ms as f64 / 1_000.0);
     }
     text.family("helenus_unknown_tables", "gauge", "Tables that are kept and that the schema does not name.");
     text.sample("helenus_unknown_tables", &[], engine.unknown_tables);

@@ -93,6 +93,7 @@ enum Route {
     TableLatencies,
     TopPartitions,
     Feeds,
+    ViewBuildStatus,
     Settings,
     RequestLog(RequestLog),
     TruncateHints,
@@ -160,6 +161,7 @@ impl Route {
             "/admin/tablehistograms" => Self::TableLatencies,
             "/admin/toppartitions" => Self::TopPartitions,
             "/admin/feeds" => Self::Feeds,
+            "/admin/viewbuildstatus" => Self::ViewBuildStatus,
             "/admin/settings" => Self::Settings,
             "/admin/guardrails" => Self::Guardrails,
             "/admin/auditlog" => Self::RequestLog(RequestLog::Audit),
@@ -204,6 +206,7 @@ impl Route {
                 | Self::TableLatencies
                 | Self::TopPartitions
                 | Self::Feeds
+                | Self::ViewBuildStatus
                 | Self::CidrGroups
                 | Self::RoleStatements
                 | Self::Denylist
@@ -264,6 +267,7 @@ impl Route {
             | Self::TableLatencies
             | Self::Feeds
             | Self::Denylist => &["keyspace", "table"],
+            Self::ViewBuildStatus => &["keyspace", "view"],
             Self::Scrub => &["keyspace", "table", "skip_corrupted"],
             Self::TopPartitions => &["keyspace", "table", "period"],
             Self::Snapshot => &["keyspace", "table", "tables", "name", "cluster"],
@@ -591,6 +595,10 @@ async fn carry_out(
         Route::Feeds => {
             let (keyspace, table) = parameters.scope()?;
             json_answer(StatusCode::OK, &json!({ "feeds": admin.feeds(keyspace, table).await? }))
+        }
+        Route::ViewBuildStatus => {
+            let (keyspace, view) = parameters.view()?;
+            json_answer(StatusCode::OK, &json!({ "members": admin.view_build_status(keyspace, view).await? }))
         }
         Route::Settings if method == Method::POST => {
             report(&logged(uri, admin.change_setting(parameters.setting()?)).await?)?

@@ -15,11 +15,14 @@
 //! | [`build`] | the scan of a new view |
 //! | [`message`] | requests to the holder of a slice |
 //! | [`fresh`] | reads that wait for what was written |
+//! | [`check`] | a view is compared with what it is computed of |
+//! | [`reports`] | what operators see |
 //! | [`serve`] | the answers to them |
 //! | [`service`] | the tasks |
 
 pub mod build;
 pub mod changes;
+pub mod check;
 pub mod fresh;
 pub mod internal_statement;
 pub mod lease;
@@ -28,6 +31,7 @@ pub mod message;
 pub mod pass;
 pub mod positions;
 pub mod recompute;
+pub mod reports;
 pub mod serve;
 pub mod service;
 pub mod state;

@@ -1,6 +1,6 @@
 //! A view as a shard keeps it true: its computation, and its statements ready to be used.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -29,13 +29,13 @@ pub struct LiveView {
     pub delete_origin: InternalStatement,
     pub put_row: InternalStatement,
     pub delete_row: InternalStatement,
+    read_row: InternalStatement,
+    pub scan_view: InternalStatement,
     pub scan_base: InternalStatement,
     pub scan_origins: InternalStatement,
     lookup: Option<Lookup>,
     /// The units of a partition within bounds.
     read_units: RefCell<BTreeMap<Bounds, Rc<InternalStatement>>>,
-    /// Units that have no row because an expression failed on their values, since the node started.
-    pub failed_units: Cell<u64>,
 }
 
 #[derive(Debug)]
@@ -57,6 +57,8 @@ impl LiveView {
             delete_origin: InternalStatement::new(&*statements.delete_origin),
             put_row: InternalStatement::new(&*statements.put_row),
             delete_row: InternalStatement::new(&*statements.delete_row),
+            read_row: InternalStatement::new(&*statements.read_row),
+            scan_view: InternalStatement::new(&*statements.scan_view),
             scan_base: InternalStatement::new(&*statements.scan_base),
             scan_origins: InternalStatement::new(&*statements.scan_origins),
             lookup: statements.lookup.as_ref().map(|lookup| Lookup {
@@ -66,7 +68,6 @@ impl LiveView {
                 read_lookups_of_partition: InternalStatement::new(&*lookup.read_lookups_of_partition),
             }),
             read_units: RefCell::default(),
-            failed_units: Cell::new(0),
             computation,
         })
     }
@@ -96,19 +97,26 @@ impl LiveView {
         first_row(context, &self.read_unit, unit).await
     }
 
-    /// The joined row of a unit, once the table of lookups says that the unit depends on it.
+    /// The row of the view with this key, as it is.
+    pub async fn row(&self, context: &Rc<ShardContext>, key: &Values) -> Result<Option<Values>> {
+        first_row(context, &self.read_row, key).await
+    }
+
+    /// The joined row of a unit. With a timestamp, it is read once the table of lookups says that the unit depends on it.
     pub async fn joined(
         &self,
         context: &Rc<ShardContext>,
         unit: &Values,
         values: &Values,
-        timestamp: i64,
+        timestamp: Option<i64>,
     ) -> Result<Option<Values>> {
         let (Some(lookup), Some(key)) = (&self.lookup, self.computation.joined_key(values)) else {
             return Ok(None);
         };
-        let whole: Values = key.iter().chain(unit).cloned().collect();
-        lookup.put_lookup.write(context, &whole, LEVEL, Some(timestamp)).await?;
+        if timestamp.is_some() {
+            let whole: Values = key.iter().chain(unit).cloned().collect();
+            lookup.put_lookup.write(context, &whole, LEVEL, timestamp).await?;
+        }
         first_row(context, &lookup.read_joined, &key).await
     }
 

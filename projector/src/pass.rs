@@ -109,6 +109,7 @@ impl Progress {
         // The time of the oldest entry that was seen before, is not settled, and is not carried out now.
         let mut oldest_open_micros = i64::MAX;
         let each = async |entries: Vec<Entry>| {
+            context.metrics.view_entries_read.add(entries.len() as u64);
             let is_new = |entry: &&Entry| !self.seen.contains_key(&number_of(entry));
             let new: Vec<&Entry> = entries.iter().filter(is_new).collect();
             let open = entries.iter().filter(|entry| self.is_open(context, entry));
@@ -227,7 +228,7 @@ pub async fn recompute_all(
     slice: &SliceState,
 ) -> Result<()> {
     stream::iter(units)
-        .map(|unit| async move { recompute(context, view, &unit, &slice.lease).await })
+        .map(|unit| async move { recompute(context, view, &unit, slice).await })
         .buffer_unordered(RECOMPUTED_AT_A_TIME)
         .try_collect::<()>()
         .await

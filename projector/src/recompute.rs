@@ -12,8 +12,8 @@ use std::rc::Rc;
 use helenus_query::error::{RequestError, Result};
 use helenus_views::computation::Values;
 
-use crate::lease::Lease;
 use crate::live_view::{LEVEL, LiveView};
+use crate::state::SliceState;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
 
@@ -22,19 +22,22 @@ pub async fn recompute(
     context: &Rc<ShardContext>,
     view: &LiveView,
     unit: &Values,
-    lease: &Lease,
+    slice: &SliceState,
 ) -> Result<()> {
+    let lease = &slice.lease;
     let timestamp = lease.next_timestamp(context)?;
     let origins = view.origins(context, unit).await?;
-    let wanted = match expected(context, view, unit, timestamp).await {
+    let wanted = match expected(context, view, unit, Some(timestamp)).await {
         Err(error) if is_of_values(&error) => {
-            view.failed_units.set(view.failed_units.get() + 1);
+            *slice.failed.borrow_mut().entry(view.table().id).or_default() += 1;
+            context.metrics.view_rows_failed.increment();
             let table = view.table().full_name();
             tracing::warn!(view = table, %error, "a row is left out of a view: an expression fails on its values");
             None
         }
         expected => expected?,
     };
+    context.metrics.view_rows_recomputed.increment();
     let write = |values: Values| (values, LEVEL, Some(timestamp));
     let origin = wanted.as_ref().map(|row| view.computation.origin_of(row));
     if let (Some(row), Some(origin)) = (wanted, &origin) {
@@ -59,12 +62,20 @@ pub async fn recompute(
     Ok(())
 }
 
-/// The row that the view should have of a unit.
+/// The row that the view should have of a unit, for who only compares.
+pub async fn wanted(context: &Rc<ShardContext>, view: &LiveView, unit: &Values) -> Result<Option<Values>> {
+    match expected(context, view, unit, None).await {
+        Err(error) if is_of_values(&error) => Ok(None),
+        expected => expected,
+    }
+}
+
+/// The row that the view should have of a unit. With a timestamp, what is looked up is noted.
 async fn expected(
     context: &Rc<ShardContext>,
     view: &LiveView,
     unit: &Values,
-    timestamp: i64,
+    timestamp: Option<i64>,
 ) -> Result<Option<Values>> {
     let Some(values) = view.unit(context, unit).await? else { return Ok(None) };
     let joined = match &view.computation.definition.joined {

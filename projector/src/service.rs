@@ -199,6 +199,7 @@ impl Turns {
         slice.fresh.borrow_mut().retain(|id, _| views.followed.contains_key(id));
         slice.built.borrow_mut().retain(|id| views.views.contains_key(id));
         slice.scanned.borrow_mut().retain(|id, _| views.views.contains_key(id));
+        slice.failed.borrow_mut().retain(|id, _| views.views.contains_key(id));
     }
 
     /// A pass over the log of a table.

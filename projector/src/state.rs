@@ -63,6 +63,8 @@ pub struct SliceState {
     pub built: RefCell<BTreeSet<Uuid>>,
     /// Rows that were scanned of views that are not built yet.
     pub scanned: RefCell<BTreeMap<Uuid, u64>>,
+    /// By the ids of the views: units that were left out since the slice was taken, because an expression failed on their values.
+    pub failed: RefCell<BTreeMap<Uuid, u64>>,
     /// Somebody waits for views to be fresh.
     pub is_awaited: Cell<bool>,
     /// Called when something has become fresh or built.
@@ -94,6 +96,12 @@ impl ViewsState {
         self.holders.borrow_mut().insert(slice.0, holder);
     }
 
+    /// The slices whose leases this shard has.
+    pub fn held(&self, context: &ShardContext) -> Vec<Rc<SliceState>> {
+        let slices = self.slices.borrow();
+        slices.values().filter(|slice| slice.lease.is_held(context)).cloned().collect()
+    }
+
     /// The state of a slice that belongs to this shard.
     pub fn slice(&self, context: &ShardContext, slice: Slice) -> Rc<SliceState> {
         let mut slices = self.slices.borrow_mut();
@@ -105,6 +113,7 @@ impl ViewsState {
                     fresh: RefCell::default(),
                     built: RefCell::default(),
                     scanned: RefCell::default(),
+                    failed: RefCell::default(),
                     is_awaited: Cell::new(false),
                     progress: Notify::new(),
                 })
@@ -119,6 +128,7 @@ impl SliceState {
         self.fresh.borrow_mut().clear();
         self.built.borrow_mut().clear();
         self.scanned.borrow_mut().clear();
+        self.failed.borrow_mut().clear();
         self.lease.forget();
         self.progress.notify_waiters();
     }

@@ -16,6 +16,7 @@ mod request_logs;
 mod roles;
 mod storage;
 mod top_partitions;
+mod view_builds;
 pub mod views;
 
 use crate::cluster::liveness::LivenessMonitor;
@@ -43,6 +44,7 @@ use helenus_observe::{
     Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,
     SnapshotOperation,
 };
+use helenus_projector::reports as views_reports;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_query::schema::selection::TableSelection;
@@ -407,6 +409,15 @@ impl Admin for NodeAdmin {
                 roles_confirmed_ms: roles_age.unwrap_or_default().map(age_ms),
                 tables: self.reports(None).await.unwrap_or_default(),
                 repairs: self.repaired_tables().await.unwrap_or_default(),
+                view_lag_ms: self
+                    .on_every_shard(|context| {
+                        Box::pin(std::future::ready(Ok(views_reports::longest_lag_ms(&context))))
+                    })
+                    .await
+                    .unwrap_or_default()
+                    .into_iter()
+                    .flatten()
+                    .max(),
                 latencies: self.table_latency_reports(None, None).await.unwrap_or_default(),
                 rate_limited: self
                     .on_first_shard(|context| Ok(refused_requests(context)))

@@ -8,4 +8,5 @@ mod settling;
 mod transaction_tokens;
 mod transactions;
 mod truncation;
+mod view_checks;
 mod view_logs;

@@ -127,6 +127,19 @@ impl Computation {
         key.collect()
     }
 
+    /// The unit that a row of the view comes from, by its key: all columns of a unit are in it.
+    pub fn unit_of(&self, key: &Values) -> Result<Values> {
+        let of_column = |column: usize| {
+            let place =
+                self.definition.outputs.iter().position(|output| output.source == Source::Base(column));
+            place.and_then(|place| key.get(place)).cloned().ok_or_else(|| {
+                let view = self.definition.view.full_name();
+                RequestError::Server(format!("the key of {view} does not name what its rows come from"))
+            })
+        };
+        (0..self.definition.unit_columns).map(of_column).collect()
+    }
+
     /// The key of the view in a row of it.
     pub fn key_in(&self, row: &Values) -> Values {
         row[..self.definition.view_key().count()].to_vec()

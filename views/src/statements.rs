@@ -25,6 +25,10 @@ pub struct Statements {
     pub put_row: String,
     /// The columns of the view's key, in their order.
     pub delete_row: String,
+    /// All columns of the view, by its key.
+    pub read_row: String,
+    /// The keys of the view's rows, by tokens of the view.
+    pub scan_view: String,
     /// The units of the base table with tokens from the first marker to the second one.
     pub scan_base: String,
     /// The units of the table of origins, by tokens, too.
@@ -82,6 +86,8 @@ impl Statements {
             delete_origin: format!("DELETE FROM {rows} WHERE {}", equalities(&whole_origin)),
             put_row: insert(&view, &all),
             delete_row: format!("DELETE FROM {view} WHERE {}", equalities(&key)),
+            read_row: format!("SELECT {} FROM {view} WHERE {}", all.join(", "), equalities(&key)),
+            scan_view: scan(&view, &key, definition.view.partition_key_count),
             scan_base: scan(&full_name(&definition.base), &unit, definition.base.partition_key_count),
             scan_origins: scan(&rows, &hidden_unit, definition.base.partition_key_count),
             lookup: definition.joined.as_ref().map(|joined| lookup(joined, &places, &hidden_unit)),
@@ -114,7 +120,7 @@ fn lookup(joined: &Joined, places: &Places, hidden_unit: &[String]) -> LookupSta
     }
 }
 
-/// A SELECT of units by tokens. Several rows may be of one unit.
+/// A SELECT of units, or of keys, by tokens. Several rows may be of one unit.
 fn scan(table: &str, unit: &[String], partition_columns: usize) -> String {
     let partition_key = unit[..partition_columns].join(", ");
     let distinct = if unit.len() == partition_columns { "DISTINCT " } else { "" };

@@ -159,7 +159,6 @@ const OPTIONS: [(&[&str], &[&str], &str); 29] = [
 /// A verb that there is not.
 pub(super) fn verb(verb: &str) -> NodetoolError {
     match verb {
-        "viewbuildstatus" => return AskError::from(Absence::Views).into(),
         "refresh" => return AskError::from(Absence::Refresh).into(),
         _ => {}
     }
@@ -191,7 +190,6 @@ mod tests {
     #[test]
     fn verbs_that_are_not_there_end_with_a_sentence() {
         assert_eq!(verb("move").to_string(), "Helenus has no move: tokens never move");
-        assert_eq!(verb("viewbuildstatus").to_string(), "there are no materialized views yet");
         assert_eq!(verb("refresh").status(), 1);
         assert_eq!(verb("gcstats").to_string(), "Helenus has nothing that corresponds to gcstats");
         assert_eq!(verb("stauts").to_string(), "there is no verb stauts; `helenus nodetool help` lists them");

@@ -17,6 +17,9 @@ pub(super) enum NodetoolError {
     /// The verb was carried out, and this is wrong.
     #[error("{0}")]
     Failed(String),
+    /// The result, which shows that something has not ended.
+    #[error("{0}")]
+    Unfinished(String),
     #[error("cannot write: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -28,7 +31,7 @@ impl NodetoolError {
 
     pub fn status(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Ask(AskError::Absent(_)) => 1,
+            Self::Usage(_) | Self::Unfinished(_) | Self::Ask(AskError::Absent(_)) => 1,
             Self::Ask(AskError::Call(call)) => match call {
                 CallError::Url(_)
                 | CallError::Tls(_)
@@ -60,7 +63,8 @@ mod tests {
         };
         for (error, status) in [
             (NodetoolError::usage("x"), 1),
-            (AskError::from(Absence::Views).into(), 1),
+            (AskError::from(Absence::Refresh).into(), 1),
+            (NodetoolError::Unfinished("x".to_owned()), 1),
             (AskError::from(unreachable).into(), 1),
             (AskError::from(refused(true)).into(), 1),
             (AskError::from(refused(false)).into(), 2),

@@ -18,6 +18,7 @@ use crate::reports::{
 use crate::request_logs;
 use crate::text::part;
 use crate::top_partitions::TopPartition;
+use crate::view_builds;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Show {
@@ -110,6 +111,12 @@ pub(super) enum Show {
     /// The partitions that were asked for most in the last minutes, and those with the heaviest requests.
     #[command(alias = "profileload")]
     Toppartitions(TopPartitionsArguments),
+    /// Whether a materialized view or projection is built; status 1 if it is not.
+    Viewbuildstatus {
+        /// KEYSPACE VIEW or KEYSPACE.VIEW
+        #[arg(value_name = "VIEW", num_args = 0..=2)]
+        names: Vec<String>,
+    },
     /// The version of the node's program.
     Version,
     /// What streams may send, in megabits a second.
@@ -270,6 +277,7 @@ impl Show {
                 let command = AdminCommand::Toppartitions { hours: false, scope: arguments.scope()? };
                 arguments.text(&get_part::<Vec<TopPartition>>(node, &command, "partitions")?)?
             }
+            Self::Viewbuildstatus { names } => view_build_status(node, names)?,
             Self::Version => {
                 let version: String = get_part(node, &AdminCommand::Version, "version")?;
                 format!("ReleaseVersion: {version}\n")
@@ -300,6 +308,24 @@ impl Show {
             Self::Getlogginglevels => activity::log_levels(&settings(node, &AdminCommand::Getlogginglevels)?),
         })
     }
+}
+
+/// Whether a view is built.
+fn view_build_status(node: &dyn Ask, names: &[String]) -> Result<String, NodetoolError> {
+    let named = match names {
+        [name] => name.split_once('.'),
+        [keyspace, view] => Some((keyspace.as_str(), view.as_str())),
+        _ => None,
+    };
+    let (keyspace, view) = named
+        .ok_or_else(|| NodetoolError::usage("viewbuildstatus requires keyspace and view name arguments"))?;
+    let command = AdminCommand::Viewbuildstatus { keyspace: keyspace.to_owned(), view: view.to_owned() };
+    let members = get_part(node, &command, "members")?;
+    let heading = view_builds::heading(keyspace, view, &members);
+    if view_builds::is_built(&members) {
+        return Ok(heading);
+    }
+    Err(NodetoolError::Unfinished(heading + &format::table(&view_builds::rows(&members), " ")))
 }
 
 /// The tokens of the node that is asked.

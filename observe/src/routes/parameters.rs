@@ -109,6 +109,11 @@ impl Parameters {
         Ok((self.needed("keyspace")?, self.needed("table")?, self.needed("key")?))
     }
 
+    /// Keyspace and view, which must be given.
+    pub(super) fn view(&mut self) -> Result<(String, String), ParameterError> {
+        Ok((self.needed("keyspace")?, self.needed("view")?))
+    }
+
     /// Keyspace, and any number of tables of it.
     pub(super) fn tables(&mut self) -> Result<(Option<String>, Vec<String>), ParameterError> {
         let (keyspace, tables) = (self.take("keyspace"), self.take("tables"));

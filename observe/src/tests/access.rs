@@ -128,6 +128,7 @@ pub(super) const ROUTES: [&str; 53] = [
     "/admin/tablehistograms",
     "/admin/toppartitions",
     "/admin/feeds",
+    "/admin/viewbuildstatus",
     "/admin/settings",
     "/admin/truncatehints",
     "/admin/assassinate",

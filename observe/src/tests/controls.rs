@@ -82,6 +82,15 @@ impl Controls for Node {
         ready(noted.map(|()| Vec::new())).boxed()
     }
 
+    fn view_build_status(
+        &self,
+        keyspace: String,
+        view: String,
+    ) -> BoxFuture<'_, Result<BTreeMap<String, String>, AdminError>> {
+        let noted = self.note_call("builds of", Some(&keyspace), Some(&view));
+        ready(noted.map(|()| BTreeMap::new())).boxed()
+    }
+
     fn table_latencies(
         &self,
         keyspace: Option<String>,
@@ -280,6 +289,10 @@ async fn instruments_are_read_and_hints_given_up() {
     assert_eq!(partitions.json(), json!({ "partitions": [] }));
     let feeds = ask(&server, "GET", "/admin/feeds?keyspace=shop").await;
     assert_eq!(feeds.json(), json!({ "feeds": [] }));
+    let builds = ask(&server, "GET", "/admin/viewbuildstatus?keyspace=shop&view=by_day").await;
+    assert_eq!(builds.json(), json!({ "members": {} }));
+    let missing = ask(&server, "GET", "/admin/viewbuildstatus?keyspace=shop").await;
+    assert_eq!((missing.status, missing.error().as_str()), (400, "parameter 'view' is missing"));
     for target in ["truncatehints", "truncatehints?member=127.0.0.2", "assassinate?member=127.0.0.2"] {
         assert_eq!(ask(&server, "POST", &format!("/admin/{target}")).await.status, 200);
     }
@@ -293,6 +306,7 @@ async fn instruments_are_read_and_hints_given_up() {
             "latencies of shop.*",
             "top partitions of hours of shop.*",
             "feeds of shop.*",
+            "builds of shop.by_day",
             "truncate hints of None in *.*",
             "truncate hints of Some(\"127.0.0.2\") in *.*",
             "assassinate 127.0.0.2 in *.*",

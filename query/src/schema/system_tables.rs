@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! * A table's id is Cassandra's: the MD5 of the names of keyspace and table, as a UUID of version 3.
-//! * Tables of `system_traces` are stored; all others are computed at each read (see `virtual_tables`): those of `system_auth` from
-//!   the roles that all members agree on.
+//! * Tables of `system_traces`, and those in which nodes keep how far views are ([`OF_VIEWS`]), are stored; all others are computed at each
+//!   read (see `virtual_tables`): those of `system_auth` from the roles that all members agree on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +21,9 @@ use super::system_keyspaces::{
     SYSTEM_VIRTUAL_SCHEMA,
 };
 use super::user_functions::UserFunctions;
+
+/// The tables of `system_distributed` in which nodes keep how far views are.
+const OF_VIEWS: [&str; 3] = ["view_positions", "view_slices", "view_timers"];
 
 /// The catalog of a node without keyspaces of users.
 pub fn initial_catalog(version: Uuid) -> Catalog {
@@ -68,6 +71,9 @@ fn keyspace(name: &str, replication: Replication, kind: TableKind, text: &str) -
         let table = match syntax::parse(statement) {
             Ok(ast::Statement::CreateTable(create)) => {
                 let id = table_id(name, create.table.name.as_str());
+                let is_of_views =
+                    name == SYSTEM_DISTRIBUTED && OF_VIEWS.contains(&create.table.name.as_str());
+                let kind = if is_of_views { TableKind::Stored } else { kind };
                 define_table(&create, &keyspace, kind, id)
             }
             other => unreachable!("{statement} of {name} is no CREATE TABLE: {other:?}"),

@@ -66,8 +66,9 @@ pub fn rows(table: &Table, catalog: &Catalog, node: &NodeInformation, state: &No
 pub fn is_report(table: &Table) -> bool {
     match table.keyspace.as_str() {
         SYSTEM_VIEWS => table.name != "clients" && !table.name.starts_with("sai_"),
-        SYSTEM => ["compaction_history", "prepared_statements"].contains(&table.name.as_str()),
-        SYSTEM_DISTRIBUTED => ["parent_repair_history", "partition_denylist"].contains(&table.name.as_str()),
+        SYSTEM => ["built_views", "compaction_history", "prepared_statements"].contains(&table.name.as_str()),
+        SYSTEM_DISTRIBUTED => ["parent_repair_history", "partition_denylist", "view_build_status"]
+            .contains(&table.name.as_str()),
         SYSTEM_AUTH => true,
         _ => false,
     }

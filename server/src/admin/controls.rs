@@ -316,6 +316,14 @@ impl Controls for NodeAdmin {
         .boxed()
     }
 
+    fn view_build_status(
+        &self,
+        keyspace: String,
+        view: String,
+    ) -> BoxFuture<'_, Result<BTreeMap<String, String>, AdminError>> {
+        async move { self.view_build_states(&keyspace, &view).await }.boxed()
+    }
+
     fn feeds(
         &self,
         keyspace: Option<String>,

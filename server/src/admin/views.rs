@@ -5,6 +5,7 @@ mod activity;
 mod charges;
 mod cluster;
 mod maintenance;
+mod projections;
 mod settings;
 mod source;
 mod tables;
@@ -79,6 +80,7 @@ fn forget(context: Rc<ShardContext>, table: Arc<Table>) -> LocalBoxFuture<'stati
 async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result<(), AdminError> {
     match table {
         "batch_metrics" => activity::batch_metrics(views, writer),
+        "built_views" => projections::built_views(views, writer).await?,
         "caches" => activity::caches(views, writer),
         "charges" => charges::charges(views, writer).await?,
         "compaction_history" => maintenance::compaction_history(views, writer).await?,
@@ -100,6 +102,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
         "parent_repair_history" => maintenance::parent_repair_history(views, writer),
         "pending_hints" => cluster::pending_hints(views, writer).await?,
         "prepared_statements" => activity::prepared_statements(views, writer),
+        "projections" => projections::projections(views, writer).await?,
         "queries" => activity::queries(views, writer).await?,
         "repairs" => maintenance::repairs(views, writer),
         "rows_per_read" | "tombstones_per_read" => tables::met_by_reads(views, table, writer).await?,
@@ -113,6 +116,7 @@ async fn write(views: &Views, table: &str, writer: &mut RowWriter<'_>) -> Result
         "thread_pools" => activity::thread_pools(views, writer).await?,
         "top_partitions" => tables::top_partitions(views, writer).await?,
         "top_statements" => charges::top_statements(views, writer).await?,
+        "view_build_status" => projections::view_build_status(views, writer).await?,
         _ => {}
     }
     Ok(())

@@ -8,7 +8,7 @@ use cql_lite::frame::request::{Batch, BatchKind, BatchQuery, Execute, Query, Que
 use cql_lite::frame::response::{Prepared, WriteType, encode_prepared};
 use cql_lite::frame::{Consistency, Prefix, ProtocolVersion};
 use cql_lite::syntax::ast;
-use helenus_projector::fresh;
+use helenus_projector::{check, fresh};
 use helenus_query::bind::{BorrowedValues, OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
@@ -406,8 +406,9 @@ pub fn execute(
         Statement::Truncate(statement) => {
             Execution::Pending(Box::pin(schema::truncate(context.clone(), statement.plan.clone())))
         }
-        Statement::Check(_) => {
-            return Err(RequestError::invalid("CHECK PROJECTION is not supported by Helenus yet"));
+        Statement::Check(statement) => {
+            let (view, repairs) = (statement.plan.view.clone(), statement.plan.repair);
+            Execution::Pending(Box::pin(check::check(context.clone(), view, repairs)))
         }
         Statement::Schema(statement) => {
             Execution::Pending(Box::pin(schema::change(context.clone(), statement.clone(), user)))

@@ -149,8 +149,38 @@ where
     let log = with_columns_of(&log, None, &base, &context).unwrap();
     keyspace.tables.insert(log.name.clone(), Arc::new(log));
     catalog.keyspaces.insert("three".to_owned(), Arc::new(keyspace));
+    with_feed_streams(count, Arc::new(catalog), test);
+}
+
+/// As [`with_cluster`], with views and other tables that these statements create.
+pub fn with_views<F>(count: usize, statements: &[&str], test: impl FnOnce(Cluster) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let mut catalog = catalog(&[]);
+    for (number, text) in (3_000..).zip(statements) {
+        let context = DdlContext {
+            now_micros: 1_700_000_000_000_000,
+            new_id: Uuid::from_u128(number),
+            new_version: Uuid::from_u128(number << 64),
+            data_centers: DataCenters::new(),
+            user_functions: &helenus_query::functions::user::NoUserFunctions,
+            may_drop_compact_storage: false,
+        };
+        let statement = syntax::parse(text).unwrap();
+        let change = helenus_views::statement::execute(&catalog, &statement, None, &context).unwrap();
+        catalog = helenus_views::following::followed(&catalog, change, &context).unwrap().catalog;
+    }
+    with_feed_streams(count, catalog, test);
+}
+
+/// Nodes with a schema, and with streams for the logs of tables.
+fn with_feed_streams<F>(count: usize, catalog: Arc<Catalog>, test: impl FnOnce(Cluster) -> F)
+where
+    F: Future<Output = ()>,
+{
     let config = Config { shards: Some(SHARDS), ..Config::default() };
-    with_catalog(vec![config; count], Arc::new(catalog), |cluster| {
+    with_catalog(vec![config; count], catalog, |cluster| {
         cluster.change_topology(|topology| {
             let members = topology.members.values().map(AsRef::as_ref);
             topology.change_feed = ChangeFeed::from(vec![Generation::of(0, members)]);

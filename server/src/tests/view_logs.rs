@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_execution::coordinator::change_feed::confirmed::StreamsConfirmation;
+use helenus_execution::coordinator::views::slice::Slice;
 use helenus_execution::coordinator::views::wakes::Wakes;
 use helenus_execution::shard::context::ShardContext;
-use helenus_projector::changes::{Changed, ChangesReader, Entry, Generations, Slice, Window, touch};
+use helenus_projector::changes::{Changed, ChangesReader, Entry, Generations, Window, touch};
 use helenus_projector::internal_statement::{InternalStatement, was_applied};
 use helenus_query::schema::catalog::Table;
 use helenus_ring::change_feed::{ChangeFeed, Generation};

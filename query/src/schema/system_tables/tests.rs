@@ -45,10 +45,14 @@ fn columns_are_arranged_and_ids_unique() {
 }
 
 #[test]
-fn traces_are_stored_the_rest_is_computed() {
+fn traces_and_positions_of_views_are_stored_the_rest_is_computed() {
     let catalog = initial_catalog(Uuid::nil());
     let kind = |keyspace: &str, table: &str| catalog.table(keyspace, table).unwrap().kind;
     assert_eq!(kind("system_traces", "sessions"), TableKind::Stored);
+    for table in ["view_positions", "view_slices", "view_timers"] {
+        assert_eq!(kind("system_distributed", table), TableKind::Stored);
+    }
+    assert_eq!(kind("system_distributed", "view_build_status"), TableKind::Virtual);
     assert_eq!(kind("system_auth", "roles"), TableKind::Virtual);
     assert_eq!(kind("system", "local"), TableKind::Virtual);
     assert!(catalog.keyspace("system_views").unwrap().is_virtual);
