@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use helenus_engine::io::SplitMix64;
 use helenus_testing::clock::START_MICROS;
 
-use super::views::POSITIONS;
 use crate::world::World;
 
+/// The clustering columns have values below this.
+pub const POSITIONS: i64 = 3;
 /// How far back old timestamps are.
 const OLD_MICROS_MAX: u64 = 30_000_000;
 
@@ -135,7 +136,9 @@ impl Change {
             Self::UpdateV { c, d, v } => rows.entry((c, d)).or_default().v = Some(v),
             Self::UpdateW { c, d, w } => rows.entry((c, d)).or_default().w = Some(w),
             Self::DeleteV { c, d } => rows.entry((c, d)).or_default().v = None,
-            Self::DeleteRow { c, d } => drop(rows.remove(&(c, d))),
+            Self::DeleteRow { c, d } => {
+                rows.remove(&(c, d));
+            }
             Self::DeleteRows { c, from_d } => rows.retain(|key, _| key.0 != c || key.1 < from_d),
             Self::DeleteRange { below_c } => rows.retain(|key, _| key.0 >= below_c),
             Self::DeletePartition => rows.clear(),

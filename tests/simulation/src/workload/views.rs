@@ -20,7 +20,9 @@ use helenus::testing::client::{StatementResponse, integer};
 use helenus_engine::io::SplitMix64;
 
 use super::load::Workload;
-use super::view_model::{Change, Customer, Group, Named, Order, Partition, Timestamps, groups, named};
+use super::view_model::{
+    Change, Customer, Group, Named, Order, POSITIONS, Partition, Timestamps, groups, named,
+};
 use crate::client::{AskError, Question};
 use crate::world::{World, pause_ms};
 
@@ -44,8 +46,6 @@ const FRESH: &str = "WITH FRESHNESS 0 ms";
 
 /// Partitions that all clients write.
 const SHARED: i64 = 5;
-/// The clustering columns have values below this.
-pub const POSITIONS: i64 = 3;
 /// Rows of the joined table that a client has.
 const CUSTOMERS_OF_CLIENT: usize = 3;
 const TTL_SECONDS_MAX: u64 = 4;
