@@ -23,7 +23,7 @@ use cql_lite::syntax::ast::{self, Statement};
 use cql_lite::types::CqlType;
 use helenus_roles::FunctionSignature;
 
-use self::modification::{check_modifiable, is_of_views, not_modifiable, plan_modification};
+use self::modification::{check_modifiable, is_of_nodes, is_of_views, not_modifiable, plan_modification};
 use self::modify::ModifyPlan;
 use self::names::{CalledFunctions, NameScope, table_of};
 use self::restrictions::{PartitionRestriction, Values};
@@ -211,6 +211,9 @@ fn is_of_roles(statement: &Statement) -> bool {
 }
 
 fn check_truncatable(table: &Table) -> Result<()> {
+    if is_of_nodes(table) {
+        return Err(not_modifiable(table));
+    }
     if table.kind != TableKind::Virtual || virtual_tables::is_truncatable(table) {
         return Ok(());
     }

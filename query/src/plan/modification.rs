@@ -7,7 +7,9 @@ use super::names::{NameScope, table_of};
 use super::term::Markers;
 use crate::error::{RequestError, Result};
 use crate::schema::catalog::{Catalog, Table, TableKind};
-use crate::schema::system_keyspaces::{SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA};
+use crate::schema::system_keyspaces::{
+    SYSTEM_DISTRIBUTED, SYSTEM_SCHEMA, SYSTEM_VIEWS, SYSTEM_VIRTUAL_SCHEMA,
+};
 use crate::schema::virtual_tables;
 
 /// Plans a modification by a client.
@@ -49,6 +51,9 @@ pub(super) fn plan_of_node(
 fn check_writable(table: &Table, plan: &ModifyPlan) -> Result<()> {
     if table.view.is_some() || table.is_hidden() {
         return Err(RequestError::invalid("Cannot directly modify a materialized view"));
+    }
+    if is_of_nodes(table) {
+        return Err(not_modifiable(table));
     }
     if table.options.is_feed_log {
         let name = table.full_name();
@@ -98,5 +103,11 @@ pub(super) fn is_of_views(table: &Table) -> bool {
 }
 
 pub(super) fn not_modifiable(table: &Table) -> RequestError {
-    RequestError::Unauthorized(format!("Cannot modify {}: it is a virtual table", table.full_name()))
+    let reason = if is_of_nodes(table) { "only nodes write to it" } else { "it is a virtual table" };
+    RequestError::Unauthorized(format!("Cannot modify {}: {reason}", table.full_name()))
+}
+
+/// Whether a stored table is written by nodes only: they keep there who keeps views, and how far these are.
+pub(super) fn is_of_nodes(table: &Table) -> bool {
+    table.keyspace == SYSTEM_DISTRIBUTED && table.kind == TableKind::Stored
 }
