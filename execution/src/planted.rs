@@ -41,11 +41,17 @@ pub enum PlantedBug {
     DecideOnOneReading,
     /// The row that a view has of a row of the base table stays when that changes its place in the view, or goes.
     LeftViewRow,
+    /// Who had a slice of the views goes on with it when its lease has ended, also beside its next holder.
+    ForgetViewLease,
+    /// What comes late into the log of a table with views is not looked for.
+    SkipLateEntries,
+    /// A change that was seen by those who compute views is not looked at again when its write is over.
+    TrustFirstLook,
 }
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::SkipHint,
         Self::DropReadRepair,
         Self::AcknowledgeBeforeLog,
@@ -64,5 +70,8 @@ impl PlantedBug {
         Self::ForgetToken,
         Self::DecideOnOneReading,
         Self::LeftViewRow,
+        Self::ForgetViewLease,
+        Self::SkipLateEntries,
+        Self::TrustFirstLook,
     ];
 }

@@ -1,14 +1,18 @@
 //! A pass over the log of a followed table in a slice: everything that it names is recomputed.
 //!
 //! Entries may come late, as long as a write may take after its time. So a *whole* pass reads again what is younger than
-//! [`LATE_MICROS`], and leaves out what it has seen; other passes go on shortly before the begin of the last one. After a whole pass, all that
-//! was acknowledged before its begin is in the views.
+//! [`LATE_MICROS`], and leaves out what it has seen; other passes go on shortly before the begin of the last one.
+//!
+//! An entry may also be seen before its write is at a quorum of replicas: a single one has both then, the read of the log asks it, and the read of
+//! the base table does not. So an entry is *settled* when it was carried out [`UNDER_WAY_MICROS`] after its time. Until then it is carried out again: once
+//! when it is that old, and in each pass that somebody waits for. After such a pass, all that was acknowledged before its begin is in the views.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use cql_lite::types::timeuuid;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use helenus_change_feed::bounds::Bound;
 use helenus_engine::key::REGULAR_TAG;
@@ -23,10 +27,13 @@ use crate::live_view::{LiveView, owned};
 use crate::recompute::recompute;
 use crate::state::{Followed, SliceState, ViewsState};
 use crate::timers;
+use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
 
 /// An entry is not later than this behind its time: longer than a write may take, and half a second for timestamps of clients.
 pub const LATE_MICROS: i64 = 10_000_000;
+/// The write of an entry is acknowledged until then behind the entry's time, or never: a transaction may have begun five seconds before its commit.
+const UNDER_WAY_MICROS: i64 = 8_000_000;
 /// Entries may be this far ahead of the clock.
 const AHEAD_MICROS: i64 = 1_000_000;
 /// A pass that is not whole begins so long before the begin of the last one.
@@ -46,11 +53,25 @@ pub struct Progress {
     /// When the last pass, and the last whole one, have begun.
     last_begun_micros: i64,
     pub last_whole_micros: i64,
+    /// What was acknowledged before this time was carried out.
+    pub fresh_micros: i64,
     /// When the last entry was seen that had not been seen before.
     pub last_new_micros: i64,
     /// What had expired up to this second was recomputed.
     expired_seconds: i64,
-    seen: HashSet<u64>,
+    /// When the pass began in which an entry was carried out the last time.
+    seen: HashMap<u64, i64>,
+}
+
+/// Which entries a pass carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those since the begin of the last pass that were not seen.
+    New,
+    /// Also those that have come late, and those that are old enough to be settled.
+    Whole,
+    /// Also those that are not settled and may be acknowledged by now.
+    Awaited,
 }
 
 impl Progress {
@@ -59,9 +80,10 @@ impl Progress {
             checkpoint_micros,
             last_begun_micros: i64::MIN,
             last_whole_micros: i64::MIN,
+            fresh_micros: i64::MIN,
             last_new_micros: i64::MIN,
             expired_seconds: checkpoint_micros.div_euclid(1_000_000).saturating_sub(1),
-            seen: HashSet::new(),
+            seen: HashMap::new(),
         }
     }
 
@@ -71,10 +93,11 @@ impl Progress {
         context: &Rc<ShardContext>,
         slice: &SliceState,
         followed: &Followed,
-        is_whole: bool,
+        reach: Reach,
     ) -> Result<()> {
         let begun_micros = context.clock.now_micros();
-        let is_whole = is_whole || self.last_begun_micros == i64::MIN;
+        let is_whole = (reach != Reach::New && !context.has_bug(PlantedBug::SkipLateEntries))
+            || self.last_begun_micros == i64::MIN;
         let from_micros = if is_whole {
             self.checkpoint_micros
         } else {
@@ -83,22 +106,36 @@ impl Progress {
         let until_micros = begun_micros.saturating_add(AHEAD_MICROS);
         let window = Window { from_micros, until_micros };
         let generations = if is_whole { Generations::All } else { Generations::Active };
+        // The time of the oldest entry that was seen before, is not settled, and is not carried out now.
+        let mut oldest_open_micros = i64::MAX;
         let each = async |entries: Vec<Entry>| {
             context.metrics.view_entries_read.add(entries.len() as u64);
-            let is_new = |entry: &&Entry| !self.seen.contains(&number_of(entry));
+            let is_new = |entry: &&Entry| !self.seen.contains_key(&number_of(entry));
             let new: Vec<&Entry> = entries.iter().filter(is_new).collect();
-            if new.is_empty() {
+            let open = entries.iter().filter(|entry| self.is_open(context, entry));
+            let is_due = |entry: &&Entry| match reach {
+                Reach::New => false,
+                Reach::Whole => begun_micros >= over_micros(entry),
+                Reach::Awaited => true,
+            };
+            let (due, left): (Vec<&Entry>, Vec<&Entry>) = open.partition(is_due);
+            let left = left.into_iter().map(|entry| timeuuid::unix_micros(&entry.time));
+            oldest_open_micros = left.min().unwrap_or(i64::MAX).min(oldest_open_micros);
+            let concerned: Vec<&Entry> = new.iter().copied().chain(due).collect();
+            if concerned.is_empty() {
                 return Ok(());
             }
-            let timers = &ViewsState::of(context).timers;
-            timers::set(context, timers, &followed.table, slice.lease.slice, &new).await?;
-            let changed: Vec<&Changed> = new.iter().map(|entry| &entry.changed).collect();
+            if !new.is_empty() {
+                let timers = &ViewsState::of(context).timers;
+                timers::set(context, timers, &followed.table, slice.lease.slice, &new).await?;
+                self.last_new_micros = begun_micros;
+            }
+            let changed: Vec<&Changed> = concerned.iter().map(|entry| &entry.changed).collect();
             carry_out(context, slice, followed, &changed).await?;
-            self.last_new_micros = begun_micros;
             if self.seen.len() + new.len() > SEEN_MAX {
                 self.seen.clear();
             }
-            self.seen.extend(new.into_iter().map(number_of));
+            self.seen.extend(concerned.into_iter().map(|entry| (number_of(entry), begun_micros)));
             Ok(())
         };
         followed.reader.read(context, slice.lease.slice, window, generations, each).await?;
@@ -106,16 +143,23 @@ impl Progress {
         self.last_begun_micros = begun_micros;
         if is_whole {
             self.last_whole_micros = begun_micros;
+            self.fresh_micros = begun_micros.min(oldest_open_micros);
             let checkpoint = begun_micros.saturating_sub(LATE_MICROS);
             if checkpoint > self.checkpoint_micros {
                 self.checkpoint_micros = checkpoint;
                 // What was seen before it is not read any more. What was seen since is recomputed once more.
                 if begun_micros.saturating_sub(self.last_new_micros) > 2 * LATE_MICROS {
-                    self.seen = HashSet::new();
+                    self.seen = HashMap::new();
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether an entry was seen and is not settled.
+    fn is_open(&self, context: &ShardContext, entry: &Entry) -> bool {
+        self.seen.get(&number_of(entry)).is_some_and(|last_micros| *last_micros < over_micros(entry))
+            && !context.has_bug(PlantedBug::TrustFirstLook)
     }
 
     /// Recomputes what has expired since the last time.
@@ -136,6 +180,11 @@ impl Progress {
         self.expired_seconds = now_seconds;
         Ok(())
     }
+}
+
+/// When the write of an entry is acknowledged, if it ever is.
+fn over_micros(entry: &Entry) -> i64 {
+    timeuuid::unix_micros(&entry.time).saturating_add(UNDER_WAY_MICROS)
 }
 
 /// A number that tells entries from each other.

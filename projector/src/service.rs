@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::build::Build;
 use crate::message::ViewsRequest;
-use crate::pass::Progress;
+use crate::pass::{Progress, Reach};
 use crate::positions::{self, Position};
 use crate::state::{Followed, SliceState, Views, ViewsState};
 use helenus_execution::coordinator::views::slice::Slice;
@@ -226,9 +226,14 @@ impl Turns {
         if !is_whole && call == Call::None {
             return Ok(());
         }
-        progress.pass(context, slice, followed, is_whole).await?;
+        let reach = match (is_awaited, is_whole) {
+            (true, _) => Reach::Awaited,
+            (false, true) => Reach::Whole,
+            (false, false) => Reach::New,
+        };
+        progress.pass(context, slice, followed, reach).await?;
         if is_whole {
-            slice.fresh.borrow_mut().insert(followed.table.id, begun_micros);
+            slice.fresh.borrow_mut().insert(followed.table.id, progress.fresh_micros);
             slice.progress.notify_waiters();
         }
         let stored = self.stored_micros.get(&followed.table.id).copied().unwrap_or(i64::MIN);

@@ -152,7 +152,8 @@ fn begin(
                 let most = if random.chance(1, 4) { 600_000_000 } else { 3_000_000 };
                 let jump = random.below(2 * most) as i64 - most as i64;
                 let offset = &machine.clock.skew.offset_micros;
-                offset.set(offset.get() + jump);
+                let most = world.plan.clock_offset_micros_max();
+                offset.set((offset.get() + jump).clamp(-most, most));
             } else {
                 machine.clock.skew.drift_ppm.set(random.below(4_000) as i64 - 2_000);
             }

@@ -110,10 +110,11 @@ pub enum LoadKind {
     Feeds,
     Caps,
     Increments,
+    Views,
 }
 
 impl LoadKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Registers,
         Self::Transactions,
         Self::Pages,
@@ -127,6 +128,7 @@ impl LoadKind {
         Self::Feeds,
         Self::Caps,
         Self::Increments,
+        Self::Views,
     ];
 }
 
@@ -285,6 +287,11 @@ impl Plan {
         node % self.centers()
     }
 
+    /// The most by which clocks that have jumped are wrong, in microseconds. Views need clocks that differ by less than a second, also with a drift.
+    pub fn clock_offset_micros_max(&self) -> i64 {
+        if self.load.contains(&LoadKind::Views) { 200_000 } else { i64::MAX }
+    }
+
     /// Whether nodes crash, even if they come back.
     pub fn kills_nodes(&self) -> bool {
         self.faults.iter().any(|fault| fault.kills_nodes())
@@ -389,12 +396,13 @@ fn replicas_of_centers(seed: u64, faults: &[FaultKind], choice: &Choice) -> Vec<
 
 /// The load of a seed. Each of these kinds is added to what a seed has chosen of the others, for one in four.
 fn choose_load(seed: u64, random: &mut SplitMix64, choice: &Choice) -> Vec<LoadKind> {
-    const ADDED: [(LoadKind, u64); 5] = [
+    const ADDED: [(LoadKind, u64); 6] = [
         (LoadKind::Indexes, 0x000D_ECED),
         (LoadKind::Roles, 0x000A_07E5),
         (LoadKind::Feeds, 0x000F_EED5),
         (LoadKind::Caps, 0x0000_CA95),
         (LoadKind::Increments, 0x000C_0007),
+        (LoadKind::Views, 0x0007_1E35),
     ];
     let is_added = |kind: LoadKind| ADDED.iter().any(|(added, _)| *added == kind);
     let others: Vec<LoadKind> = choice.load.iter().copied().filter(|kind| !is_added(*kind)).collect();

@@ -15,6 +15,8 @@ pub mod roles;
 pub mod schema;
 pub mod transactions;
 pub mod truncations;
+pub mod view_model;
+pub mod views;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -85,5 +87,6 @@ pub fn workload(kind: LoadKind) -> Rc<dyn Workload> {
         LoadKind::Roles => Rc::new(roles::Roles::default()),
         LoadKind::Caps => Rc::new(caps::Caps::default()),
         LoadKind::Truncations => Rc::new(truncations::Truncations::default()),
+        LoadKind::Views => Rc::new(views::Views::default()),
     }
 }
