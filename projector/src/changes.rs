@@ -8,7 +8,7 @@
 //!
 //! What is read of streams is in the order of time; between streams there is no order. An entry may be read again, and it only says that
 //! something may have changed. Entries are in the streams that their coordinator knew to be active. One that was cut off from the leader of the metadata may have
-//! known an older generation ([`crate::coordinator::change_feed::confirmed`]): [`Generations::All`] finds its entries, too.
+//! known an older generation ([`helenus_execution::coordinator::change_feed::confirmed`]): [`Generations::All`] finds its entries, too.
 //!
 //! Repair and streaming bring writes without new entries. What was written at a level below QUORUM, and reaches other replicas only by them, is
 //! not computed again.
@@ -120,7 +120,7 @@ impl ChangesReader {
     }
 
     /// Reads the entries of a slice, and gives them to `each` in batches of at most as many as a page has rows
-    /// ([`crate::coordinator::internal_statement::PAGE_ROWS`]). The next batch is read when `each` has taken the one before.
+    /// ([`crate::internal_statement::PAGE_ROWS`]). The next batch is read when `each` has taken the one before.
     pub async fn read(
         &self,
         context: &Rc<ShardContext>,

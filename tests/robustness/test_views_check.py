@@ -15,14 +15,14 @@ def running():
             "CREATE MATERIALIZED VIEW by_city AS SELECT * FROM users "
             "WHERE city IS NOT NULL AND id IS NOT NULL PRIMARY KEY (city, id)"
         )
-        session.execute("CREATE TABLE sales (shop int, n int, by int, amount int, PRIMARY KEY (shop, n))")
+        session.execute("CREATE TABLE sales (shop int, n int, buyer int, amount int, PRIMARY KEY (shop, n))")
         session.execute(
             "CREATE PROJECTION sums AS SELECT shop, count(*) AS sales, sum(amount) AS total FROM sales "
             "GROUP BY shop PRIMARY KEY (shop)"
         )
         session.execute(
             "CREATE PROJECTION named AS SELECT s.shop, s.n, u.city AS city, s.amount * 2 AS twice FROM sales AS s "
-            "JOIN users AS u ON s.by = u.id PRIMARY KEY (city, shop, n)"
+            "JOIN users AS u ON s.buyer = u.id PRIMARY KEY (city, shop, n)"
         )
         for id in range(10):
             city = "Rome" if id % 2 else "Oslo"
@@ -30,7 +30,7 @@ def running():
         session.execute("UPDATE users SET tags = {} WHERE id = 3")
         session.execute("DELETE city FROM users WHERE id = 9")
         for n in range(30):
-            session.execute("INSERT INTO sales (shop, n, by, amount) VALUES (%s, %s, %s, 5)", (n % 3, n, n % 10))
+            session.execute("INSERT INTO sales (shop, n, buyer, amount) VALUES (%s, %s, %s, 5)", (n % 3, n, n % 10))
         yield node, session
 
 

@@ -45,7 +45,7 @@ def test_drivers_know_views_by_their_base_table(session):
     view = keyspace.views["mv"]
     assert (view.base_table_name, view.include_all_columns) == ("t", True)
     assert view.where_clause == "p IS NOT NULL AND c IS NOT NULL AND v IS NOT NULL"
-    assert [column.name for column in view.primary_key] == ["v", "p", "c"]
+    assert [column.name for column in [*view.partition_key, *view.clustering_key]] == ["v", "p", "c"]
     assert [column.is_reversed for column in view.clustering_key] == [True, False]
     assert {name: column.cql_type for name, column in keyspace.views["sums"].columns.items()} == {
         "p": "int",

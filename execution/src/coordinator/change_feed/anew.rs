@@ -91,7 +91,7 @@ fn followed(context: &ShardContext, mutation: &MutationRef<'_>) -> Option<(Arc<T
 }
 
 /// Writes entries of rows that were not written, so that views are computed of them again. See
-/// [`crate::coordinator::views::changes::touch`].
+/// `touch` of the crate `helenus-projector`.
 pub async fn write_of_units(
     context: &Rc<ShardContext>,
     base: &Arc<Table>,
