@@ -402,3 +402,20 @@ fn help_is_no_failure() {
     }
     Line::command().debug_assert();
 }
+
+#[test]
+fn a_view_that_is_not_built_is_shown_with_its_members_and_status_1() {
+    let answer = |state: &str| {
+        let members = json!({ "10.0.0.1": "SUCCESS", "10.0.0.2": state });
+        let call = "GET /admin/viewbuildstatus?keyspace=ks&view=v";
+        Fake { answers: BTreeMap::from([(call, json!({ "members": members }))]), ..Fake::default() }
+    };
+    for names in [&["viewbuildstatus", "ks", "v"][..], &["viewbuildstatus", "ks.v"]] {
+        let (asked, text) = executed(&answer("SUCCESS"), names);
+        assert_eq!(asked, ["GET /admin/viewbuildstatus?keyspace=ks&view=v"]);
+        assert_eq!(text, "ks.v has finished building\n");
+        let shown = "ks.v has not finished building; node status is below.\n\n\
+             Host     Info\n10.0.0.1 SUCCESS\n10.0.0.2 STARTED\n";
+        assert_eq!(refusal(&answer("STARTED"), names), (1, shown.to_owned()));
+    }
+}

@@ -33,7 +33,8 @@ impl NodeAdmin {
         view: &str,
     ) -> Result<BTreeMap<String, String>, AdminError> {
         let asked = run_on(&self.node.links[0], |context| Box::pin(builds(context))).await;
-        let (builds, addresses) = asked.and_then(|asked| asked).map_err(|error| failed(&error))?;
+        let asked = asked.map_err(|error| failed(&error))?;
+        let (builds, addresses) = asked.map_err(|error| failed(&error))?;
         let build = builds.into_iter().find(|build| build.keyspace == keyspace && build.view == view);
         let build = build.ok_or_else(|| {
             AdminError::Unknown(format!("'{keyspace}.{view}' is no materialized view or projection"))
