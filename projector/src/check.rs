@@ -26,9 +26,9 @@ use helenus_views::computation::Values;
 
 use crate::internal_statement::{InternalStatement, NextPage};
 use crate::live_view::{LEVEL, LiveView, page};
-use crate::pass::stored_unit;
 use crate::recompute::wanted;
 use crate::state::ViewsState;
+use crate::unit::stored_unit;
 use crate::{changes, fresh};
 use helenus_execution::coordinator::Outcome;
 use helenus_execution::coordinator::views::slice::Slice;

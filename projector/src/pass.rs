@@ -15,11 +15,8 @@ use std::rc::Rc;
 use cql_lite::types::timeuuid;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use helenus_change_feed::bounds::Bound;
-use helenus_engine::key::REGULAR_TAG;
-use helenus_query::error::{RequestError, Result};
-use helenus_query::run::keys;
-use helenus_query::schema::catalog::{Column, Table};
-use helenus_query::stored_key::{PartitionKey, composite_key, key_components};
+use helenus_query::error::Result;
+use helenus_query::schema::catalog::Column;
 use helenus_views::computation::Values;
 
 use crate::changes::{self, Changed, Entry, Generations, Window};
@@ -27,6 +24,7 @@ use crate::live_view::{LiveView, owned};
 use crate::recompute::recompute;
 use crate::state::{Followed, SliceState, ViewsState};
 use crate::timers;
+use crate::unit::{components, stored_unit};
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
 
@@ -300,25 +298,4 @@ async fn touch_lookups(
             None => return Ok(()),
         }
     }
-}
-
-/// The columns of a partition key.
-fn components(key: &PartitionKey, count: usize) -> Result<Values> {
-    Ok(key_components(&key.bytes, count)?.into_iter().map(|range| Some(key.bytes[range].to_vec())).collect())
-}
-
-/// A unit as an entry of the log names it: the stored partition key, and the position of its clustering columns.
-pub fn stored_unit(base: &Table, unit: &Values) -> Result<(PartitionKey, Vec<u8>)> {
-    let (partition_key, clustering) = unit.split_at(base.partition_key_count);
-    let null = || RequestError::Server("a unit of a view has a part of its key that is null".to_owned());
-    let bytes = partition_key.iter().map(|value| value.as_deref().ok_or_else(null));
-    let bytes = match bytes.collect::<Result<Vec<&[u8]>>>()?.as_slice() {
-        [only] => only.to_vec(),
-        several => composite_key(several)?,
-    };
-    let mut position = vec![REGULAR_TAG];
-    for (column, value) in base.clustering_key().iter().zip(clustering) {
-        keys::encode(column, value.as_deref().ok_or_else(null)?, &mut position)?;
-    }
-    Ok((PartitionKey::of(base.partitioner(), bytes), position))
 }

@@ -14,6 +14,8 @@ use helenus_views::computation::Values;
 
 use crate::live_view::{LEVEL, LiveView};
 use crate::state::SliceState;
+use crate::unit::stored_unit;
+use helenus_execution::coordinator::denylist;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
 
@@ -24,6 +26,9 @@ pub async fn recompute(
     unit: &Values,
     slice: &SliceState,
 ) -> Result<()> {
+    if is_denied(context, view, unit)? {
+        return Ok(());
+    }
     let lease = &slice.lease;
     let timestamp = lease.next_timestamp(context)?;
     let origins = view.origins(context, unit).await?;
@@ -83,6 +88,15 @@ async fn expected(
         None => None,
     };
     view.computation.row(Some(&values), joined.as_ref())
+}
+
+/// Whether the partition of the base table is on the denylist. It is not read then, and its rows of the view stay as they are.
+fn is_denied(context: &Rc<ShardContext>, view: &LiveView, unit: &Values) -> Result<bool> {
+    if !context.denies() {
+        return Ok(false);
+    }
+    let (key, _) = stored_unit(view.base(), unit)?;
+    Ok(denylist::check_transaction_read(context, view.base(), &key).is_err())
 }
 
 /// Whether an error comes from the values of a row, so that it would come again.
