@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
-
 use helenus_tls::source::Source;
 
 /// A queue of items by their sources.

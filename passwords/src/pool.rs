@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use hashbrown::HashMap;
+use helenus_execution::shard::context::ShardContext;
 use helenus_observe::metrics::ShardMetrics;
 use helenus_roles::password::{self, PasswordError};
 use helenus_tls::source::Source;
@@ -20,7 +21,6 @@ use tokio::sync::oneshot;
 
 use crate::digest::Digest;
 use crate::fair_queue::{Added, FairQueue};
-use helenus_execution::shard::context::ShardContext;
 
 /// Most hashes that wait.
 const QUEUE_LENGTH: usize = 256;

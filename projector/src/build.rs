@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 
 use crate::internal_statement::NextPage;
@@ -14,7 +15,6 @@ use crate::live_view::{LiveView, page};
 use crate::pass::recompute_all;
 use crate::positions::{self, Position};
 use crate::state::{SliceState, ViewsState};
-use helenus_execution::shard::context::ShardContext;
 
 /// The scan of a view in a slice.
 #[derive(Debug)]

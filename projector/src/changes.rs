@@ -24,6 +24,10 @@ use futures::StreamExt;
 use futures::stream::{self, Stream};
 use helenus_change_feed::bounds::Bound;
 use helenus_change_feed::entry::Operation;
+use helenus_execution::coordinator::change_feed::anew;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::coordinator::views::wakes::Wakes;
+use helenus_execution::shard::context::ShardContext;
 use helenus_feed_tables::columns::{OPERATION, STREAM_ID, TIME, TTL};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Table;
@@ -32,10 +36,6 @@ use helenus_ring::change_feed::StreamId;
 use uuid::Uuid;
 
 use crate::internal_statement::{InternalStatement, NextPage, OwnedValue};
-use helenus_execution::coordinator::change_feed::anew;
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::coordinator::views::wakes::Wakes;
-use helenus_execution::shard::context::ShardContext;
 
 /// Streams of one statement, which are read one after the other …
 const STREAMS_PER_STATEMENT: usize = 16;

@@ -18,6 +18,9 @@ use std::time::Duration;
 
 use cql_lite::types::{CqlType, codec};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use helenus_execution::coordinator::Outcome;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::selection::ResultColumn;
 use helenus_query::run::select::ResultPage;
@@ -30,9 +33,6 @@ use crate::recompute::wanted;
 use crate::state::ViewsState;
 use crate::unit::stored_unit;
 use crate::{changes, fresh};
-use helenus_execution::coordinator::Outcome;
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::shard::context::ShardContext;
 
 /// Units that are compared at the same time.
 const COMPARED_AT_A_TIME: usize = 16;

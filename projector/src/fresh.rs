@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use futures::future::try_join_all;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::coordinator::views::wakes::Wakes;
 use helenus_execution::coordinator::{Execution, Outcome, OwnedRequest, read};
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::schema::catalog::Table;
@@ -19,9 +22,6 @@ use uuid::Uuid;
 use crate::lease;
 use crate::message::{Freshen, ViewsRequest, ViewsResponse};
 use crate::state::ViewsState;
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::coordinator::views::wakes::Wakes;
-use helenus_execution::shard::context::ShardContext;
 
 /// Pause before a holder is looked for again.
 const PAUSE: Duration = Duration::from_millis(50);

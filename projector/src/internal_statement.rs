@@ -11,15 +11,14 @@ use std::rc::Rc;
 use cql_lite::frame::Consistency;
 use cql_lite::frame::request::Value;
 use cql_lite::types::codec;
-use helenus_query::bind::{OwnedBindings, Rewritten, bind};
-use helenus_query::error::{RequestError, Result};
-use helenus_query::schema::catalog::TableKind;
-use helenus_query::statement::Statement;
-
 use helenus_execution::coordinator::bound_statement::{BoundStatement, Modification};
 use helenus_execution::coordinator::transaction::{Transaction, transact};
 use helenus_execution::coordinator::{Execution, Outcome, Request, RequestOptions, read, write};
 use helenus_execution::shard::context::ShardContext;
+use helenus_query::bind::{OwnedBindings, Rewritten, bind};
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::TableKind;
+use helenus_query::statement::Statement;
 
 /// Rows of a page: what is in memory at a time.
 pub const PAGE_ROWS: usize = 1_000;

@@ -13,14 +13,14 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::planted::PlantedBug;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use uuid::Uuid;
 
 use crate::internal_statement::{InternalStatement, was_applied};
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::planted::PlantedBug;
-use helenus_execution::shard::context::ShardContext;
 
 /// How long a lease stands after it was taken or prolonged.
 const LEASE_MICROS: i64 = 10_000_000;

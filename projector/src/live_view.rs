@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_views::computation::{Computation, Values};
@@ -14,7 +15,6 @@ use helenus_views::definition::Definition;
 use helenus_views::statements::Bounds;
 
 use crate::internal_statement::{InternalStatement, NextPage};
-use helenus_execution::shard::context::ShardContext;
 
 /// The level at which the rows of views are read and written: what is recomputed sees what was acknowledged at a quorum.
 pub const LEVEL: Consistency = Consistency::Quorum;

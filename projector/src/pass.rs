@@ -15,6 +15,8 @@ use std::rc::Rc;
 use cql_lite::types::timeuuid;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use helenus_change_feed::bounds::Bound;
+use helenus_execution::planted::PlantedBug;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::Column;
 use helenus_views::computation::Values;
@@ -25,8 +27,6 @@ use crate::recompute::recompute;
 use crate::state::{Followed, SliceState, ViewsState};
 use crate::timers;
 use crate::unit::{components, stored_unit};
-use helenus_execution::planted::PlantedBug;
-use helenus_execution::shard::context::ShardContext;
 
 /// An entry is not later than this behind its time: longer than a write may take, and half a second for timestamps of clients.
 pub const LATE_MICROS: i64 = 10_000_000;

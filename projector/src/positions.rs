@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use uuid::Uuid;
 
 use crate::internal_statement::InternalStatement;
 use crate::lease::Lease;
-use helenus_execution::shard::context::ShardContext;
 
 /// The statements about positions. They belong to one shard.
 #[derive(Debug)]

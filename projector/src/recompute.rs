@@ -9,15 +9,15 @@
 
 use std::rc::Rc;
 
+use helenus_execution::coordinator::denylist;
+use helenus_execution::planted::PlantedBug;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_views::computation::Values;
 
 use crate::live_view::{LEVEL, LiveView};
 use crate::state::SliceState;
 use crate::unit::stored_unit;
-use helenus_execution::coordinator::denylist;
-use helenus_execution::planted::PlantedBug;
-use helenus_execution::shard::context::ShardContext;
 
 /// Makes the rows of the view that come from a unit right.
 pub async fn recompute(

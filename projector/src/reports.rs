@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use cql_lite::frame::Consistency;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_ring::HostId;
 use uuid::Uuid;
@@ -12,8 +14,6 @@ use uuid::Uuid;
 use crate::internal_statement::InternalStatement;
 use crate::live_view::LiveView;
 use crate::state::{SliceState, ViewsState};
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::shard::context::ShardContext;
 
 /// A view in a slice that this node holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::coordinator::views::wakes::Wakes;
+use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::ServingState;
 use helenus_query::error::Result;
 use helenus_ring::HostId;
 use uuid::Uuid;
@@ -16,10 +20,6 @@ use crate::message::ViewsRequest;
 use crate::pass::{Progress, Reach};
 use crate::positions::{self, Position};
 use crate::state::{Followed, SliceState, Views, ViewsState};
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::coordinator::views::wakes::Wakes;
-use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::status_table::ServingState;
 
 /// A turn begins so often where nothing calls for it.
 const IDLE: Duration = Duration::from_millis(500);

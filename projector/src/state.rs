@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_ring::HostId;
 use tokio::sync::Notify;
@@ -15,8 +17,6 @@ use crate::lease::{Lease, LeaseStatements};
 use crate::live_view::LiveView;
 use crate::positions::PositionStatements;
 use crate::timers::TimerStatements;
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::shard::context::ShardContext;
 
 /// The state of views on a shard.
 #[derive(Debug, Default)]

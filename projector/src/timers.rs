@@ -9,6 +9,8 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use cql_lite::types::timeuuid;
+use helenus_execution::coordinator::views::slice::Slice;
+use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
@@ -17,8 +19,6 @@ use helenus_views::computation::Values;
 use crate::changes::{Changed, Entry};
 use crate::internal_statement::InternalStatement;
 use crate::live_view::LEVEL;
-use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::shard::context::ShardContext;
 
 const SECONDS_PER_HOUR: i64 = 3_600;
 /// Timers are kept for so long after they were due: a holder of the slice may be missing meanwhile.
