@@ -71,7 +71,8 @@ fn of_select(plan: &SelectPlan, statement: &Description, catalog: &Catalog, dema
     of_read(plan, catalog, demands);
     of_functions(statement, demands);
     let columns = plan.restricted_masked_columns.clone();
-    if !columns.is_empty() {
+    // Those of a view are masked by the tables that it is computed of, whose UNMASK it demands.
+    if !columns.is_empty() && table.view.is_none() {
         demands.push(Demand::MaskedColumns {
             keyspace: table.keyspace.clone(),
             table: table.name.clone(),

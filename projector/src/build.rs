@@ -5,16 +5,20 @@
 //! has rows where a view is built again: each unit is recomputed. Where it is, is stored with the positions.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
+use helenus_views::computation::Values;
 
 use crate::internal_statement::NextPage;
-use crate::live_view::{LiveView, page};
+use crate::live_view::{LEVEL, LiveView, page};
 use crate::pass::recompute_all;
 use crate::positions::{self, Position};
 use crate::state::{SliceState, ViewsState};
+use crate::timers;
+use crate::unit::stored_unit;
 
 /// The scan of a view in a slice.
 #[derive(Debug)]
@@ -66,13 +70,17 @@ impl Build {
         let from = self.resume.clone().map(NextPage::of_bytes);
         let (units, next) = match page(context, statement, &values, from).await {
             // The place of another version of the statement: the scan begins anew.
-            Err(RequestError::Protocol(_) | RequestError::Invalid(_)) if self.resume.is_some() => {
+            Err(RequestError::Protocol(_)) if self.resume.is_some() => {
                 self.resume = None;
                 return Ok(false);
             }
             read => read?,
         };
+        // A partition with nothing but static columns has a row without clustering columns.
+        let is_row = |unit: &Values| unit.iter().all(Option::is_some);
+        let units: Vec<Values> = units.into_iter().filter(is_row).collect();
         let count = units.len() as u64;
+        self.set_timers(context, slice, view, &units).await?;
         recompute_all(context, view, units.into_iter().collect::<BTreeSet<_>>(), slice).await?;
         *slice.scanned.borrow_mut().entry(view.table().id).or_default() += count;
         let statements = &ViewsState::of(context).positions;
@@ -88,5 +96,34 @@ impl Build {
         }
         positions::write(context, statements, id, &slice.lease, &self.position()).await?;
         Ok(false)
+    }
+
+    /// What was written with a time to live before the view was made has no entry in the log: its timers are set here.
+    async fn set_timers(
+        &self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        view: &LiveView,
+        units: &[Values],
+    ) -> Result<()> {
+        let Some(read_times) = view.read_times.as_ref().filter(|_| self.scanned == Scanned::Base) else {
+            return Ok(());
+        };
+        let now = i64::from(context.now_seconds());
+        let base = view.base();
+        let mut timers = BTreeSet::new();
+        for unit in units {
+            let (key, _) = stored_unit(base, unit)?;
+            let clustering = unit[base.partition_key_count..].to_vec();
+            let each = |row: &[Option<&[u8]>]| {
+                let seconds = row.iter().flatten().filter_map(|ttl| <[u8; 4]>::try_from(*ttl).ok());
+                let due =
+                    seconds.map(|seconds| now.saturating_add(i64::from(i32::from_be_bytes(seconds))) + 2);
+                timers.extend(due.map(|due| (due, key.bytes.clone(), clustering.clone())));
+                Ok(ControlFlow::Continue(()))
+            };
+            read_times.rows(context, unit, LEVEL, each).await?;
+        }
+        timers::write(context, &ViewsState::of(context).timers, base, slice.lease.slice, timers).await
     }
 }

@@ -53,6 +53,22 @@ pub async fn check(context: Rc<ShardContext>, view: Arc<Table>, repairs: bool) -
     let Some(live) = live else {
         return Err(RequestError::invalid(format!("{} is not a view that is kept", view.full_name())));
     };
+    let state = ViewsState::of(&context);
+    if state.is_checking.replace(true) {
+        return Err(RequestError::Overloaded("another CHECK PROJECTION runs on this node".to_owned()));
+    }
+    let outcome = check_alone(context.clone(), live, view, repairs).await;
+    ViewsState::of(&context).is_checking.set(false);
+    outcome
+}
+
+/// Checks a view while no other check runs on this shard.
+async fn check_alone(
+    context: Rc<ShardContext>,
+    live: Rc<LiveView>,
+    view: Arc<Table>,
+    repairs: bool,
+) -> Result<Outcome> {
     let mut check = Check { context, view: live, repairs, suspects: Vec::new(), found: Found::default() };
     check.wait().await?;
     check.compare_units().await?;

@@ -151,7 +151,9 @@ pub async fn serve(context: &Rc<ShardContext>, freshen: Freshen) -> ViewsRespons
         if is_fresh && slice.built.borrow().contains(&view) {
             return ViewsResponse::Fresh;
         }
-        slice.is_awaited.set(true);
+        if !is_fresh {
+            slice.is_awaited.set(true);
+        }
         Wakes::of(context).wake_slice(slice.lease.slice);
         let left = deadline.saturating_sub(context.clock.monotonic());
         if left.is_zero() {

@@ -31,6 +31,8 @@ pub struct LiveView {
     pub delete_row: InternalStatement,
     read_row: InternalStatement,
     pub scan_view: InternalStatement,
+    /// The times to live of the values of a unit, if it may have any.
+    pub read_times: Option<InternalStatement>,
     pub scan_base: InternalStatement,
     pub scan_origins: InternalStatement,
     lookup: Option<Lookup>,
@@ -59,6 +61,7 @@ impl LiveView {
             delete_row: InternalStatement::new(&*statements.delete_row),
             read_row: InternalStatement::new(&*statements.read_row),
             scan_view: InternalStatement::new(&*statements.scan_view),
+            read_times: statements.read_times.as_deref().map(InternalStatement::new),
             scan_base: InternalStatement::new(&*statements.scan_base),
             scan_origins: InternalStatement::new(&*statements.scan_origins),
             lookup: statements.lookup.as_ref().map(|lookup| Lookup {
@@ -148,15 +151,15 @@ impl LiveView {
         Ok(origins)
     }
 
-    /// The units of a partition of the base table that may have rows in the view, each once or more. `from`, `to`: the first clustering column
+    /// A page of the units of a partition of the base table that may have rows in the view, each once or more. `bounds`: the first clustering column
     /// is not less, not greater.
     pub async fn units(
         &self,
         context: &Rc<ShardContext>,
         partition_key: &Values,
-        bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
-        each: impl FnMut(&[Option<&[u8]>]) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+        bounds: &(Option<Vec<u8>>, Option<Vec<u8>>),
+        next: Option<NextPage>,
+    ) -> Result<(Vec<Values>, Option<NextPage>)> {
         let (from, to) = bounds;
         let shape = Bounds { has_from: from.is_some(), has_to: to.is_some() };
         let statement = {
@@ -164,9 +167,9 @@ impl LiveView {
             let text = || self.computation.definition.units_of_partition(shape);
             known.entry(shape).or_insert_with(|| Rc::new(InternalStatement::new(text()))).clone()
         };
-        let values: Values =
-            partition_key.iter().cloned().chain(from.map(Some)).chain(to.map(Some)).collect();
-        statement.rows(context, &values, LEVEL, each).await
+        let bounds = [from, to].into_iter().flatten().cloned().map(Some);
+        let values: Values = partition_key.iter().cloned().chain(bounds).collect();
+        page(context, &statement, &values, next).await
     }
 }
 

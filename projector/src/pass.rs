@@ -9,20 +9,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::time::Duration;
 
 use cql_lite::types::timeuuid;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use helenus_change_feed::bounds::Bound;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Column;
 use helenus_views::computation::Values;
 
 use crate::changes::{self, Changed, Entry, Generations, Window};
-use crate::live_view::{LiveView, owned};
+use crate::live_view::LiveView;
 use crate::recompute::recompute;
 use crate::state::{Followed, SliceState, ViewsState};
 use crate::timers;
@@ -42,6 +42,12 @@ const RECOMPUTED_AT_A_TIME: usize = 16;
 const UNITS_MAX: usize = 2_000;
 /// Most entries of which it is remembered that they were seen. Above it they are read again, which costs time and changes nothing.
 const SEEN_MAX: usize = 500_000;
+/// It is not worth to look through fewer.
+const SEEN_LOOKED_THROUGH_MIN: usize = 1_000;
+/// After so many units the lease is prolonged, if it needs to be.
+const UNITS_BETWEEN_LOOKS: usize = 256;
+/// Pause before a unit is recomputed again that was refused for the number of requests.
+const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// How far the log of a followed table was read in a slice, by this holder.
 #[derive(Debug)]
@@ -57,8 +63,18 @@ pub struct Progress {
     pub last_new_micros: i64,
     /// What had expired up to this second was recomputed.
     expired_seconds: i64,
-    /// When the pass began in which an entry was carried out the last time.
-    seen: HashMap<u64, i64>,
+    seen: HashMap<u64, Seen>,
+    /// How many were left when it was looked for those that are too old.
+    seen_after_last_look: usize,
+}
+
+/// An entry that was carried out.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// Its time.
+    micros: i64,
+    /// When the pass began in which it was carried out the last time.
+    last_micros: i64,
 }
 
 /// Which entries a pass carries out.
@@ -82,6 +98,7 @@ impl Progress {
             last_new_micros: i64::MIN,
             expired_seconds: checkpoint_micros.div_euclid(1_000_000).saturating_sub(1),
             seen: HashMap::new(),
+            seen_after_last_look: SEEN_LOOKED_THROUGH_MIN,
         }
     }
 
@@ -130,10 +147,12 @@ impl Progress {
             }
             let changed: Vec<&Changed> = concerned.iter().map(|entry| &entry.changed).collect();
             carry_out(context, slice, followed, &changed).await?;
-            if self.seen.len() + new.len() > SEEN_MAX {
-                self.seen.clear();
+            if self.seen.len() < SEEN_MAX {
+                self.seen.extend(concerned.into_iter().map(|entry| {
+                    let micros = timeuuid::unix_micros(&entry.time);
+                    (number_of(entry), Seen { micros, last_micros: begun_micros })
+                }));
             }
-            self.seen.extend(concerned.into_iter().map(|entry| (number_of(entry), begun_micros)));
             Ok(())
         };
         followed.reader.read(context, slice.lease.slice, window, generations, each).await?;
@@ -145,9 +164,10 @@ impl Progress {
             let checkpoint = begun_micros.saturating_sub(LATE_MICROS);
             if checkpoint > self.checkpoint_micros {
                 self.checkpoint_micros = checkpoint;
-                // What was seen before it is not read any more. What was seen since is recomputed once more.
-                if begun_micros.saturating_sub(self.last_new_micros) > 2 * LATE_MICROS {
-                    self.seen = HashMap::new();
+                // What is older is not read any more.
+                if self.seen.len() > 2 * self.seen_after_last_look {
+                    self.seen.retain(|_, seen| seen.micros >= checkpoint);
+                    self.seen_after_last_look = self.seen.len().max(SEEN_LOOKED_THROUGH_MIN);
                 }
             }
         }
@@ -158,7 +178,7 @@ impl Progress {
     fn is_open(&self, context: &ShardContext, entry: &Entry) -> bool {
         // On a node alone an entry and its write are seen together.
         !context.cluster_view().is_alone()
-            && self.seen.get(&number_of(entry)).is_some_and(|last_micros| *last_micros < over_micros(entry))
+            && self.seen.get(&number_of(entry)).is_some_and(|seen| seen.last_micros < over_micros(entry))
             && !context.has_bug(PlantedBug::TrustFirstLook)
     }
 
@@ -175,8 +195,10 @@ impl Progress {
             return Ok(());
         }
         let timers = &ViewsState::of(context).timers;
-        let due = timers::due(context, timers, &followed.table, slice.lease.slice, seconds).await?;
-        carry_out(context, slice, followed, &due.iter().collect::<Vec<_>>()).await?;
+        let each = async |due: Vec<Changed>| {
+            carry_out(context, slice, followed, &due.iter().collect::<Vec<_>>()).await
+        };
+        timers::due(context, timers, &followed.table, slice.lease.slice, seconds, each).await?;
         self.expired_seconds = now_seconds;
         Ok(())
     }
@@ -191,6 +213,7 @@ fn over_micros(entry: &Entry) -> i64 {
 fn number_of(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     entry.time.hash(&mut hasher);
+    entry.ttl_seconds.hash(&mut hasher);
     entry.changed.hash(&mut hasher);
     hasher.finish()
 }
@@ -205,7 +228,7 @@ async fn carry_out(
     for view in &followed.views {
         let mut units = BTreeSet::new();
         for changed in changes {
-            add_units(context, view, changed, &mut units).await?;
+            take_units(context, view, changed, &mut units, slice).await?;
             if units.len() >= UNITS_MAX {
                 recompute_all(context, view, std::mem::take(&mut units), slice).await?;
             }
@@ -227,19 +250,46 @@ pub async fn recompute_all(
     units: BTreeSet<Values>,
     slice: &SliceState,
 ) -> Result<()> {
-    stream::iter(units)
-        .map(|unit| async move { recompute(context, view, &unit, slice).await })
-        .buffer_unordered(RECOMPUTED_AT_A_TIME)
-        .try_collect::<()>()
-        .await
+    let units: Vec<Values> = units.into_iter().collect();
+    for units in units.chunks(UNITS_BETWEEN_LOOKS) {
+        stream::iter(units)
+            .map(|unit| recompute_patiently(context, view, unit, slice))
+            .buffer_unordered(RECOMPUTED_AT_A_TIME)
+            .try_collect::<()>()
+            .await?;
+        if !slice.lease.is_long(context) {
+            slice.lease.keep(context, &ViewsState::of(context).leases, true).await?;
+        }
+    }
+    Ok(())
 }
 
-/// The units that a change concerns. Where rows were deleted together, those that may have rows in the view.
-async fn add_units(
+/// Recomputes a unit. Where the base table has a limit of requests, it waits until the unit is let in.
+async fn recompute_patiently(
+    context: &Rc<ShardContext>,
+    view: &LiveView,
+    unit: &Values,
+    slice: &SliceState,
+) -> Result<()> {
+    loop {
+        match recompute(context, view, unit, slice).await {
+            Err(RequestError::RateLimited { .. }) => {
+                context.clock.sleep(AFTER_REFUSAL).await;
+                slice.lease.check(context)?;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Takes the units that a change concerns. Where rows were deleted together, these are those that may have rows in the view, some of which are
+/// recomputed here if they are many.
+async fn take_units(
     context: &Rc<ShardContext>,
     view: &LiveView,
     changed: &Changed,
     units: &mut BTreeSet<Values>,
+    slice: &SliceState,
 ) -> Result<()> {
     let definition = &view.computation.definition;
     let base = &definition.base;
@@ -263,11 +313,18 @@ async fn add_units(
         units.insert(partition_key);
         return Ok(());
     }
-    let each = |row: &[Option<&[u8]>]| {
-        units.insert(owned(row));
-        Ok(ControlFlow::Continue(()))
-    };
-    view.units(context, &partition_key, bounds, each).await
+    let mut from = None;
+    loop {
+        let (found, next) = view.units(context, &partition_key, &bounds, from).await?;
+        units.extend(found);
+        if units.len() >= UNITS_MAX {
+            recompute_all(context, view, std::mem::take(units), slice).await?;
+        }
+        match next {
+            Some(next) => from = Some(next),
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Puts the units that have looked up a changed row into the log of their base table.

@@ -13,10 +13,12 @@ use helenus_execution::coordinator::denylist;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::Table;
 use helenus_views::computation::Values;
 
+use crate::lease::Lease;
 use crate::live_view::{LEVEL, LiveView};
-use crate::state::SliceState;
+use crate::state::{SliceState, ViewsState};
 use crate::unit::stored_unit;
 
 /// Makes the rows of the view that come from a unit right.
@@ -26,53 +28,96 @@ pub async fn recompute(
     unit: &Values,
     slice: &SliceState,
 ) -> Result<()> {
-    if is_denied(context, view, unit)? {
+    if context.denies() && is_denied(context, view.base(), unit)? {
         return Ok(());
     }
     let lease = &slice.lease;
     let timestamp = lease.next_timestamp(context)?;
-    let origins = view.origins(context, unit).await?;
-    let wanted = match expected(context, view, unit, Some(timestamp)).await {
-        Err(error) if is_of_values(&error) => {
-            *slice.failed.borrow_mut().entry(view.table().id).or_default() += 1;
-            context.metrics.view_rows_failed.increment();
-            let table = view.table().full_name();
-            tracing::warn!(view = table, %error, "a row is left out of a view: an expression fails on its values");
+    let origins = match view.origins(context, unit).await {
+        Err(error) if is_of_values(context, &error) => {
+            note_failure(context, view, slice, &error);
+            return Ok(());
+        }
+        origins => origins?,
+    };
+    let mut wanted = match expected(context, view, unit, Some(timestamp)).await {
+        Err(error) if is_of_values(context, &error) => {
+            note_failure(context, view, slice, &error);
             None
         }
-        expected => expected?,
+        expected => match expected? {
+            Expected::Row(row) => row,
+            Expected::Denied => return Ok(()),
+        },
     };
     context.metrics.view_rows_recomputed.increment();
-    let write = |values: Values| (values, LEVEL, Some(timestamp));
-    let origin = wanted.as_ref().map(|row| view.computation.origin_of(row));
-    if let (Some(row), Some(origin)) = (wanted, &origin) {
-        if !origins.contains(origin) {
-            let (values, level, timestamp) = write(unit.iter().chain(origin).cloned().collect());
-            view.put_origin.write(context, &values, level, timestamp).await?;
+    if let Some(row) = &wanted {
+        match put(context, view, unit, row, &origins, lease, timestamp).await {
+            Err(error) if is_of_values(context, &error) => {
+                note_failure(context, view, slice, &error);
+                wanted = None;
+            }
+            put => put?,
         }
-        lease.check(context)?;
-        let (values, level, timestamp) = write(row);
-        view.put_row.write(context, &values, level, timestamp).await?;
     }
     if context.has_bug(PlantedBug::LeftViewRow) {
         return Ok(());
     }
+    let origin = wanted.map(|row| view.computation.origin_of(&row));
     for gone in origins.iter().filter(|present| Some(*present) != origin.as_ref()) {
         lease.check(context)?;
-        let (values, level, at) = write(view.computation.key_of(unit, gone)?);
-        view.delete_row.write(context, &values, level, at).await?;
-        let (values, level, at) = write(unit.iter().chain(gone).cloned().collect());
-        view.delete_origin.write(context, &values, level, at).await?;
+        let key = view.computation.key_of(unit, gone)?;
+        view.delete_row.write(context, &key, LEVEL, Some(timestamp)).await?;
+        let whole: Values = unit.iter().chain(gone).cloned().collect();
+        view.delete_origin.write(context, &whole, LEVEL, Some(timestamp)).await?;
     }
     Ok(())
+}
+
+/// Writes the row of a unit, once its origin is written and while the lease stands.
+async fn put(
+    context: &Rc<ShardContext>,
+    view: &LiveView,
+    unit: &Values,
+    row: &Values,
+    origins: &[Values],
+    lease: &Lease,
+    timestamp: i64,
+) -> Result<()> {
+    let origin = view.computation.origin_of(row);
+    if !origins.contains(&origin) {
+        let whole: Values = unit.iter().chain(&origin).cloned().collect();
+        view.put_origin.write(context, &whole, LEVEL, Some(timestamp)).await?;
+    }
+    lease.check(context)?;
+    view.put_row.write(context, row, LEVEL, Some(timestamp)).await?;
+    Ok(())
+}
+
+/// Counts a unit that is left out: its values do not make a row, or not one that can be stored.
+fn note_failure(context: &ShardContext, view: &LiveView, slice: &SliceState, error: &RequestError) {
+    *slice.failed.borrow_mut().entry(view.table().id).or_default() += 1;
+    context.metrics.view_rows_failed.increment();
+    let table = view.table().full_name();
+    tracing::warn!(view = table, %error, "a row is left out of a view: its values do not make a row that can be stored");
 }
 
 /// The row that the view should have of a unit, for who only compares.
 pub async fn wanted(context: &Rc<ShardContext>, view: &LiveView, unit: &Values) -> Result<Option<Values>> {
     match expected(context, view, unit, None).await {
-        Err(error) if is_of_values(&error) => Ok(None),
-        expected => expected,
+        Err(error) if is_of_values(context, &error) => Ok(None),
+        expected => match expected? {
+            Expected::Row(row) => Ok(row),
+            Expected::Denied => Ok(None),
+        },
     }
+}
+
+/// What the view should have of a unit.
+enum Expected {
+    Row(Option<Values>),
+    /// What has to be looked up is on the denylist.
+    Denied,
 }
 
 /// The row that the view should have of a unit. With a timestamp, what is looked up is noted.
@@ -81,25 +126,32 @@ async fn expected(
     view: &LiveView,
     unit: &Values,
     timestamp: Option<i64>,
-) -> Result<Option<Values>> {
-    let Some(values) = view.unit(context, unit).await? else { return Ok(None) };
+) -> Result<Expected> {
+    let Some(values) = view.unit(context, unit).await? else { return Ok(Expected::Row(None)) };
     let joined = match &view.computation.definition.joined {
-        Some(_) => view.joined(context, unit, &values, timestamp).await?,
+        Some(joined) => {
+            if let Some(key) = view.computation.joined_key(&values)
+                && context.denies()
+                && is_denied(context, &joined.table, &key)?
+            {
+                return Ok(Expected::Denied);
+            }
+            view.joined(context, unit, &values, timestamp).await?
+        }
         None => None,
     };
-    view.computation.row(Some(&values), joined.as_ref())
+    view.computation.row(Some(&values), joined.as_ref()).map(Expected::Row)
 }
 
-/// Whether the partition of the base table is on the denylist. It is not read then, and its rows of the view stay as they are.
-fn is_denied(context: &Rc<ShardContext>, view: &LiveView, unit: &Values) -> Result<bool> {
-    if !context.denies() {
-        return Ok(false);
-    }
-    let (key, _) = stored_unit(view.base(), unit)?;
-    Ok(denylist::check_transaction_read(context, view.base(), &key).is_err())
+/// Whether the partition of a row, or of a unit, is on the denylist. It is not read then, and what the view has of it stays as it is.
+fn is_denied(context: &Rc<ShardContext>, table: &Table, key: &Values) -> Result<bool> {
+    let (key, _) = stored_unit(table, key)?;
+    Ok(denylist::check_transaction_read(context, table, &key).is_err())
 }
 
-/// Whether an error comes from the values of a row, so that it would come again.
-fn is_of_values(error: &RequestError) -> bool {
+/// Whether an error comes from the values of a row, so that it would come again. One of a statement that does not fit the tables any more does
+/// not: the view is taken anew then.
+fn is_of_values(context: &ShardContext, error: &RequestError) -> bool {
     matches!(error, RequestError::Invalid(_) | RequestError::Function { .. })
+        && ViewsState::of(context).is_current(context)
 }

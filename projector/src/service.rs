@@ -12,10 +12,12 @@ use helenus_execution::coordinator::views::wakes::Wakes;
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::status_table::ServingState;
 use helenus_query::error::Result;
+use helenus_query::schema::view::CHANGES_TTL_SECONDS;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
 use crate::build::Build;
+use crate::live_view::LiveView;
 use crate::message::ViewsRequest;
 use crate::pass::{Progress, Reach};
 use crate::positions::{self, Position};
@@ -37,6 +39,8 @@ const WHOLE_PASS_MICROS: i64 = 1_000_000;
 const IDLE_PASS_MICROS: i64 = 5_000_000;
 /// Positions are stored when they have changed by this.
 const STORED_MICROS: i64 = 5_000_000;
+/// A position that is older has entries behind it that were not read and have expired, or soon will.
+const KEPT_MICROS: i64 = (CHANGES_TTL_SECONDS as i64 - 3_600) * 1_000_000;
 /// A view is built when this has passed since all members have known it: no write is older. A node alone has none on their way.
 const WRITES_OVER: Duration = Duration::from_millis(2_500);
 const WRITES_OVER_ALONE: Duration = Duration::from_millis(300);
@@ -128,8 +132,11 @@ impl Turns {
         }
         self.retain(slice, &views);
         let is_awaited = slice.is_awaited.replace(false);
+        // What fails for one table or view does not hold up the others.
+        let mut outcome = Ok(());
         for followed in in_order(&views) {
-            self.read_log(context, slice, followed, call, is_awaited).await?;
+            outcome = outcome.and(self.read_log(context, slice, followed, call, is_awaited).await);
+            slice.lease.check(context)?;
         }
         let mut is_building = false;
         for (id, view) in &views.views {
@@ -137,17 +144,30 @@ impl Turns {
                 continue;
             }
             is_building = true;
-            if self.is_ready(context, slice, *id).await?
-                && let Some(building) = self.builds.get_mut(id)
-                && building.build.step(context, slice, view).await?
-            {
-                self.builds.remove(id);
-                slice.built.borrow_mut().insert(*id);
-                slice.progress.notify_waiters();
-            }
+            outcome = outcome.and(self.build(context, slice, *id, view).await);
+            slice.lease.check(context)?;
         }
         if is_building {
             Wakes::of(context).wake_slice(slice.lease.slice);
+        }
+        outcome
+    }
+
+    /// A step of building a view.
+    async fn build(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        id: Uuid,
+        view: &LiveView,
+    ) -> Result<()> {
+        if self.is_ready(context, slice, id).await?
+            && let Some(building) = self.builds.get_mut(&id)
+            && building.build.step(context, slice, view).await?
+        {
+            self.builds.remove(&id);
+            slice.built.borrow_mut().insert(id);
+            slice.progress.notify_waiters();
         }
         Ok(())
     }
@@ -216,6 +236,9 @@ impl Turns {
         if !self.progress.contains_key(&followed.table.id) {
             let position = positions::read(context, &state.positions, id, &slice.lease).await?;
             let micros = position.and_then(|position| position.micros).unwrap_or(0);
+            if micros > 0 && micros < context.clock.now_micros().saturating_sub(KEPT_MICROS) {
+                self.build_again(context, slice, followed).await?;
+            }
             self.progress.insert(followed.table.id, Progress::from(micros));
         }
         let Some(progress) = self.progress.get_mut(&followed.table.id) else { return Ok(()) };
@@ -241,6 +264,28 @@ impl Turns {
             let position = Position { micros: Some(progress.checkpoint_micros), ..Position::default() };
             positions::write(context, &state.positions, id, &slice.lease, &position).await?;
             self.stored_micros.insert(followed.table.id, progress.checkpoint_micros);
+        }
+        Ok(())
+    }
+
+    /// Entries that were not read have expired: the views are built once more, over what they have.
+    async fn build_again(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        followed: &Followed,
+    ) -> Result<()> {
+        let positions = &ViewsState::of(context).positions;
+        for view in followed.views.iter().chain(&followed.joined_in) {
+            let id = view.table().id;
+            tracing::warn!(
+                view = view.table().full_name(),
+                slice = slice.lease.slice.0,
+                "nobody has kept a view for longer than the changes of its tables are known; it is built again"
+            );
+            positions::write(context, positions, id, &slice.lease, &Position::default()).await?;
+            self.builds.remove(&id);
+            slice.built.borrow_mut().remove(&id);
         }
         Ok(())
     }
@@ -280,7 +325,13 @@ fn in_order(views: &Views) -> Vec<&Rc<Followed>> {
 /// (rendezvous hashing).
 fn preferred(context: &ShardContext, slice: Slice) -> HostId {
     let view = context.cluster_view();
-    let owners = view.topology.owners().filter(|member| view.is_alive(&member.host_id));
+    // Who leaves, or is drained, keeps nothing any more.
+    let serves = |host_id: &HostId| {
+        *host_id == context.node.host_id
+            || context.node.status.of(host_id).is_some_and(|status| status.state == ServingState::Serving)
+    };
+    let owners = view.topology.owners();
+    let owners = owners.filter(|member| view.is_alive(&member.host_id) && serves(&member.host_id));
     let weight = |host_id: &HostId| {
         let mut bytes = host_id.as_bytes().to_vec();
         bytes.push(slice.0);

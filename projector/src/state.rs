@@ -27,6 +27,8 @@ pub struct ViewsState {
     slices: RefCell<BTreeMap<u8, Rc<SliceState>>>,
     /// Which members had slices when they were asked.
     holders: RefCell<BTreeMap<u8, HostId>>,
+    /// A CHECK PROJECTION runs on this shard.
+    pub is_checking: Cell<bool>,
     pub leases: LeaseStatements,
     pub positions: PositionStatements,
     pub timers: TimerStatements,
@@ -85,6 +87,11 @@ impl ViewsState {
             self.generation.set(Some(view.generation));
         }
         self.views.borrow().clone()
+    }
+
+    /// Whether the views that this shard keeps are those of the newest catalog.
+    pub fn is_current(&self, context: &ShardContext) -> bool {
+        self.generation.get() == Some(context.catalog_view().generation)
     }
 
     /// The member that had a slice when it was asked the last time.

@@ -5,25 +5,29 @@
 //! they were due.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use cql_lite::types::codec::{elements, encode_elements};
 use cql_lite::types::timeuuid;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use helenus_execution::coordinator::views::slice::Slice;
 use helenus_execution::shard::context::ShardContext;
 use helenus_query::error::{RequestError, Result};
+use helenus_query::run::modify::MAX_TTL_SECONDS;
 use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::PartitionKey;
 use helenus_views::computation::Values;
 
 use crate::changes::{Changed, Entry};
 use crate::internal_statement::InternalStatement;
-use crate::live_view::LEVEL;
+use crate::live_view::{LEVEL, page};
 
 const SECONDS_PER_HOUR: i64 = 3_600;
 /// Timers are kept for so long after they were due: a holder of the slice may be missing meanwhile.
 const KEPT_SECONDS: i64 = 86_400;
 const MICROS_PER_SECOND: i64 = 1_000_000;
+/// Timers that are written at the same time.
+const WRITTEN_AT_A_TIME: usize = 16;
 
 /// The statements about timers. They belong to one shard.
 #[derive(Debug)]
@@ -63,10 +67,25 @@ pub async fn set(
             timers.insert((due, key.bytes.clone(), clustering.clone()));
         }
     }
+    write(context, statements, followed, slice, timers).await
+}
+
+/// A second, and the partition key and the clustering columns of a row.
+pub type Timer = (i64, Vec<u8>, Values);
+
+/// Sets timers.
+pub async fn write(
+    context: &Rc<ShardContext>,
+    statements: &TimerStatements,
+    followed: &Table,
+    slice: Slice,
+    timers: BTreeSet<Timer>,
+) -> Result<()> {
     let now = i64::from(context.now_seconds());
     let (table, slice) = key_of(followed, slice);
-    for (due, partition_key, clustering) in timers {
+    let written = timers.into_iter().map(|(due, partition_key, clustering)| {
         let kept = due.saturating_sub(now).max(0).saturating_add(KEPT_SECONDS);
+        let kept = i32::try_from(kept).unwrap_or(i32::MAX).min(MAX_TTL_SECONDS);
         let clustering = clustering.into_iter().flatten().collect::<Vec<_>>();
         let values = [
             table.clone(),
@@ -74,43 +93,63 @@ pub async fn set(
             Some(due.div_euclid(SECONDS_PER_HOUR).to_be_bytes().to_vec()),
             Some(due.to_be_bytes().to_vec()),
             Some(partition_key),
-            Some(cql_lite::types::codec::encode_elements(clustering.iter().map(Vec::as_slice))),
-            Some(i32::try_from(kept).unwrap_or(i32::MAX).to_be_bytes().to_vec()),
+            Some(encode_elements(clustering.iter().map(Vec::as_slice))),
+            Some(kept.to_be_bytes().to_vec()),
         ];
-        statements.write.write(context, &values, LEVEL, None).await?;
-    }
-    Ok(())
+        async move {
+            match statements.write.write(context, &values, LEVEL, None).await {
+                // The key is too long for a timer, or the time is beyond what can be stored.
+                Err(RequestError::Invalid(reason)) => {
+                    tracing::warn!(
+                        table = followed.full_name(),
+                        reason,
+                        "a row of a table with views stays in them when it expires"
+                    );
+                    Ok(())
+                }
+                written => written.map(drop),
+            }
+        }
+    });
+    stream::iter(written).buffer_unordered(WRITTEN_AT_A_TIME).try_collect::<()>().await
 }
 
-/// The rows whose timers are due in these seconds, both included.
+/// Gives the rows whose timers are due in these seconds, both included, page by page.
 pub async fn due(
     context: &Rc<ShardContext>,
     statements: &TimerStatements,
     followed: &Table,
     slice: Slice,
     seconds: (i64, i64),
-) -> Result<Vec<Changed>> {
+    mut each: impl AsyncFnMut(Vec<Changed>) -> Result<()>,
+) -> Result<()> {
     let (from, to) = seconds;
     let (table, slice) = key_of(followed, slice);
     let damaged = || RequestError::Server("system_distributed.view_timers has a damaged row".to_owned());
-    let mut rows = Vec::new();
+    let changed = |row: Values| {
+        let [Some(partition_key), Some(clustering)] = &row[..] else { return Err(damaged()) };
+        let values = elements(clustering).map_err(|_| damaged())?;
+        let values = values.map(|value| value.map(|value| Some(value.to_vec())).map_err(|_| damaged()));
+        let key = PartitionKey::of(followed.partitioner(), partition_key.clone());
+        Ok(Changed::Row { key, clustering: values.collect::<Result<_>>()? })
+    };
     let oldest_hour = (i64::from(context.now_seconds()) - KEPT_SECONDS).div_euclid(SECONDS_PER_HOUR);
     for hour in from.div_euclid(SECONDS_PER_HOUR).max(oldest_hour)..=to.div_euclid(SECONDS_PER_HOUR) {
         let number = |number: i64| Some(number.to_be_bytes().to_vec());
-        let values = [table.clone(), slice.clone(), number(hour), number(from), number(to)];
-        let each = |row: &[Option<&[u8]>]| {
-            let [Some(partition_key), Some(clustering)] = row else { return Err(damaged()) };
-            let values = cql_lite::types::codec::elements(clustering).map_err(|_| damaged())?;
-            let clustering: Values = values
-                .map(|value| value.map(|value| Some(value.to_vec())).map_err(|_| damaged()))
-                .collect::<Result<_>>()?;
-            let key = PartitionKey::of(followed.partitioner(), partition_key.to_vec());
-            rows.push(Changed::Row { key, clustering });
-            Ok(ControlFlow::Continue(()))
-        };
-        statements.read.rows(context, &values, LEVEL, each).await?;
+        let values = vec![table.clone(), slice.clone(), number(hour), number(from), number(to)];
+        let mut next = None;
+        loop {
+            let (rows, more) = page(context, &statements.read, &values, next).await?;
+            if !rows.is_empty() {
+                each(rows.into_iter().map(changed).collect::<Result<_>>()?).await?;
+            }
+            match more {
+                Some(more) => next = Some(more),
+                None => break,
+            }
+        }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn key_of(followed: &Table, slice: Slice) -> (Option<Vec<u8>>, Option<Vec<u8>>) {

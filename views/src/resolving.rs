@@ -527,6 +527,11 @@ impl Resolver<'_> {
                 Source::Base(index) => index < unit_columns,
                 _ => true,
             };
+            if is_not_null && !is_of_unit && !self.create.group_by.is_empty() {
+                return invalid(format!(
+                    "{relation} is not possible in a projection with GROUP BY: aggregates leave out nulls, except count(*)"
+                ));
+            }
             let condition = Condition { column: source, relation: relation.clone() };
             if is_of_unit { of_units.push(condition) } else { of_rows.push(condition) }
         }

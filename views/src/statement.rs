@@ -19,6 +19,8 @@ use helenus_query::schema::options::{Properties, TableOptions};
 use helenus_query::schema::system_keyspaces::is_system;
 use helenus_query::schema::view::View;
 
+use uuid::Uuid;
+
 use crate::definition::Source;
 use crate::names::named;
 use crate::refusal::invalid;
@@ -70,6 +72,34 @@ pub fn dependents<'c>(catalog: &'c Catalog, table: &Table) -> Vec<&'c str> {
         .collect()
 }
 
+/// Refuses a view by which changes of tables would go round in circles: a change of a joined table is told to the base table.
+fn check_circle(catalog: &Catalog, base: &Table, joined: &Table) -> Result<()> {
+    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let told: Vec<(Uuid, Uuid)> = tables
+        .filter_map(|table| table.view.as_deref())
+        .filter_map(|view| Some((view.joined?, view.base)))
+        .collect();
+    // The tables that changes of the base table are told to.
+    let mut reached = vec![base.id];
+    let mut next = 0;
+    while let Some(table) = reached.get(next).copied() {
+        next += 1;
+        for (_, to) in told.iter().filter(|(from, _)| *from == table) {
+            if !reached.contains(to) {
+                reached.push(*to);
+            }
+        }
+    }
+    if reached.contains(&joined.id) {
+        return invalid(format!(
+            "{} looks up {} in another view, so this one cannot look up the other way round",
+            joined.full_name(),
+            base.full_name()
+        ));
+    }
+    Ok(())
+}
+
 fn create(
     catalog: &Catalog,
     session: Option<&str>,
@@ -103,6 +133,9 @@ fn create(
         }
     }
     let joined = statement.join.as_ref().map(|join| joined_table(catalog, join)).transpose()?;
+    if let Some(joined) = joined {
+        check_circle(catalog, base, joined)?;
+    }
     if base.options.gc_grace_seconds == 0 && create.kind == ViewKind::Materialized {
         return invalid(format!(
             "Cannot create materialized view '{view_name}' for base table '{base_name}' with gc_grace_seconds of 0, since this value is \

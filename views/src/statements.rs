@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use cql_lite::syntax::ast::Identifier;
-use helenus_query::schema::catalog::{Column, Table};
+use helenus_query::schema::catalog::{Column, ColumnKind, Table};
 
 use crate::definition::{Condition, Definition, Joined, Source};
 
@@ -29,6 +29,8 @@ pub struct Statements {
     pub read_row: String,
     /// The keys of the view's rows, by tokens of the view.
     pub scan_view: String,
+    /// The times to live of the values of a unit, a row for each row of it; `None`: no column has one.
+    pub read_times: Option<String>,
     /// The units of the base table with tokens from the first marker to the second one.
     pub scan_base: String,
     /// The units of the table of origins, by tokens, too.
@@ -88,6 +90,7 @@ impl Statements {
             delete_row: format!("DELETE FROM {view} WHERE {}", equalities(&key)),
             read_row: format!("SELECT {} FROM {view} WHERE {}", all.join(", "), equalities(&key)),
             scan_view: scan(&view, &key, definition.view.partition_key_count),
+            read_times: read_times(&definition.base, &unit),
             scan_base: scan(&full_name(&definition.base), &unit, definition.base.partition_key_count),
             scan_origins: scan(&rows, &hidden_unit, definition.base.partition_key_count),
             lookup: definition.joined.as_ref().map(|joined| lookup(joined, &places, &hidden_unit)),
@@ -118,6 +121,17 @@ fn lookup(joined: &Joined, places: &Places, hidden_unit: &[String]) -> LookupSta
         read_lookups: read_lookups(&key),
         read_lookups_of_partition: read_lookups(&key[..joined.table.partition_key_count]),
     }
+}
+
+/// A SELECT of the times to live of a unit.
+fn read_times(base: &Table, unit: &[String]) -> Option<String> {
+    let columns = base
+        .columns
+        .iter()
+        .filter(|column| column.kind == ColumnKind::Regular && !column.column_type.is_multi_cell());
+    let times: Vec<String> = columns.map(|column| format!("ttl({})", quoted(&column.name))).collect();
+    (!times.is_empty())
+        .then(|| format!("SELECT {} FROM {} WHERE {}", times.join(", "), full_name(base), equalities(unit)))
 }
 
 /// A SELECT of units, or of keys, by tokens. Several rows may be of one unit.
@@ -166,7 +180,10 @@ fn read_unit(definition: &Definition, places: &Places, unit: &[String]) -> Strin
         Source::Expression(text) => Some(text.clone()),
         Source::Base(_) | Source::Joined(_) => None,
     });
-    let count = places.ends_with_count.then(|| "count(*)".to_owned());
+    // A partition with nothing but static columns has no row of a view: each row has clustering columns.
+    let counted =
+        definition.base.clustering_key().first().map_or("*".to_owned(), |column| quoted(&column.name));
+    let count = places.ends_with_count.then(|| format!("count({counted})"));
     let mut selected: Vec<String> = columns.chain(expressions).chain(count).collect();
     if selected.is_empty() {
         selected.push(unit[0].clone());
