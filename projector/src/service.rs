@@ -118,7 +118,7 @@ impl Turns {
     async fn turn(&mut self, context: &Rc<ShardContext>, slice: &Rc<SliceState>, call: Call) -> Result<()> {
         let state = ViewsState::of(context);
         let views = state.views(context);
-        if views.is_empty() || context.node.status.state() != ServingState::Serving {
+        if views.is_empty() || context.node.status.state() > ServingState::Serving {
             self.forget(slice);
             return Ok(());
         }
@@ -328,7 +328,7 @@ fn preferred(context: &ShardContext, slice: Slice) -> HostId {
     // Who leaves, or is drained, keeps nothing any more.
     let serves = |host_id: &HostId| {
         *host_id == context.node.host_id
-            || context.node.status.of(host_id).is_some_and(|status| status.state == ServingState::Serving)
+            || context.node.status.of(host_id).is_some_and(|status| status.state <= ServingState::Serving)
     };
     let owners = view.topology.owners();
     let owners = owners.filter(|member| view.is_alive(&member.host_id) && serves(&member.host_id));
