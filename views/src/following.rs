@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use cql_lite::syntax::ast::{CreateView, Identifier, SelectClause, SelectedItem, ViewJoin};
 use helenus_query::error::{RequestError, Result};
-use helenus_query::schema::catalog::{Catalog, ColumnKind, Keyspace, Table};
+use helenus_query::schema::catalog::{Catalog, CatalogView, ColumnKind, Keyspace, Table};
 use helenus_query::schema::ddl::{Change, DdlContext, TableAction, check_bounds};
 use helenus_query::schema::view::{View, log_name, lookups_name, rows_name};
+use helenus_query::statement::Statement;
 
+use crate::computation::Computation;
 use crate::defining::tables_of;
-use crate::definition::Source;
+use crate::definition::{Definition, Source};
 use crate::expression::{qualified, renamed, unqualified};
 use crate::hidden;
 use crate::names::Names;
@@ -47,7 +49,26 @@ pub fn followed(before: &Catalog, change: Change, context: &DdlContext) -> Resul
     change.catalog = Arc::new(catalog);
     check_bounds(before, &change.catalog)?;
     change.table_actions.append(&mut actions);
+    let changed = change.table_actions.iter().filter_map(|action| match action {
+        TableAction::Create(table) | TableAction::Alter(table) => Some(table),
+        TableAction::Drop(_) => None,
+    });
+    for view in changed.filter(|table| table.view.is_some()) {
+        if let Some(view) = change.catalog.table(&view.keyspace, &view.name) {
+            check_kept(&change.catalog, view)?;
+        }
+    }
     Ok(change)
+}
+
+/// Refuses a view whose rows the node could not keep: its conditions have to be checked, and its statements to be planned.
+fn check_kept(catalog: &Arc<Catalog>, view: &Arc<Table>) -> Result<()> {
+    let computation = Computation::new(Definition::new(catalog, view)?, catalog)?;
+    let planned = CatalogView::new(0, Arc::clone(catalog));
+    for text in computation.statements.texts() {
+        Statement::of_node(text, &planned)?;
+    }
+    Ok(())
 }
 
 struct Following<'a> {

@@ -65,6 +65,24 @@ pub struct Places {
 }
 
 impl Statements {
+    /// All texts.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let lookup = self.lookup.iter().flat_map(|lookup| {
+            [&lookup.read_joined, &lookup.put_lookup, &lookup.read_lookups, &lookup.read_lookups_of_partition]
+        });
+        let own = [
+            &self.read_unit,
+            &self.read_origins,
+            &self.put_origin,
+            &self.delete_origin,
+            &self.put_row,
+            &self.delete_row,
+            &self.scan_base,
+            &self.scan_origins,
+        ];
+        own.into_iter().chain(&self.read_times).chain(lookup).map(String::as_str)
+    }
+
     pub fn of(definition: &Definition) -> Self {
         let unit: Vec<String> = definition.unit().map(|column| quoted(&column.name)).collect();
         let hidden_unit = numbered('u', unit.len());
