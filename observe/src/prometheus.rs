@@ -682,6 +682,7 @@ mod tests {
             unknown_tables: 1,
             certificates: vec![("clients", 3_600)],
             roles_confirmed_ms: Some(1_500),
+            view_lag_ms: None,
             request_logs: Vec::new(),
             tables: vec![table],
             repairs: [(7, false), (900, true)]
