@@ -31,6 +31,7 @@ use crate::testing::members::Members;
 pub use crate::testing::members::host_id;
 use helenus_execution::coordinator::RequestOptions;
 use helenus_execution::shard::context::ShardContext;
+use helenus_execution::shard::status_table::{NodeStatus, ServingState};
 
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
@@ -171,7 +172,10 @@ where
         let change = helenus_views::statement::execute(&catalog, &statement, None, &context).unwrap();
         catalog = helenus_views::following::followed(&catalog, change, &context).unwrap().catalog;
     }
-    with_feed_streams(count, catalog, test);
+    with_feed_streams(count, catalog, |cluster| async move {
+        cluster.keep_views().await;
+        test(cluster).await;
+    });
 }
 
 /// Nodes with a schema, and with streams for the logs of tables.
@@ -219,6 +223,26 @@ where
 }
 
 impl Cluster {
+    /// Has the nodes keep views, as they do once they know of each other that they serve, and with which schema.
+    async fn keep_views(&self) {
+        for (node, shards) in self.nodes.iter().enumerate() {
+            for other in (0..self.nodes.len()).filter(|other| *other != node) {
+                let status = NodeStatus {
+                    generation: 1,
+                    sequence: 1,
+                    state: ServingState::Serving,
+                    schema_version: shards[0].catalog().version,
+                    topology_version: 1,
+                    data_bytes: 0,
+                };
+                shards[0].node.status.learn(host_id(other), status);
+            }
+            let shards = shards.clone();
+            let start = async move { shards.iter().for_each(helenus_projector::service::start) };
+            self.machine(node).run(start).await.unwrap();
+        }
+    }
+
     /// Marks a node as down, or alive again, for all nodes.
     pub fn set_alive(&self, node: usize, is_alive: bool) {
         self.links.set_silent(node, !is_alive);

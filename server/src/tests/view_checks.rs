@@ -40,7 +40,7 @@ async fn count(cluster: &Cluster, query: &str) -> usize {
 
 #[test]
 fn rows_that_are_missing_different_or_of_nothing_are_found_and_repaired() {
-    with_views(1, &TABLES, |cluster| async move {
+    with_views(3, &TABLES, |cluster| async move {
         for id in 0..20 {
             let insert = format!("INSERT INTO three.users (id, city, age) VALUES ({id}, {}, {id})", id % 3);
             cluster.execute(0, &insert, Consistency::Quorum).await.unwrap();
@@ -67,7 +67,7 @@ fn rows_that_are_missing_different_or_of_nothing_are_found_and_repaired() {
 
 #[test]
 fn groups_are_compared_too() {
-    with_views(1, &TABLES, |cluster| async move {
+    with_views(3, &TABLES, |cluster| async move {
         for n in 0..24 {
             let insert = format!(
                 "INSERT INTO three.sales (shop, day, n, amount) VALUES ({}, {}, {n}, 1)",
