@@ -8,5 +8,3 @@ mod settling;
 mod transaction_tokens;
 mod transactions;
 mod truncation;
-mod view_checks;
-mod view_logs;

@@ -12,13 +12,10 @@ use helenus_config::Config;
 use helenus_engine::io::CrashStyle;
 use helenus_engine::read::{Budget, ScanRequest, Step};
 use helenus_engine::{CellKind, counter};
-use helenus_feed_logs::{log_table, with_columns_of};
 use helenus_query::error::Result;
-use helenus_query::schema::catalog::{Catalog, Keyspace};
+use helenus_query::schema::catalog::Catalog;
 use helenus_query::schema::ddl::{self, DdlContext};
 use helenus_query::schema::options::DataCenters;
-use helenus_query::schema::view::{self, CHANGES_TTL_SECONDS};
-use helenus_ring::change_feed::{ChangeFeed, Generation};
 use helenus_ring::member::MemberState;
 use helenus_testing::{catalog_of, virtual_time};
 use tokio::task::JoinHandle;
@@ -31,7 +28,6 @@ use crate::testing::members::Members;
 pub use crate::testing::members::host_id;
 use helenus_execution::coordinator::RequestOptions;
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::status_table::{NodeStatus, ServingState};
 
 const SHARDS: usize = 2;
 const TOKENS: u64 = 8;
@@ -123,83 +119,12 @@ pub fn with_nodes<F>(configs: Vec<Config>, test: impl FnOnce(Cluster) -> F)
 where
     F: Future<Output = ()>,
 {
-    let catalog = {
-        let centers: Vec<&str> = configs.iter().map(|config| config.data_center.as_str()).collect();
-        catalog(&centers)
-    };
-    with_catalog(configs, catalog, test);
-}
-
-/// The table `three.rows` has a log of its changes, as if views were computed of it.
-pub fn with_view_log<F>(count: usize, test: impl FnOnce(Cluster) -> F)
-where
-    F: Future<Output = ()>,
-{
-    let mut catalog = Catalog::clone(&catalog(&[]));
-    let mut keyspace = Keyspace::clone(catalog.keyspace("three").unwrap());
-    let context = DdlContext {
-        now_micros: 1_700_000_000_000_000,
-        new_id: Uuid::from_u128(2_000),
-        new_version: Uuid::from_u128(2_000),
-        data_centers: DataCenters::new(),
-        user_functions: &helenus_query::functions::user::NoUserFunctions,
-        may_drop_compact_storage: false,
-    };
-    let base = keyspace.tables["rows"].clone();
-    let log = log_table(view::log_name("rows"), &base, CHANGES_TTL_SECONDS, &context).unwrap();
-    let log = with_columns_of(&log, None, &base, &context).unwrap();
-    keyspace.tables.insert(log.name.clone(), Arc::new(log));
-    catalog.keyspaces.insert("three".to_owned(), Arc::new(keyspace));
-    with_feed_streams(count, Arc::new(catalog), test);
-}
-
-/// As [`with_cluster`], with views and other tables that these statements create.
-pub fn with_views<F>(count: usize, statements: &[&str], test: impl FnOnce(Cluster) -> F)
-where
-    F: Future<Output = ()>,
-{
-    let mut catalog = catalog(&[]);
-    for (number, text) in (3_000..).zip(statements) {
-        let context = DdlContext {
-            now_micros: 1_700_000_000_000_000,
-            new_id: Uuid::from_u128(number),
-            new_version: Uuid::from_u128(number << 64),
-            data_centers: DataCenters::new(),
-            user_functions: &helenus_query::functions::user::NoUserFunctions,
-            may_drop_compact_storage: false,
-        };
-        let statement = syntax::parse(text).unwrap();
-        let change = helenus_views::statement::execute(&catalog, &statement, None, &context).unwrap();
-        catalog = helenus_views::following::followed(&catalog, change, &context).unwrap().catalog;
-    }
-    with_feed_streams(count, catalog, |cluster| async move {
-        cluster.keep_views().await;
-        test(cluster).await;
-    });
-}
-
-/// Nodes with a schema, and with streams for the logs of tables.
-fn with_feed_streams<F>(count: usize, catalog: Arc<Catalog>, test: impl FnOnce(Cluster) -> F)
-where
-    F: Future<Output = ()>,
-{
-    let config = Config { shards: Some(SHARDS), ..Config::default() };
-    with_catalog(vec![config; count], catalog, |cluster| {
-        cluster.change_topology(|topology| {
-            let members = topology.members.values().map(AsRef::as_ref);
-            topology.change_feed = ChangeFeed::from(vec![Generation::of(0, members)]);
-        });
-        cluster.show_all();
-        test(cluster)
-    });
-}
-
-fn with_catalog<F>(configs: Vec<Config>, catalog: Arc<Catalog>, test: impl FnOnce(Cluster) -> F)
-where
-    F: Future<Output = ()>,
-{
     let count = configs.len();
     simulate(count as u64, Links::default(), |cluster| async move {
+        let catalog = {
+            let centers: Vec<&str> = configs.iter().map(|config| config.data_center.as_str()).collect();
+            catalog(&centers)
+        };
         let members = Members::new(cluster, catalog);
         for (node, config) in configs.into_iter().enumerate() {
             let token = |index: u64| {
@@ -223,26 +148,6 @@ where
 }
 
 impl Cluster {
-    /// Has the nodes keep views, as they do once they know of each other that they serve, and with which schema.
-    async fn keep_views(&self) {
-        for (node, shards) in self.nodes.iter().enumerate() {
-            for other in (0..self.nodes.len()).filter(|other| *other != node) {
-                let status = NodeStatus {
-                    generation: 1,
-                    sequence: 1,
-                    state: ServingState::Serving,
-                    schema_version: shards[0].catalog().version,
-                    topology_version: 1,
-                    data_bytes: 0,
-                };
-                shards[0].node.status.learn(host_id(other), status);
-            }
-            let shards = shards.clone();
-            let start = async move { shards.iter().for_each(helenus_projector::service::start) };
-            self.machine(node).run(start).await.unwrap();
-        }
-    }
-
     /// Marks a node as down, or alive again, for all nodes.
     pub fn set_alive(&self, node: usize, is_alive: bool) {
         self.links.set_silent(node, !is_alive);
