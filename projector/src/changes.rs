@@ -318,7 +318,9 @@ pub async fn touch(
     for units in units.chunks(TOUCHED_TOGETHER) {
         anew::write_of_units(context, base, log, units).await?;
         let wakes = Wakes::of(context);
-        units.iter().for_each(|(key, _)| wakes.wake(key.token));
+        for (key, _) in units {
+            wakes.wake(key.token);
+        }
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ const ROUNDS: usize = 4;
 /// How often repaired rows are looked at before they count as not repaired.
 const ROUNDS_OF_REPAIR: usize = 3;
 /// A view that does not become fresh for so long cannot be checked.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Reads and compares the whole view, however long that takes. The answer is one row.
 pub async fn check(context: Rc<ShardContext>, view: Arc<Table>, repairs: bool) -> Result<Outcome> {

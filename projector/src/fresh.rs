@@ -25,6 +25,8 @@ use crate::state::ViewsState;
 
 /// Pause before a holder is looked for again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// For what was acknowledged before the holder has the request.
+const NOW: i64 = i64::MAX;
 /// An answer may be on its way for so long.
 const ON_ITS_WAY: Duration = Duration::from_millis(200);
 
@@ -60,7 +62,6 @@ pub async fn wait(
     };
     let definition = &live.computation.definition;
     // Clocks differ: what was written before the request came is in a pass that begins when the holder has it.
-    const NOW: i64 = i64::MAX;
     let mut until_micros = if until_micros >= context.clock.now_micros() { NOW } else { until_micros };
     if let Some(joined) = &definition.joined {
         wait_for(context, view, joined.table.id, until_micros, deadline).await?;

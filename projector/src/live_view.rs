@@ -43,7 +43,7 @@ pub struct LiveView {
 #[derive(Debug)]
 struct Lookup {
     read_joined: InternalStatement,
-    put_lookup: InternalStatement,
+    put: InternalStatement,
     read_lookups: InternalStatement,
     read_lookups_of_partition: InternalStatement,
 }
@@ -66,7 +66,7 @@ impl LiveView {
             scan_origins: InternalStatement::new(&*statements.scan_origins),
             lookup: statements.lookup.as_ref().map(|lookup| Lookup {
                 read_joined: InternalStatement::new(&*lookup.read_joined),
-                put_lookup: InternalStatement::new(&*lookup.put_lookup),
+                put: InternalStatement::new(&*lookup.put_lookup),
                 read_lookups: InternalStatement::new(&*lookup.read_lookups),
                 read_lookups_of_partition: InternalStatement::new(&*lookup.read_lookups_of_partition),
             }),
@@ -118,7 +118,7 @@ impl LiveView {
         };
         if timestamp.is_some() {
             let whole: Values = key.iter().chain(unit).cloned().collect();
-            lookup.put_lookup.write(context, &whole, LEVEL, timestamp).await?;
+            lookup.put.write(context, &whole, LEVEL, timestamp).await?;
         }
         first_row(context, &lookup.read_joined, &key).await
     }

@@ -4,6 +4,7 @@
 //! that are new, and stores how far it is. An error ends a turn; the next one begins where the stored positions are, or the turn before was.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -293,17 +294,19 @@ impl Turns {
     /// Whether a view can be scanned. One that is built already is noted as such.
     async fn is_ready(&mut self, context: &Rc<ShardContext>, slice: &SliceState, id: Uuid) -> Result<bool> {
         let state = ViewsState::of(context);
-        if !self.builds.contains_key(&id) {
-            let position = positions::read(context, &state.positions, id, &slice.lease).await?;
-            if position.as_ref().is_some_and(|position| position.is_done) {
-                slice.built.borrow_mut().insert(id);
-                slice.progress.notify_waiters();
-                return Ok(false);
+        let building = match self.builds.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let position = positions::read(context, &state.positions, id, &slice.lease).await?;
+                if position.as_ref().is_some_and(|position| position.is_done) {
+                    slice.built.borrow_mut().insert(id);
+                    slice.progress.notify_waiters();
+                    return Ok(false);
+                }
+                let build = Build::from(&position.unwrap_or_default());
+                new.insert(Building { build, known_since: None })
             }
-            let build = Build::from(&position.unwrap_or_default());
-            self.builds.insert(id, Building { build, known_since: None });
-        }
-        let Some(building) = self.builds.get_mut(&id) else { return Ok(false) };
+        };
         let now = context.clock.monotonic();
         if !all_know_the_catalog(context) && building.known_since.is_none() {
             return Ok(false);

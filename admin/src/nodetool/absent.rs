@@ -158,9 +158,8 @@ const OPTIONS: [(&[&str], &[&str], &str); 29] = [
 
 /// A verb that there is not.
 pub(super) fn verb(verb: &str) -> NodetoolError {
-    match verb {
-        "refresh" => return AskError::from(Absence::Refresh).into(),
-        _ => {}
+    if verb == "refresh" {
+        return AskError::from(Absence::Refresh).into();
     }
     if let Some((_, instead)) = VERBS.iter().find(|(verbs, _)| verbs.contains(&verb)) {
         return NodetoolError::Usage(format!("Helenus has no {verb}: {instead}"));

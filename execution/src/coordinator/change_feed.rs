@@ -140,7 +140,7 @@ fn with_entries(
             if entries.is_empty() {
                 continue;
             }
-            let expiry = expiry(context, options);
+            let expiry = expiry(context, *options);
             pending.push(Pending { of, layout, stream: StreamId([0; 16]), entries, expiry, is_of_views });
         }
     }
@@ -179,7 +179,7 @@ fn with_entries(
 }
 
 /// When entries that are written now disappear.
-fn expiry(context: &ShardContext, options: &ChangeFeedOptions) -> Option<Expiry> {
+fn expiry(context: &ShardContext, options: ChangeFeedOptions) -> Option<Expiry> {
     let expires_at = |ttl: u32| context.now_seconds().saturating_add(ttl);
     kept_seconds(options.ttl_seconds).map(|ttl| Expiry { ttl, expires_at: expires_at(ttl) })
 }

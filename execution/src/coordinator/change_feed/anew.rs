@@ -48,7 +48,7 @@ fn entries_of_now<'m>(
         let entries = feed.entries(&mutation, None, context.now_seconds())?;
         by_stream.entry(streams.stream_of(mutation.token)).or_default().extend(entries);
     }
-    let expiry = expiry(context, &OF_VIEWS);
+    let expiry = expiry(context, OF_VIEWS);
     let mut changes = Vec::with_capacity(by_stream.len());
     for (stream, entries) in by_stream {
         let time = time_of(context, micros);
