@@ -1,7 +1,8 @@
 //! What it takes to read, check, create and change a view.
 //!
 //! As in Cassandra a view has no permissions of its own: who may read its base table may read it, who may alter its base table may create, alter
-//! and drop it. Who reads or creates a view with a join needs the same for the joined table. Of a view of a view the tables of that one count.
+//! and drop it. Reading or creating a view with a join takes the same permissions on the joined table. For a view over another view, the permissions on the
+//! tables below that one are demanded.
 
 use cql_lite::syntax::ast::{CreateView, FunctionName, Identifier, QualifiedName, Relation, SelectClause};
 use helenus_query::plan::CheckPlan;
@@ -70,7 +71,7 @@ pub(crate) fn of_check(plan: &CheckPlan, catalog: &Catalog, demands: &mut Vec<De
 }
 
 /// The demands of CREATE. From then on all that is written to either table goes through a log, neither can be dropped, and functions of users are
-/// called without asking who reads. `keyspace`: that of the view.
+/// called without demanding EXECUTE of the reader. `keyspace`: that of the view.
 pub(crate) fn of_create(keyspace: &str, create: &CreateView, catalog: &Catalog) -> Vec<Demand> {
     let mut demands = Vec::new();
     for source in sources(keyspace, create) {

@@ -62,7 +62,7 @@ fn granted(schema: &CatalogView, grants: &[&str]) -> Roles {
     })
 }
 
-/// What `ann` is told for a statement.
+/// The answer to a statement of the role `ann`.
 fn asked(schema: &CatalogView, grants: &[&str], user: &str, text: &str) -> Result<(), String> {
     let statement =
         Statement::new(text, Some("ks"), schema).unwrap_or_else(|error| panic!("{text}: {error}"));

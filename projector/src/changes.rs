@@ -84,7 +84,7 @@ pub struct Entry {
 pub enum Generations {
     /// In the streams that are active at their time, and those of before.
     Active,
-    /// In the streams of all generations that are kept. Only who has read these has read everything.
+    /// In the streams of all generations that are kept. Only a read of all of them is complete.
     All,
 }
 

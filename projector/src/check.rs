@@ -4,8 +4,7 @@
 //! 2. Then the view is read page by page: the unit of each row should have this row.
 //! 3. Clients write meanwhile, so what differs is only *suspected*. Suspects are compared again when the view has become fresh, and once more
 //!    after [`SETTLING`]. What still differs then, and whose row should have been the same all the time, is at fault.
-//! 4. With REPAIR the table of origins is told of the rows at fault, which may be what was missing there, and the holders of the slices recompute
-//!    the units. A row counts as repaired when it does not differ any more.
+//! 4. With REPAIR the origins of the rows at fault are written, since a lost origin may be the fault, and the holders of the slices recompute the units. A row counts as repaired when it does not differ any more.
 //!
 //! Invariants: nothing but pages and a bounded number of suspects is in memory; the shard does other things between any two reads; the view itself is
 //! only written by the holders of its slices.
@@ -57,9 +56,17 @@ pub async fn check(context: Rc<ShardContext>, view: Arc<Table>, repairs: bool) -
     if state.is_checking.replace(true) {
         return Err(RequestError::Overloaded("another CHECK PROJECTION runs on this node".to_owned()));
     }
-    let outcome = check_alone(context.clone(), live, view, repairs).await;
-    ViewsState::of(&context).is_checking.set(false);
-    outcome
+    let _running = Running(context.clone());
+    check_alone(context.clone(), live, view, repairs).await
+}
+
+/// A check that runs on a shard. It ends when this is dropped, also where its request is given up.
+struct Running(Rc<ShardContext>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        ViewsState::of(&self.0).is_checking.set(false);
+    }
 }
 
 /// Checks a view while no other check runs on this shard.
@@ -241,8 +248,10 @@ impl Check {
         let after = number_of(wanted(context, view, &subject.unit).await?.as_ref());
         let wanted = (after == number_of(row.as_ref())).then_some(after);
         // The table of origins has of a row what its key has; the other values do not matter.
-        let key = subject.key.as_ref().or(wanted_key.as_ref());
-        let origin = key.map(|key| computation.origin_of(key)).unwrap_or_default();
+        let Some(key) = subject.key.as_ref().or(wanted_key.as_ref()) else {
+            unreachable!("what differs has a row, or should have one")
+        };
+        let origin = computation.origin_of(key);
         Ok(Some(Suspect { subject, fault, origin, wanted }))
     }
 

@@ -53,7 +53,7 @@ impl Default for LeaseStatements {
     }
 }
 
-/// Who has a slice, and until when.
+/// The holder of a slice, and the end of its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     pub host_id: HostId,
@@ -192,7 +192,7 @@ impl Lease {
     }
 }
 
-/// Who has a slice.
+/// The holder of a slice, if there is one.
 pub async fn read(
     context: &Rc<ShardContext>,
     statements: &LeaseStatements,

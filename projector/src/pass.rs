@@ -44,7 +44,7 @@ const UNITS_MAX: usize = 2_000;
 const SEEN_MAX: usize = 500_000;
 /// It is not worth to look through fewer.
 const SEEN_LOOKED_THROUGH_MIN: usize = 1_000;
-/// After so many units the lease is prolonged, if it needs to be.
+/// The lease is looked at, and prolonged if needed, after so many units.
 const UNITS_BETWEEN_LOOKS: usize = 256;
 /// Pause before a unit is recomputed again that was refused for the number of requests.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
@@ -344,7 +344,10 @@ async fn touch_lookups(
         let view = context.catalog_view();
         view.catalog.keyspace(&base.keyspace).and_then(|keyspace| keyspace.view_log(&base.name)).cloned()
     };
-    let Some(log) = log else { return Ok(()) };
+    let Some(log) = log else {
+        // The catalog has changed since the turn began. Otherwise the units would be left as they are.
+        return Err(RequestError::Server(format!("the log of changes of {} is gone", base.full_name())));
+    };
     let mut from = None;
     loop {
         let (units, next) = view.lookups(context, &partition_key, clustering, from).await?;

@@ -31,7 +31,7 @@ const BREATH: Duration = Duration::from_millis(5);
 /// After a call, turns go on for a while: what is written is called before all replicas have it.
 const AFTER_CALL: Duration = Duration::from_millis(20);
 const TURNS_AFTER_CALL: u32 = 10;
-/// Who has a slice is looked at so often by others.
+/// Other nodes read the lease of a slice so often.
 const LEASE_LOOKED_AT: Duration = Duration::from_secs(2);
 /// Pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -235,14 +235,12 @@ impl Turns {
         let state = ViewsState::of(context);
         let id = followed.log.id;
         if !self.progress.contains_key(&followed.table.id) {
-            let position = positions::read(context, &state.positions, id, &slice.lease).await?;
-            let micros = position.and_then(|position| position.micros).unwrap_or(0);
-            if micros > 0 && micros < context.clock.now_micros().saturating_sub(KEPT_MICROS) {
-                self.build_again(context, slice, followed).await?;
-            }
-            self.progress.insert(followed.table.id, Progress::from(micros));
+            let begun = self.begin(context, slice, followed).await?;
+            self.progress.insert(followed.table.id, begun);
         }
-        let Some(progress) = self.progress.get_mut(&followed.table.id) else { return Ok(()) };
+        let Some(progress) = self.progress.get_mut(&followed.table.id) else {
+            unreachable!("the progress of a followed table is known from its first pass on")
+        };
         let begun_micros = context.clock.now_micros();
         let is_quiet = begun_micros.saturating_sub(progress.last_new_micros) > super::pass::LATE_MICROS;
         let period_micros = if is_quiet { IDLE_PASS_MICROS } else { WHOLE_PASS_MICROS };
@@ -267,6 +265,23 @@ impl Turns {
             self.stored_micros.insert(followed.table.id, progress.checkpoint_micros);
         }
         Ok(())
+    }
+
+    /// Where the last holder has ended with the log of a table.
+    async fn begin(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        followed: &Followed,
+    ) -> Result<Progress> {
+        let statements = &ViewsState::of(context).positions;
+        let position = positions::read(context, statements, followed.log.id, &slice.lease).await?;
+        // Nobody has read it yet: everything that it has is read.
+        let micros = position.and_then(|position| position.micros).unwrap_or(0);
+        if micros > 0 && micros < context.clock.now_micros().saturating_sub(KEPT_MICROS) {
+            self.build_again(context, slice, followed).await?;
+        }
+        Ok(Progress::from(micros))
     }
 
     /// Entries that were not read have expired: the views are built once more, over what they have.

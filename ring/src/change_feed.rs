@@ -32,7 +32,7 @@ const INDEX_BITS: u32 = 22;
 pub const GENERATIONS_MAX: usize = 256;
 
 /// How long a member goes on writing entries of views into the last generation that it knows, in seconds, while it cannot ask whether that is the
-/// newest one. Generations are kept for so much longer than entries, because who reads for views looks into all that are kept.
+/// newest one. Generations are kept for so much longer than entries, because the projector reads all that are kept.
 pub const UNCONFIRMED_SECONDS: i64 = 12 * 3_600;
 
 /// The partition key of a stream in a log.

@@ -28,7 +28,7 @@ use super::{OF_VIEWS, active_streams, confirmed, expiry, layout, time_of};
 use crate::coordinator::replica::write::{WriteOptions, write};
 use crate::shard::context::ShardContext;
 
-/// A commit this long after the begin of its transaction is late. Who reads for views waits for that long, and for the time that a write takes.
+/// A commit is late when its transaction began longer ago than this. The projector reads the log again for as long, and for the duration of a write.
 const LATE_MICROS: i64 = 5_000_000;
 
 /// The entries of mutations in the log of their table, by stream.

@@ -10,7 +10,7 @@
 //! * What counts is when a question was asked, not when it was answered.
 //!
 //! Entries of views are written longer ([`check_of_views`]), so that a table with views does not need a leader of the metadata for each write. An
-//! entry is found nevertheless, because who reads for views looks into the streams of all generations that are kept. The one into which a
+//! entry is found nevertheless, because the projector reads the streams of all generations that are kept. The one into which a
 //! member writes is kept:
 //! * It knew all generations that were agreed on before its last question. So the one that comes next was agreed on later, and the one into which it
 //!   writes ends later.

@@ -27,12 +27,12 @@ impl Wakes {
         }
     }
 
-    /// Wakes who waits for a partition of this token. If nobody waits, the next one does not.
+    /// Wakes the task of the slice that contains a token. If the task is not waiting, its next wait ends at once.
     pub fn wake(&self, token: i64) {
         self.wake_slice(Slice::of(token));
     }
 
-    /// Wakes who waits for a slice.
+    /// Wakes the task of a slice.
     pub fn wake_slice(&self, slice: Slice) {
         if let Some(sleeper) = self.slices.get(usize::from(slice.0)) {
             sleeper.notify_one();
