@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{
-    Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table, TableDifferences, TableKind,
+    Catalog, Column, ColumnKind, DroppedColumn, Keyspace, Table, TableDifferences,
 };
 use helenus_query::schema::ddl::{
     Change, DdlContext, TableAction, check_bounds, check_table_name, without_user_types,
@@ -171,24 +171,8 @@ pub fn log_table(name: String, base: &Table, ttl_seconds: u32, context: &DdlCont
     let mut digest = Md5::new();
     digest.update(context.new_id.as_bytes());
     digest.update(format!("{}.{name}", base.keyspace));
-    Ok(Table {
-        keyspace: base.keyspace.clone(),
-        name,
-        id: uuid::Builder::from_md5_bytes(digest.finalize().into()).into_uuid(),
-        kind: TableKind::Stored,
-        columns: Vec::new(),
-        partition_key_count: 0,
-        clustering_key_count: 0,
-        options: log_options(base, ttl_seconds)?,
-        is_counter: false,
-        compact: None,
-        dropped_columns: Vec::new(),
-        next_column_id: 0,
-        indexes: Vec::new(),
-        constraints: BTreeMap::new(),
-        masks: BTreeMap::new(),
-        view: None,
-    })
+    let id = uuid::Builder::from_md5_bytes(digest.finalize().into()).into_uuid();
+    Ok(Table::without_columns(&base.keyspace, name, id, log_options(base, ttl_seconds)?))
 }
 
 /// The options of a new log: its files expire as a whole.

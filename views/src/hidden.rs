@@ -1,11 +1,9 @@
 //! The tables beside a view that clients do not see: how they look. [`helenus_query::schema::view`] says what they hold.
 
-use std::collections::BTreeMap;
-
 use cql_lite::types::CqlType;
 use helenus_feed_logs::{log_table, with_columns_of};
 use helenus_query::error::Result;
-use helenus_query::schema::catalog::{Column, ColumnKind, Table, TableKind};
+use helenus_query::schema::catalog::{Column, ColumnKind, Table};
 use helenus_query::schema::ddl::{DdlContext, MAX_TABLE_NAME_LENGTH};
 use helenus_query::schema::options::caching::RowsPerPartition;
 use helenus_query::schema::options::{Caching, TableOptions};
@@ -103,30 +101,16 @@ fn table(
         .map(|(position, of)| (of, ColumnKind::Clustering { position, descending: false }));
     let columns = (0..).zip(partition.chain(clustering));
     let columns = columns.map(|(id, ((name, column_type), kind))| Column { id, name, column_type, kind });
-    let mut table = Table {
-        keyspace: view.keyspace.clone(),
-        name,
-        id: Builder::from_md5_bytes(digest.finalize().into()).into_uuid(),
-        kind: TableKind::Stored,
-        columns: columns.collect(),
-        partition_key_count: 0,
-        clustering_key_count: 0,
-        options: TableOptions {
-            is_encrypted: view.options.is_encrypted,
-            allow_auto_snapshot: false,
-            comment: format!("kept beside the view {}", view.full_name()),
-            caching: Caching { keys: true, rows_per_partition: RowsPerPartition::None },
-            ..TableOptions::default()
-        },
-        is_counter: false,
-        compact: None,
-        dropped_columns: Vec::new(),
-        next_column_id: 0,
-        indexes: Vec::new(),
-        constraints: BTreeMap::new(),
-        masks: BTreeMap::new(),
-        view: None,
+    let id = Builder::from_md5_bytes(digest.finalize().into()).into_uuid();
+    let options = TableOptions {
+        is_encrypted: view.options.is_encrypted,
+        allow_auto_snapshot: false,
+        comment: format!("kept beside the view {}", view.full_name()),
+        caching: Caching { keys: true, rows_per_partition: RowsPerPartition::None },
+        ..TableOptions::default()
     };
+    let mut table =
+        Table { columns: columns.collect(), ..Table::without_columns(&view.keyspace, name, id, options) };
     table.next_column_id = table.columns.len() as u32;
     table.arrange_columns();
     check_length(&table)?;

@@ -1,7 +1,6 @@
 //! Statements about the schema where there are views: CREATE, ALTER and DROP of views, and what other statements may not do with the tables of
 //! views. Texts of refusals are Cassandra's where it has them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql_lite::syntax::ast::{
@@ -10,7 +9,7 @@ use cql_lite::syntax::ast::{
 };
 use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::names::keyspace_of;
-use helenus_query::schema::catalog::{Catalog, Column, ColumnKind, Keyspace, Table, TableKind};
+use helenus_query::schema::catalog::{Catalog, Column, ColumnKind, Keyspace, Table};
 use helenus_query::schema::ddl::{
     Change, ChangeTarget, ChangeType, DdlContext, TableAction, check_bounds, check_cap, check_table_name,
     event, execute as execute_other, id_of_new,
@@ -164,24 +163,7 @@ fn create(
         return invalid("cap is not supported on materialized views: use a projection");
     }
     let id = id_of_new(catalog, chosen_id, context)?;
-    let mut view = Table {
-        keyspace: keyspace_name.to_owned(),
-        name: view_name.to_owned(),
-        id,
-        kind: TableKind::Stored,
-        columns: Vec::new(),
-        partition_key_count: 0,
-        clustering_key_count: 0,
-        options,
-        is_counter: false,
-        compact: None,
-        dropped_columns: Vec::new(),
-        next_column_id: 0,
-        indexes: Vec::new(),
-        constraints: BTreeMap::new(),
-        masks: BTreeMap::new(),
-        view: None,
-    };
+    let mut view = Table::without_columns(keyspace_name, view_name.to_owned(), id, options);
     check_table_name(&view)?;
     let joined_id = joined.map(|joined| joined.id);
     place_columns(&mut view, &resolved, base, joined.map(AsRef::as_ref), &mut |name| name.to_owned());

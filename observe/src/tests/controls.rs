@@ -289,7 +289,7 @@ async fn instruments_are_read_and_hints_given_up() {
     assert_eq!(partitions.json(), json!({ "partitions": [] }));
     let feeds = ask(&server, "GET", "/admin/feeds?keyspace=shop").await;
     assert_eq!(feeds.json(), json!({ "feeds": [] }));
-    let builds = ask(&server, "GET", "/admin/viewbuildstatus?keyspace=shop&view=by_day").await;
+    let builds = ask(&server, "GET", "/admin/viewbuildstatus?keyspace=shop&view=orders").await;
     assert_eq!(builds.json(), json!({ "members": {} }));
     let missing = ask(&server, "GET", "/admin/viewbuildstatus?keyspace=shop").await;
     assert_eq!((missing.status, missing.error().as_str()), (400, "parameter 'view' is missing"));
@@ -306,7 +306,7 @@ async fn instruments_are_read_and_hints_given_up() {
             "latencies of shop.*",
             "top partitions of hours of shop.*",
             "feeds of shop.*",
-            "builds of shop.by_day",
+            "builds of shop.orders",
             "truncate hints of None in *.*",
             "truncate hints of Some(\"127.0.0.2\") in *.*",
             "assassinate 127.0.0.2 in *.*",

@@ -282,6 +282,28 @@ impl Keyspace {
 }
 
 impl Table {
+    /// A stored table that has no columns yet.
+    pub fn without_columns(keyspace: &str, name: String, id: Uuid, options: TableOptions) -> Self {
+        Self {
+            keyspace: keyspace.to_owned(),
+            name,
+            id,
+            kind: TableKind::Stored,
+            columns: Vec::new(),
+            partition_key_count: 0,
+            clustering_key_count: 0,
+            options,
+            is_counter: false,
+            compact: None,
+            dropped_columns: Vec::new(),
+            next_column_id: 0,
+            indexes: Vec::new(),
+            constraints: BTreeMap::new(),
+            masks: BTreeMap::new(),
+            view: None,
+        }
+    }
+
     /// The id of the table in the engine.
     pub fn engine_id(&self) -> TableId {
         TableId(*self.id.as_bytes())

@@ -1,6 +1,6 @@
 //! CREATE TABLE and DROP TABLE, and the rules for all tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cql_lite::syntax::ast::{
@@ -132,24 +132,8 @@ pub fn define_table(create: &CreateTable, keyspace: &Keyspace, kind: TableKind, 
     } else if primary_key.clustering.is_empty() && columns.iter().any(Column::is_static) {
         return invalid(STATIC_WITHOUT_CLUSTERING);
     }
-    let mut table = Table {
-        keyspace: keyspace.name.clone(),
-        name: create.table.name.as_str().to_owned(),
-        id,
-        kind,
-        columns,
-        partition_key_count: 0,
-        clustering_key_count: 0,
-        options,
-        is_counter: false,
-        compact: None,
-        dropped_columns: Vec::new(),
-        next_column_id: 0,
-        indexes: Vec::new(),
-        constraints: BTreeMap::new(),
-        masks: BTreeMap::new(),
-        view: None,
-    };
+    let name = create.table.name.as_str().to_owned();
+    let mut table = Table { kind, columns, ..Table::without_columns(&keyspace.name, name, id, options) };
     table.arrange_columns();
     for (id, column) in (0_u32..).zip(&mut table.columns) {
         column.id = id;
