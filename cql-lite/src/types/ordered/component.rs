@@ -53,6 +53,12 @@ pub fn decode(
         *input = rest;
         return Ok(());
     }
+    decode_any(ty, input, mask, out)
+}
+
+/// [`decode`] of any type, apart so that the usual case is small enough to stand where it is called.
+#[inline(never)]
+fn decode_any(ty: &CqlType, input: &mut &[u8], mask: u8, out: &mut Vec<u8>) -> Result<(), OrderedError> {
     let mut reader = Reader { input, mask };
     let marker = reader.byte()?;
     decode_after(ty, marker, &mut reader, out)?;
