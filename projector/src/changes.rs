@@ -1,6 +1,6 @@
 //! What has changed in a table that views are computed of: the entries of its log, by slices of the ring.
 //!
-//! * The ring of tokens is cut into [`SLICES`] slices of equal size, whatever nodes own. Each is read on its own.
+//! * The ring of tokens is cut into [`SLICES`](helenus_execution::coordinator::views::slice::SLICES) slices of equal size, whatever nodes own. Each is read on its own.
 //! * A slice is read from the streams that may have partitions of it. Streams follow the tokens of nodes, so some have partitions of two slices:
 //!   entries are chosen by the token of the partition that has changed.
 //! * Reads are at QUORUM: an entry is there with its write, so what was acknowledged at QUORUM is found. In several data centers `LOCAL_QUORUM` would

@@ -6,7 +6,7 @@
 //! | [`internal_statement`] | statements of the node itself |
 //! | [`changes`] | the logs of followed tables, read by slices |
 //! | [`lease`] | one holder for each slice |
-//! | [`unit`] | units as values and as they are stored |
+//! | [`mod@unit`] | units as values and as they are stored |
 //! | [`live_view`] | a view with its statements |
 //! | [`recompute`] | the row of a unit becomes what the base table says |
 //! | [`positions`] | what the next holder of a slice has to know |

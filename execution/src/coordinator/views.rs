@@ -2,7 +2,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`slice`] | the ring is cut into slices |
+//! | [`mod@slice`] | the ring is cut into slices |
 //! | [`wakes`] | who keeps a slice learns that something was written |
 
 pub mod slice;
