@@ -164,7 +164,7 @@ bench-costs: setup
 
 bench-micro: setup
 	@scripts/setup test
-	cargo build --release -p helenus-benches --bin helenus-hot-paths
+	cargo build --release -p helenus-hot-paths
 	benches/micro/run
 
 bench-scale: setup
@@ -186,7 +186,7 @@ soak: setup
 	$(TARGET_DIR)/debug/helenus-soak --binary $(TARGET_DIR)/release/helenus --rounds $(SOAK_ROUNDS)
 
 model: setup
-	HELENUS_MODEL_OPERATIONS=$(MODEL_OPERATIONS) cargo test -p helenus-engine --test model
+	HELENUS_MODEL_OPERATIONS=$(MODEL_OPERATIONS) cargo test -p helenus-engine --test engine model::
 
 simulate: setup
 	scripts/simulate --seeds $(SEEDS) $(SIMULATE_ARGS)

@@ -747,6 +747,3 @@ async fn drain(context: Rc<ShardContext>) -> Result<()> {
     tracing::info!("DRAINED");
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

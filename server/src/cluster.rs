@@ -6,16 +6,16 @@
 mod address_book;
 mod agreed_change;
 pub(crate) mod applying;
-pub(crate) mod confirmation;
+pub mod confirmation;
 pub(crate) mod denylist;
 pub(crate) mod departure;
 pub mod disk_watch;
-pub(crate) mod drops;
+pub mod drops;
 pub mod failure;
 pub mod feed_confirmation;
 mod feed_streams;
 pub(crate) mod import;
-pub(crate) mod join;
+pub mod join;
 pub mod liveness;
 mod log_throttle;
 pub(crate) mod member_snapshots;
@@ -23,21 +23,18 @@ pub mod membership;
 pub mod message;
 mod only_copy;
 pub mod own_files;
-pub(crate) mod own_member;
+pub mod own_member;
 pub(crate) mod propose;
-pub(crate) mod raft;
+pub mod raft;
 pub mod recovery;
 pub(crate) mod replay;
 pub(crate) mod restore;
-pub(crate) mod roles;
+pub mod roles;
 pub mod schema;
-pub(crate) mod start;
+pub mod start;
 pub mod stored;
-pub(crate) mod unknown_tables;
+pub mod unknown_tables;
 mod voters;
-
-#[cfg(test)]
-mod tests;
 
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::MetadataLog;

@@ -16,10 +16,8 @@ pub mod logs;
 pub mod node;
 pub mod session;
 pub mod streaming;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(test)]
-mod tests;
 
 /// The settings of a node, for programs that run one inside.
 pub use helenus_config as config;

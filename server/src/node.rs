@@ -17,8 +17,6 @@ pub mod error;
 pub mod identity;
 mod layers;
 mod listeners;
-#[cfg(test)]
-mod lost_files;
 pub mod offline;
 pub mod secure;
 pub mod serve;

@@ -4,19 +4,17 @@
 //! keeps the progress. [`cleanup`] removes the data of ranges that a node has given up. [`crate::cluster::membership`] starts a
 //! transfer and continues after its end.
 
-mod attempt;
+pub mod attempt;
 pub(crate) mod cleanup;
 pub(crate) mod fetch_plan;
 pub mod message;
 pub mod place;
-pub(crate) mod plan;
+pub mod plan;
 mod plan_change;
-pub(crate) mod progress;
-pub(crate) mod receiver;
-pub(crate) mod sender;
+pub mod progress;
+pub mod receiver;
+pub mod sender;
 mod session;
-#[cfg(test)]
-mod tests;
 
 use crate::streaming::progress::Transfers;
 use std::rc::Rc;

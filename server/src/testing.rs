@@ -5,11 +5,9 @@
 //! * [`machine`]: a disk and, while it is up, the tasks of a node, which a crash drops.
 //! * [`network`]: carries messages between machines, under conditions that a test sets.
 //! * [`client`]: executes a statement and decodes its rows.
-//!
-//! For the tests of this crate alone; the simulation has its own:
-//! * `links`: conditions of a network that are set by hand.
-//! * `cluster`: machines, their network and their links.
-//! * `members`: a cluster whose schema and topology are installed by hand, without a metadata log.
+//! * [`links`]: conditions of a network that are set by hand. The simulation has its own.
+//! * [`cluster`]: machines, their network and their links.
+//! * [`members`]: a cluster whose schema and topology are installed by hand, without a metadata log.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -17,12 +15,9 @@
 )]
 
 pub mod client;
-#[cfg(test)]
 pub mod cluster;
-#[cfg(test)]
 pub mod links;
 pub mod machine;
-#[cfg(test)]
 pub mod members;
 pub mod network;
 pub mod node;

@@ -81,3 +81,26 @@ def test_metrics_count_what_is_recomputed(running):
     assert node.metric("helenus_view_rows_recomputed_total") > 0
     assert node.metric("helenus_view_entries_read_total") > 0
     assert 0 < node.metric("helenus_view_lag_seconds") < 60
+
+
+def test_rows_that_a_cap_evicts_are_not_missing(running):
+    _, session = running
+    session.execute("CREATE TABLE posts (id int PRIMARY KEY, author int, likes int)")
+    session.execute(
+        "CREATE PROJECTION newest AS SELECT author, id, likes FROM posts PRIMARY KEY (author, id) "
+        "WITH CLUSTERING ORDER BY (id DESC) AND cap = 3"
+    )
+    for id in range(20):
+        session.execute("INSERT INTO posts (id, author, likes) VALUES (%s, %s, 1)", (id, id % 2))
+    # Of a row that is evicted, and of one that is not.
+    session.execute("UPDATE posts SET likes = 2 WHERE id = 0")
+    session.execute("UPDATE posts SET likes = 2 WHERE id = 18")
+    for words in ("", "REPAIR"):
+        assert check(session, "newest", words) == (6, 20, 0, 0, 0, 0)
+    rows = session.execute("SELECT author, id, likes FROM newest WITH FRESHNESS 0 ms")
+    assert sorted(tuple(row) for row in rows) == [(0, 14, 1), (0, 16, 1), (0, 18, 2), (1, 15, 1), (1, 17, 1), (1, 19, 1)]
+    # What an evicted row could take the place of.
+    session.execute("DELETE FROM posts WHERE id = 18")
+    assert check(session, "newest") == (5, 19, 0, 0, 0, 0)
+    session.execute("DROP PROJECTION newest")
+    session.execute("DROP TABLE posts")

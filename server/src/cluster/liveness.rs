@@ -487,6 +487,3 @@ fn measure_data(context: Rc<ShardContext>) {
         LivenessMonitor::of(&context).set_data_bytes(bytes);
     });
 }
-
-#[cfg(test)]
-mod tests;

@@ -42,7 +42,6 @@ use tokio::sync::{Notify, broadcast};
 use super::authentication::admission::Admission;
 use super::authentication::login::{self, Attempt};
 use super::authentication::stage::Stage;
-use super::errors::to_response;
 use super::handshake::{self, Startup};
 use super::held_requests::HeldRequests;
 use super::notes::Notes;
@@ -53,6 +52,7 @@ use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
 use crate::session::logged;
 use crate::session::request_logs::RequestLogs;
+use helenus_answers::errors::to_response;
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::shares::{self, RoleShare};
 

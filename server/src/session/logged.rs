@@ -19,8 +19,8 @@ use helenus_query::statement::Description;
 use uuid::Uuid;
 
 use crate::session::connection_state::Connection;
-use crate::session::errors::to_response;
 use crate::session::request_logs::RequestLogs;
+use helenus_answers::errors::to_response;
 
 /// A statement of a request.
 struct Statement {

@@ -11,8 +11,8 @@ use helenus_query::error::Result;
 
 use super::charges::OpenCharge;
 use super::receipts::{CostWishes, OpenReceipt};
-use super::respond::Responder;
 use super::trace::Trace;
+use helenus_answers::respond::Responder;
 
 /// What a client wants to have noted of a request.
 #[derive(Debug, Clone, Copy, Default)]

@@ -14,7 +14,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::modify::ModifyPlan;
 use helenus_query::statement::Statement;
 
-use super::respond::Responder;
+use helenus_answers::respond::Responder;
 
 /// The key of the custom payload of a request that asks for its receipt, whatever the value is, and of the answer's receipt.
 pub const RECEIPT_KEY: &str = "helenus-receipt";

@@ -19,7 +19,6 @@ use helenus_query::run::timeout::timeout_value;
 use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::{Description, Statement};
 
-use super::respond::Responder;
 use super::{authorization, explain, guardrails, rate_limits};
 use crate::cluster::{roles, schema};
 use crate::session::charges::{Charges, OpenCharge};
@@ -29,6 +28,7 @@ use crate::session::logged::Logged;
 use crate::session::notes::{Noted, Notes, judged};
 use crate::session::receipts::{CostWishes, OpenReceipt, limit_of_changes, limit_of_tables};
 use crate::session::trace::{self, Trace};
+use helenus_answers::respond::Responder;
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
 use helenus_execution::coordinator::bound_statement::{BoundStatement, Modification};

@@ -1,0 +1,26 @@
+//! Tests of a whole shard through the engine's interface. One program: each would have most of the engine compiled into it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod archive;
+mod cleanup;
+mod close;
+mod cold;
+mod compaction_control;
+mod corruption;
+mod crash;
+mod damage;
+mod directory;
+mod full_disk;
+mod garbage;
+mod garbage_collection;
+mod golden;
+mod growth;
+mod model;
+mod partition_watch;
+mod restore;
+mod scans;
+mod shard;
+mod support;
+mod versions;
+mod write_pressure;
