@@ -234,7 +234,6 @@ impl Check {
         let wanted_key = row.as_ref().map(|row| computation.key_in(row));
         let fault = match (&subject.key, &row, &wanted_key) {
             (None, Some(row), Some(key)) => match view.row(context, key).await? {
-                None if view.may_be_evicted(context, key).await? => return Ok(None),
                 None => Fault::Missing,
                 Some(present) if is_same(view.table(), &present, row) => return Ok(None),
                 Some(_) => Fault::Different,

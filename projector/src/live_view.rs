@@ -15,7 +15,6 @@ use helenus_views::definition::Definition;
 use helenus_views::statements::Bounds;
 
 use crate::internal_statement::{InternalStatement, NextPage};
-use crate::unit::position;
 
 /// The level at which the rows of views are read and written: what is recomputed sees what was acknowledged at a quorum.
 pub const LEVEL: Consistency = Consistency::Quorum;
@@ -31,7 +30,6 @@ pub struct LiveView {
     pub put_row: InternalStatement,
     pub delete_row: InternalStatement,
     read_row: InternalStatement,
-    read_last: Option<InternalStatement>,
     pub scan_view: InternalStatement,
     /// The times to live of the values of a unit, if it may have any.
     pub read_times: Option<InternalStatement>,
@@ -62,7 +60,6 @@ impl LiveView {
             put_row: InternalStatement::new(&*statements.put_row),
             delete_row: InternalStatement::new(&*statements.delete_row),
             read_row: InternalStatement::new(&*statements.read_row),
-            read_last: statements.read_last.as_deref().map(InternalStatement::new),
             scan_view: InternalStatement::new(&*statements.scan_view),
             read_times: statements.read_times.as_deref().map(InternalStatement::new),
             scan_base: InternalStatement::new(&*statements.scan_base),
@@ -106,16 +103,6 @@ impl LiveView {
     /// The row of the view with this key, as it is.
     pub async fn row(&self, context: &Rc<ShardContext>, key: &Values) -> Result<Option<Values>> {
         first_row(context, &self.read_row, key).await
-    }
-
-    /// Whether a row with this key may have been evicted by the view's cap: its partition has rows, and all of them come before it.
-    pub async fn may_be_evicted(&self, context: &Rc<ShardContext>, key: &Values) -> Result<bool> {
-        let Some(statement) = &self.read_last else { return Ok(false) };
-        let (partition_key, clustering_key) = key.split_at(self.table().partition_key_count);
-        let Some(last) = first_row(context, statement, &partition_key.to_vec()).await? else {
-            return Ok(false);
-        };
-        Ok(position(self.table(), clustering_key)? > position(self.table(), &last)?)
     }
 
     /// The joined row of a unit. With a timestamp, it is read once the table of lookups says that the unit depends on it.

@@ -15,24 +15,15 @@ pub fn components(key: &PartitionKey, count: usize) -> Result<Values> {
 /// A unit as an entry of the log names it: the stored partition key, and the position of its clustering columns.
 pub fn stored_unit(base: &Table, unit: &Values) -> Result<(PartitionKey, Vec<u8>)> {
     let (partition_key, clustering) = unit.split_at(base.partition_key_count);
+    let null = || RequestError::Server("a unit of a view has a part of its key that is null".to_owned());
     let bytes = partition_key.iter().map(|value| value.as_deref().ok_or_else(null));
     let bytes = match bytes.collect::<Result<Vec<&[u8]>>>()?.as_slice() {
         [only] => only.to_vec(),
         several => composite_key(several)?,
     };
-    let position = position(base, clustering)?;
-    Ok((PartitionKey::of(base.partitioner(), bytes), position))
-}
-
-/// Where a row stands in its partition, by its clustering columns: positions compare as bytes.
-pub fn position(table: &Table, clustering: &[Option<Vec<u8>>]) -> Result<Vec<u8>> {
     let mut position = vec![REGULAR_TAG];
-    for (column, value) in table.clustering_key().iter().zip(clustering) {
+    for (column, value) in base.clustering_key().iter().zip(clustering) {
         keys::encode(column, value.as_deref().ok_or_else(null)?, &mut position)?;
     }
-    Ok(position)
-}
-
-fn null() -> RequestError {
-    RequestError::Server("a key of a view has a part that is null".to_owned())
+    Ok((PartitionKey::of(base.partitioner(), bytes), position))
 }

@@ -27,8 +27,6 @@ pub struct Statements {
     pub delete_row: String,
     /// All columns of the view, by its key.
     pub read_row: String,
-    /// The clustering key of the last row of a partition of the view, by its partition key; `None`: the view has no cap.
-    pub read_last: Option<String>,
     /// The keys of the view's rows, by tokens of the view.
     pub scan_view: String,
     /// The times to live of the values of a unit, a row for each row of it; `None`: no column has one.
@@ -109,7 +107,6 @@ impl Statements {
             put_row: insert(&view, &all),
             delete_row: format!("DELETE FROM {view} WHERE {}", equalities(&key)),
             read_row: format!("SELECT {} FROM {view} WHERE {}", all.join(", "), equalities(&key)),
-            read_last: definition.view.options.cap.as_ref().map(|_| read_last(&definition.view, &view)),
             scan_view: scan(&view, &key, definition.view.partition_key_count),
             read_times: read_times(&definition.base, &unit),
             scan_base: scan(&full_name(&definition.base), &unit, definition.base.partition_key_count),
@@ -153,23 +150,6 @@ fn read_times(base: &Table, unit: &[String]) -> Option<String> {
     let times: Vec<String> = columns.map(|column| format!("ttl({})", quoted(&column.name))).collect();
     (!times.is_empty())
         .then(|| format!("SELECT {} FROM {} WHERE {}", times.join(", "), full_name(base), equalities(unit)))
-}
-
-/// A SELECT of the last row of a partition.
-fn read_last(view: &Table, name: &str) -> String {
-    let clustering_key: Vec<String> =
-        view.clustering_key().iter().map(|column| quoted(&column.name)).collect();
-    let partition_key: Vec<String> = view.partition_key().iter().map(|column| quoted(&column.name)).collect();
-    let from_the_end = view.clustering_key().iter().zip(&clustering_key).map(|(column, name)| {
-        let order = if column.is_descending() { "ASC" } else { "DESC" };
-        format!("{name} {order}")
-    });
-    format!(
-        "SELECT {} FROM {name} WHERE {} ORDER BY {} LIMIT 1",
-        clustering_key.join(", "),
-        equalities(&partition_key),
-        from_the_end.collect::<Vec<_>>().join(", ")
-    )
 }
 
 /// A SELECT of units, or of keys, by tokens. Several rows may be of one unit.
