@@ -81,3 +81,15 @@ def test_metrics_count_what_is_recomputed(running):
     assert node.metric("helenus_view_rows_recomputed_total") > 0
     assert node.metric("helenus_view_entries_read_total") > 0
     assert 0 < node.metric("helenus_view_lag_seconds") < 60
+
+
+def test_rows_that_a_cap_may_have_evicted_are_not_missing(running):
+    _, session = running
+    session.execute(
+        "CREATE PROJECTION newest AS SELECT 'all' AS feed, shop, n FROM sales PRIMARY KEY (feed, n, shop) "
+        "WITH CLUSTERING ORDER BY (n DESC, shop ASC) AND cap = 5"
+    )
+    assert check(session, "newest") == (5, 30, 0, 0, 0, 0)
+    rows = session.execute("SELECT n FROM newest WITH FRESHNESS 0 ms")
+    assert [row.n for row in rows] == [29, 28, 27, 26, 25]
+    session.execute("DROP PROJECTION newest")
