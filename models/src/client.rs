@@ -2,7 +2,7 @@
 //! transactions, charges, and errors that name the statement. What is asked about projections is in [`projections`],
 //! EXPLAIN in [`explain`].
 
-mod explain;
+pub mod explain;
 mod projections;
 
 use std::num::NonZeroU32;
@@ -24,8 +24,6 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::measure::CountedResponse;
 use crate::options::Options;
-
-pub use explain::explained_table;
 
 /// A transaction that was sent this often without an answer is given up.
 const ATTEMPTS_MAX: u32 = 16;
@@ -65,7 +63,7 @@ impl Client {
             source: Box::new(source),
         })?;
         Ok(Self {
-            has_extensions: projections::are_known(&session).await?,
+            has_extensions: has_projections(&session).await?,
             session,
             page_size: options.page_size,
             replication_factor: options.replication_factor,
@@ -277,6 +275,21 @@ impl Client {
         batch.set_is_idempotent(true);
         self.session.batch(&batch, values).await.map_err(|source| execute_error(label, source))?;
         Ok(())
+    }
+}
+
+/// Whether the server knows projections.
+async fn has_projections(session: &Session) -> Result<bool, Error> {
+    let statement = "SELECT table_name FROM system_virtual_schema.tables \
+                     WHERE keyspace_name = 'system_views' AND table_name = 'projections'";
+    match session.query_unpaged(statement, ()).await {
+        Ok(result) => {
+            let rows = result.into_rows_result().map_err(|source| answer_error(statement, &source))?;
+            Ok(rows.rows_num() > 0)
+        }
+        // A server without virtual tables.
+        Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Invalid, _))) => Ok(false),
+        Err(source) => Err(execute_error(statement, source)),
     }
 }
 

@@ -261,11 +261,11 @@ impl<'a, D: Design<'a>> Run<'_, D> {
         while measured.wants_more() {
             last = self.blog.pick_user(1, measured.count());
             let username = self.expected.rename_user(last);
-            let renamed = async {
+            let renamed = Box::pin(async {
                 let written = self.design.users().rename(self.blog.user_id(last), &username).await?;
                 self.catch_up().await?;
                 Ok(written)
-            };
+            });
             self.ask(&mut measured, renamed).await?;
             self.check_user(last).await?;
         }

@@ -1,8 +1,7 @@
-//! Projections: whether the server has them, waiting for them, and having them checked.
+//! Projections: waiting for them, and having them checked.
 
 use std::time::{Duration, Instant};
 
-use scylla::client::session::Session;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
 use scylla::statement::unprepared::Statement;
 use scylla::value::CqlTimestamp;
@@ -16,21 +15,6 @@ const CATCH_UP_MAX: Duration = Duration::from_hours(12);
 
 /// Longer than the server waits before it says that a projection is not caught up yet.
 const WAIT_MAX: Duration = Duration::from_mins(1);
-
-/// Whether the server knows projections.
-pub(super) async fn are_known(session: &Session) -> Result<bool, Error> {
-    let statement = "SELECT table_name FROM system_virtual_schema.tables \
-                     WHERE keyspace_name = 'system_views' AND table_name = 'projections'";
-    match session.query_unpaged(statement, ()).await {
-        Ok(result) => {
-            let rows = result.into_rows_result().map_err(|source| answer_error(statement, &source))?;
-            Ok(rows.rows_num() > 0)
-        }
-        // A server without virtual tables.
-        Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Invalid, _))) => Ok(false),
-        Err(source) => Err(execute_error(statement, source)),
-    }
-}
 
 impl Client {
     /// Waits until all is in the projection that was written before.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::client::{Client, explained_table};
+use crate::client::Client;
+use crate::client::explain::explained_table;
 use crate::error::{Error, ensure_same_rows};
 use crate::measure::{CountedResponse, Measurement};
 use crate::options::Options;

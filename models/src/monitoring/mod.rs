@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::client::{Client, explained_table};
+use crate::client::Client;
+use crate::client::explain::explained_table;
 use crate::disk::DiskUsage;
 use crate::error::{Error, ensure_equal, ensure_same_rows};
 use crate::measure::Measurement;
