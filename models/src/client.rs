@@ -1,6 +1,12 @@
 //! The driver's session with what all models need: scripts, prepared statements, paging that counts its pages,
-//! conditional batches, and errors that name the statement.
+//! transactions, charges, and errors that name the statement. What is asked about projections is in [`projections`],
+//! EXPLAIN in [`explain`].
 
+pub mod explain;
+mod projections;
+
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt;
@@ -13,11 +19,18 @@ use scylla::serialize::batch::BatchValues;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::Batch;
 use scylla::statement::prepared::PreparedStatement;
-use scylla::value::{CqlValue, Row};
+use uuid::Uuid;
 
 use crate::error::Error;
 use crate::measure::CountedResponse;
 use crate::options::Options;
+
+/// A transaction that was sent this often without an answer is given up.
+const ATTEMPTS_MAX: u32 = 16;
+
+/// A trace is written behind the answer.
+const TRACE_ATTEMPTS: NonZeroU32 = NonZeroU32::new(100).unwrap();
+const TRACE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A connected session.
 pub struct Client {
@@ -25,6 +38,9 @@ pub struct Client {
     page_size: i32,
     replication_factor: u32,
     replace: bool,
+    has_extensions: bool,
+    /// The traces of the statements of a request whose charge is wanted.
+    traces: Mutex<Option<Vec<Uuid>>>,
 }
 
 impl Client {
@@ -36,6 +52,8 @@ impl Client {
         let mut builder = SessionBuilder::new()
             .known_nodes(contact_points)
             .default_execution_profile_handle(profile.into_handle())
+            .tracing_info_fetch_attempts(TRACE_ATTEMPTS)
+            .tracing_info_fetch_interval(TRACE_INTERVAL)
             .refresh_metadata_on_auto_schema_agreement(false);
         if let (Some(username), Some(password)) = (&options.username, &options.password) {
             builder = builder.user(username, password);
@@ -45,14 +63,21 @@ impl Client {
             source: Box::new(source),
         })?;
         Ok(Self {
+            has_extensions: has_projections(&session).await?,
             session,
             page_size: options.page_size,
             replication_factor: options.replication_factor,
             replace: options.replace,
+            traces: Mutex::default(),
         })
     }
 
-    /// Makes `keyspace` (dropping an older one when asked to) and runs `script`, a `.cql` file.
+    /// Whether the server has what Helenus has beyond Cassandra: projections, transactions, charges and EXPLAIN.
+    pub fn has_extensions(&self) -> bool {
+        self.has_extensions
+    }
+
+    /// Makes `keyspace` (dropping an older one when asked to) and runs `script`, a `.cql` file, without its projections.
     pub async fn create(&self, keyspace: &str, script: &str) -> Result<(), Error> {
         let found =
             self.prepare("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?").await?;
@@ -67,9 +92,21 @@ impl Client {
             self.replication_factor
         ))
         .await?;
-        for statement in statements(script) {
-            self.run(&statement).await?;
+        for statement in statements(script).iter().filter(|statement| !is_projection(statement)) {
+            self.run(statement).await?;
         }
+        self.refresh().await
+    }
+
+    /// Makes the projections of `script`.
+    pub async fn create_projections(&self, script: &str) -> Result<(), Error> {
+        for statement in statements(script).iter().filter(|statement| is_projection(statement)) {
+            self.run(statement).await?;
+        }
+        self.refresh().await
+    }
+
+    async fn refresh(&self) -> Result<(), Error> {
         self.session.refresh_metadata().await.map_err(|source| Error::Metadata(Box::new(source)))
     }
 
@@ -80,7 +117,7 @@ impl Client {
     }
 
     /// Prepares a statement with the page size of the run. The driver may repeat it, where a node goes away: all the models'
-    /// statements are idempotent, except those in [`Client::batch_if`].
+    /// statements are idempotent.
     pub async fn prepare(&self, statement: &str) -> Result<PreparedStatement, Error> {
         let mut prepared = self
             .session
@@ -98,22 +135,78 @@ impl Client {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<(), Error> {
-        self.session
-            .execute_unpaged(statement, values)
-            .await
-            .map_err(|source| execute_error(statement.get_statement(), source))?;
+        let statement = self.traced(statement);
+        let result = self.session.execute_unpaged(&statement, values).await;
+        let result = result.map_err(|source| execute_error(statement.get_statement(), source))?;
+        self.note_traces(result.tracing_id());
         Ok(())
     }
 
-    /// Runs a conditional write; whether it was applied.
-    pub async fn execute_if(
+    /// Runs a transaction that changes nothing when it is run again: where its outcome is not known (the replicas did not agree in
+    /// time, or the node went away before its answer), it is sent again.
+    pub async fn transact(
         &self,
         statement: &PreparedStatement,
         values: impl SerializeRow,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
+        let statement = self.traced(statement);
         let text = statement.get_statement();
-        let result = self.session.execute_unpaged(statement, values).await;
-        applied(text, result.map_err(|source| execute_error(text, source))?)
+        for _ in 0..ATTEMPTS_MAX {
+            match self.session.execute_unpaged(&statement, &values).await {
+                Ok(result) => {
+                    self.note_traces(result.tracing_id());
+                    return Ok(());
+                }
+                Err(ExecutionError::LastAttemptError(
+                    RequestAttemptError::DbError(DbError::WriteTimeout { .. }, _)
+                    | RequestAttemptError::BrokenConnectionError(_),
+                )) => {}
+                Err(source) => return Err(execute_error(text, source)),
+            }
+        }
+        Err(Error::Unanswered { statement: text.to_owned(), attempts: ATTEMPTS_MAX })
+    }
+
+    /// The statement, traced if the charge of the request is wanted.
+    fn traced(&self, statement: &PreparedStatement) -> PreparedStatement {
+        let mut statement = statement.clone();
+        let is_wanted = self.traces.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        statement.set_tracing(is_wanted);
+        statement
+    }
+
+    fn note_traces(&self, ids: impl IntoIterator<Item = Uuid>) {
+        if let Some(traces) = &mut *self.traces.lock().unwrap_or_else(PoisonError::into_inner) {
+            traces.extend(ids);
+        }
+    }
+
+    /// Runs a request, and sums what its statements are charged; `None`: the server charges nothing. No other request may run
+    /// meanwhile. The driver sends no custom payload that asks for a receipt, but a trace has it.
+    pub async fn charged<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<(T, Option<u64>), Error> {
+        if !self.has_extensions {
+            return Ok((request.await?, None));
+        }
+        *self.traces.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+        let answer = request.await;
+        let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        let answer = answer?;
+        let mut charge = 0;
+        for trace in traces {
+            let trace_error =
+                |detail: String| Error::Answer { statement: format!("the trace {trace}"), detail };
+            let traced = self.session.get_tracing_info(&trace).await;
+            let traced = traced.map_err(|error| trace_error(error.to_string()))?;
+            let receipt = traced.parameters.unwrap_or_default().remove("receipt").unwrap_or_default();
+            let receipt: serde_json::Value =
+                serde_json::from_str(&receipt).map_err(|error| trace_error(error.to_string()))?;
+            let of_statement = receipt.get("charge").and_then(serde_json::Value::as_u64);
+            charge += of_statement.ok_or_else(|| trace_error("the receipt has no charge".to_owned()))?;
+        }
+        Ok((answer, Some(charge)))
     }
 
     /// Reads at most one row, in one request.
@@ -125,14 +218,12 @@ impl Client {
     where
         R: for<'frame> DeserializeRow<'frame, 'frame>,
     {
+        let statement = self.traced(statement);
         let text = statement.get_statement();
-        let result = self
-            .session
-            .execute_unpaged(statement, values)
-            .await
-            .map_err(|source| execute_error(text, source))?
-            .into_rows_result()
-            .map_err(|source| answer_error(text, &source))?;
+        let result = self.session.execute_unpaged(&statement, values).await;
+        let result = result.map_err(|source| execute_error(text, source))?;
+        self.note_traces(result.tracing_id());
+        let result = result.into_rows_result().map_err(|source| answer_error(text, &source))?;
         let value = result.maybe_first_row::<R>().map_err(|source| answer_error(text, &source))?;
         let rows = u64::from(value.is_some());
         Ok(CountedResponse { value, rows, pages: 1 })
@@ -164,7 +255,7 @@ impl Client {
         let text = statement.get_statement();
         let pager = self
             .session
-            .execute_iter(statement.clone(), values)
+            .execute_iter(self.traced(statement), values)
             .await
             .map_err(|source| answer_error(text, &source))?;
         let mut stream = pager.rows_stream::<R>().map_err(|source| answer_error(text, &source))?;
@@ -173,6 +264,7 @@ impl Client {
             rows += 1;
             each(&mut state, row);
         }
+        self.note_traces(stream.tracing_ids().iter().copied());
         // The driver notes the node that served each page, in order.
         let pages = stream.request_coordinators().count() as u64;
         Ok(CountedResponse { value: state, rows, pages })
@@ -184,36 +276,20 @@ impl Client {
         self.session.batch(&batch, values).await.map_err(|source| execute_error(label, source))?;
         Ok(())
     }
-
-    /// Runs a conditional batch in one partition; whether it was applied. `None`: unknown (the consensus round timed out, or the
-    /// node went away before its answer), so the caller must read the row.
-    pub async fn batch_if(
-        &self,
-        label: &str,
-        batch: &Batch,
-        values: impl BatchValues,
-    ) -> Result<Option<bool>, Error> {
-        match self.session.batch(batch, values).await {
-            Ok(result) => applied(label, result).map(Some),
-            Err(ExecutionError::LastAttemptError(
-                RequestAttemptError::DbError(DbError::WriteTimeout { .. }, _)
-                | RequestAttemptError::BrokenConnectionError(_),
-            )) => Ok(None),
-            Err(source) => Err(execute_error(label, source)),
-        }
-    }
 }
 
-/// Reads the `[applied]` column, always the first.
-fn applied(statement: &str, result: scylla::response::query_result::QueryResult) -> Result<bool, Error> {
-    let rows = result.into_rows_result().map_err(|source| answer_error(statement, &source))?;
-    let row = rows.first_row::<Row>().map_err(|source| answer_error(statement, &source))?;
-    match row.columns.first() {
-        Some(Some(CqlValue::Boolean(applied))) => Ok(*applied),
-        other => Err(Error::Answer {
-            statement: statement.to_owned(),
-            detail: format!("the first column of a conditional write is not [applied]: {other:?}"),
-        }),
+/// Whether the server knows projections.
+async fn has_projections(session: &Session) -> Result<bool, Error> {
+    let statement = "SELECT table_name FROM system_virtual_schema.tables \
+                     WHERE keyspace_name = 'system_views' AND table_name = 'projections'";
+    match session.query_unpaged(statement, ()).await {
+        Ok(result) => {
+            let rows = result.into_rows_result().map_err(|source| answer_error(statement, &source))?;
+            Ok(rows.rows_num() > 0)
+        }
+        // A server without virtual tables.
+        Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Invalid, _))) => Ok(false),
+        Err(source) => Err(execute_error(statement, source)),
     }
 }
 
@@ -223,6 +299,10 @@ fn execute_error(statement: &str, source: ExecutionError) -> Error {
 
 fn answer_error(statement: &str, source: &dyn std::error::Error) -> Error {
     Error::Answer { statement: statement.to_owned(), detail: source.to_string() }
+}
+
+fn is_projection(statement: &str) -> bool {
+    statement.starts_with("CREATE PROJECTION")
 }
 
 /// The statements of a script: comments (`--` to the end of the line) go, `;` ends a statement. The models'

@@ -33,8 +33,8 @@ pub enum Error {
     KeyspaceExists(String),
     #[error("{request} gave a wrong answer: {detail}")]
     WrongAnswer { request: String, detail: String },
-    #[error("{request} was not applied in {attempts} attempts: others changed the partition each time")]
-    Contended { request: String, attempts: u32 },
+    #[error("`{statement}` was sent {attempts} times, and whether it was applied is not known")]
+    Unanswered { statement: String, attempts: u32 },
     #[error("{request} did not end within {seconds} s")]
     TooSlow { request: String, seconds: u64 },
     #[error("cannot find the bytes on disk of {table}: {detail}")]

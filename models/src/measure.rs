@@ -47,6 +47,8 @@ pub struct Measurement {
     busy: Duration,
     rows: u64,
     pages: u64,
+    has_charge: bool,
+    charge: Option<u64>,
 }
 
 impl Measurement {
@@ -57,7 +59,31 @@ impl Measurement {
         let histogram_us = Histogram::new_with_bounds(1, Self::LATENCY_US_MAX, 3).unwrap_or_else(|_| {
             unreachable!("bounds and precision are constants that the histogram accepts")
         });
-        Self { budget, histogram_us, busy: Duration::ZERO, rows: 0, pages: 0 }
+        Self {
+            budget,
+            histogram_us,
+            busy: Duration::ZERO,
+            rows: 0,
+            pages: 0,
+            has_charge: false,
+            charge: None,
+        }
+    }
+
+    /// Whether the charge of one request was noted.
+    pub fn has_charge(&self) -> bool {
+        self.has_charge
+    }
+
+    /// Notes what one request is charged, which was not measured; `None`: the server charges nothing.
+    pub fn note_charge(&mut self, charge: Option<u64>) {
+        self.has_charge = true;
+        self.charge = charge;
+    }
+
+    /// What one request is charged, if that is known.
+    pub fn charge(&self) -> Option<u64> {
+        self.charge
     }
 
     /// Whether another request should be measured; always true for the first.

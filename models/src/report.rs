@@ -146,6 +146,17 @@ pub fn measured_cells(measurement: &Measurement) -> Vec<String> {
     ]
 }
 
+/// The heads of [`charged_cells`].
+pub const CHARGED_COLUMNS: [&str; 4] = ["rows", "p50", "p99", "charge"];
+
+/// Rows, median, 99th percentile and charge of a measurement.
+pub fn charged_cells(measurement: &Measurement) -> Vec<String> {
+    let mut cells = measured_cells(measurement);
+    cells.truncate(CHARGED_COLUMNS.len() - 1);
+    cells.push(measurement.charge().map_or_else(|| "-".to_owned(), grouped));
+    cells
+}
+
 /// A latency with three digits or so.
 pub fn latency(latency: Duration) -> String {
     let microseconds = latency.as_micros() as f64;

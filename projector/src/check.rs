@@ -6,6 +6,8 @@
 //!    after [`SETTLING`]. What still differs then, and whose row should have been the same all the time, is at fault.
 //! 4. With REPAIR the origins of the rows at fault are written, since a lost origin may be the fault, and the holders of the slices recompute the units. A row counts as repaired when it does not differ any more.
 //!
+//! A row that the view's cap may have evicted, because it would stand behind the last one of its partition, is not judged.
+//!
 //! Invariants: nothing but pages and a bounded number of suspects is in memory; the shard does other things between any two reads; the view itself is
 //! only written by the holders of its slices.
 
@@ -234,6 +236,7 @@ impl Check {
         let wanted_key = row.as_ref().map(|row| computation.key_in(row));
         let fault = match (&subject.key, &row, &wanted_key) {
             (None, Some(row), Some(key)) => match view.row(context, key).await? {
+                None if view.may_be_evicted(context, key).await? => return Ok(None),
                 None => Fault::Missing,
                 Some(present) if is_same(view.table(), &present, row) => return Ok(None),
                 Some(_) => Fault::Different,

@@ -15,6 +15,7 @@ use helenus_views::definition::Definition;
 use helenus_views::statements::Bounds;
 
 use crate::internal_statement::{InternalStatement, NextPage};
+use crate::unit::stored_unit;
 
 /// The level at which the rows of views are read and written: what is recomputed sees what was acknowledged at a quorum.
 pub const LEVEL: Consistency = Consistency::Quorum;
@@ -30,6 +31,7 @@ pub struct LiveView {
     pub put_row: InternalStatement,
     pub delete_row: InternalStatement,
     read_row: InternalStatement,
+    read_last: Option<InternalStatement>,
     pub scan_view: InternalStatement,
     /// The times to live of the values of a unit, if it may have any.
     pub read_times: Option<InternalStatement>,
@@ -60,6 +62,7 @@ impl LiveView {
             put_row: InternalStatement::new(&*statements.put_row),
             delete_row: InternalStatement::new(&*statements.delete_row),
             read_row: InternalStatement::new(&*statements.read_row),
+            read_last: statements.read_last.as_deref().map(InternalStatement::new),
             scan_view: InternalStatement::new(&*statements.scan_view),
             read_times: statements.read_times.as_deref().map(InternalStatement::new),
             scan_base: InternalStatement::new(&*statements.scan_base),
@@ -103,6 +106,16 @@ impl LiveView {
     /// The row of the view with this key, as it is.
     pub async fn row(&self, context: &Rc<ShardContext>, key: &Values) -> Result<Option<Values>> {
         first_row(context, &self.read_row, key).await
+    }
+
+    /// Whether the cap of the view may have evicted the row with this key: rows are there, and all of them before it.
+    pub async fn may_be_evicted(&self, context: &Rc<ShardContext>, key: &Values) -> Result<bool> {
+        let Some(read_last) = &self.read_last else { return Ok(false) };
+        let partition = key[..self.table().partition_key_count].to_vec();
+        let Some(last) = first_row(context, read_last, &partition).await? else { return Ok(false) };
+        let (_, last) = stored_unit(self.table(), &last)?;
+        let (_, position) = stored_unit(self.table(), key)?;
+        Ok(position > last)
     }
 
     /// The joined row of a unit. With a timestamp, it is read once the table of lookups says that the unit depends on it.

@@ -12,7 +12,8 @@ pub fn components(key: &PartitionKey, count: usize) -> Result<Values> {
     Ok(key_components(&key.bytes, count)?.into_iter().map(|range| Some(key.bytes[range].to_vec())).collect())
 }
 
-/// A unit as an entry of the log names it: the stored partition key, and the position of its clustering columns.
+/// A unit as an entry of the log names it: the stored partition key, and the position of its clustering columns. A row of a view is named
+/// by its key in the same way.
 pub fn stored_unit(base: &Table, unit: &Values) -> Result<(PartitionKey, Vec<u8>)> {
     let (partition_key, clustering) = unit.split_at(base.partition_key_count);
     let null = || RequestError::Server("a unit of a view has a part of its key that is null".to_owned());

@@ -104,3 +104,15 @@ def test_rows_that_a_cap_evicts_are_not_missing(running):
     assert check(session, "newest") == (5, 19, 0, 0, 0, 0)
     session.execute("DROP PROJECTION newest")
     session.execute("DROP TABLE posts")
+
+
+def test_rows_that_a_cap_may_have_evicted_are_not_missing(running):
+    _, session = running
+    session.execute(
+        "CREATE PROJECTION newest AS SELECT 'all' AS feed, shop, n FROM sales PRIMARY KEY (feed, n, shop) "
+        "WITH CLUSTERING ORDER BY (n DESC, shop ASC) AND cap = 5"
+    )
+    assert check(session, "newest") == (5, 30, 0, 0, 0, 0)
+    rows = session.execute("SELECT n FROM newest WITH FRESHNESS 0 ms")
+    assert [row.n for row in rows] == [29, 28, 27, 26, 25]
+    session.execute("DROP PROJECTION newest")

@@ -27,6 +27,8 @@ pub struct Statements {
     pub delete_row: String,
     /// All columns of the view, by its key.
     pub read_row: String,
+    /// The key of the last row of a partition of the view, if it has a cap.
+    pub read_last: Option<String>,
     /// The keys of the view's rows, by tokens of the view.
     pub scan_view: String,
     /// The times to live of the values of a unit, a row for each row of it; `None`: no column has one.
@@ -107,6 +109,7 @@ impl Statements {
             put_row: insert(&view, &all),
             delete_row: format!("DELETE FROM {view} WHERE {}", equalities(&key)),
             read_row: format!("SELECT {} FROM {view} WHERE {}", all.join(", "), equalities(&key)),
+            read_last: definition.view.options.cap.as_ref().map(|_| last_row(&definition.view, &view, &key)),
             scan_view: scan(&view, &key, definition.view.partition_key_count),
             read_times: read_times(&definition.base, &unit),
             scan_base: scan(&full_name(&definition.base), &unit, definition.base.partition_key_count),
@@ -115,6 +118,16 @@ impl Statements {
             places,
         }
     }
+}
+
+/// A partition is read from its end: backwards.
+fn last_row(view: &Table, name: &str, key: &[String]) -> String {
+    let first = view.clustering_key().first().map(|column| {
+        let direction = if column.is_descending() { "ASC" } else { "DESC" };
+        format!(" ORDER BY {} {direction}", quoted(&column.name))
+    });
+    let partition = equalities(&key[..view.partition_key_count]);
+    format!("SELECT {} FROM {name} WHERE {partition}{} LIMIT 1", key.join(", "), first.unwrap_or_default())
 }
 
 fn lookup(joined: &Joined, places: &Places, hidden_unit: &[String]) -> LookupStatements {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::definition::{Definition, Source};
 use crate::following::followed;
 use crate::statement::{check_truncate, execute};
+use crate::statements::Statements;
 
 mod projections;
 mod shown;

@@ -51,14 +51,19 @@ impl<'a> Users<'a> {
         })
     }
 
-    pub async fn put(&self, user: &User) -> Result<(), Error> {
-        self.client.execute(&self.put, (user.id, &user.username, &user.about)).await
+    /// C1: creates a user, or edits one.
+    pub async fn put(&self, user: &User) -> Result<CountedResponse<()>, Error> {
+        self.client.execute(&self.put, (user.id, &user.username, &user.about)).await?;
+        Ok(CountedResponse::written(1))
     }
 
-    pub async fn rename(&self, user_id: Uuid, username: &str) -> Result<(), Error> {
-        self.client.execute(&self.rename, (username, user_id)).await
+    /// C1 for a user's name alone.
+    pub async fn rename(&self, user_id: Uuid, username: &str) -> Result<CountedResponse<()>, Error> {
+        self.client.execute(&self.rename, (username, user_id)).await?;
+        Ok(CountedResponse::written(1))
     }
 
+    /// Q1: a user.
     pub async fn get(&self, user_id: Uuid) -> Result<CountedResponse<Option<User>>, Error> {
         let answer = self.client.select_one::<(Uuid, String, String)>(&self.get, (user_id,)).await?;
         Ok(answer.map(|row| row.map(|(id, username, about)| User { id, username, about })))

@@ -5,6 +5,7 @@
 use scylla::value::CqlTimeuuid;
 use uuid::Uuid;
 
+use super::common::Users;
 use super::generate::{Comment, Post, User};
 use crate::client::Client;
 use crate::error::Error;
@@ -42,33 +43,19 @@ pub struct LikeView {
 #[derive(Debug, Clone)]
 pub struct LoadedPost {
     pub post: Post,
-    pub username: String,
-    /// Comments and the names of their makers, oldest first.
-    pub comments: Vec<(Comment, String)>,
+    /// Oldest first.
+    pub comments: Vec<Comment>,
     /// Makers of the likes.
-    pub likes: Vec<LikeView>,
+    pub likes: Vec<Uuid>,
 }
 
-impl LoadedPost {
-    /// The short form.
-    pub fn short(&self) -> PostView {
-        PostView {
-            id: self.post.id,
-            author_id: self.post.author_id,
-            username: self.username.clone(),
-            title: self.post.title.clone(),
-            body: super::generate::excerpt(&self.post.body),
-            comment_count: self.comments.len() as i32,
-            like_count: self.likes.len() as i32,
-        }
-    }
-}
+/// The tables of a design before anything is computed of them.
+pub(crate) trait Load {
+    /// Writes a user; the number of rows.
+    async fn load_user(&self, user: &User) -> Result<u64, Error>;
 
-/// A user with their posts, the unit of loading.
-#[derive(Debug, Clone)]
-pub struct LoadedUser {
-    pub user: User,
-    pub posts: Vec<LoadedPost>,
+    /// Writes a post with its comments and likes; the number of rows.
+    async fn load_post(&self, post: &LoadedPost) -> Result<u64, Error>;
 }
 
 /// One design. Lists come back newest first; likes in order of their maker's id as the table has it.
@@ -76,26 +63,21 @@ pub(crate) trait Design<'a>: Sized {
     /// As printed.
     const NAME: &'static str;
     const KEYSPACE: &'static str;
-    /// The `.cql` file of its tables.
+    /// The `.cql` file of its tables and projections.
     const SCHEMA: &'static str;
+    /// The names of its projections.
+    const PROJECTIONS: &'static [&'static str];
 
-    /// Prepares the design's statements; its tables exist.
-    async fn prepare(client: &'a Client) -> Result<Self, Error>;
+    type Tables: Load;
 
-    /// Writes a user with all their posts, comments and likes; the number of rows.
-    async fn load(&self, user: &LoadedUser) -> Result<u64, Error>;
+    /// Prepares what loading needs; the tables exist, the projections do not yet.
+    async fn tables(client: &'a Client) -> Result<Self::Tables, Error>;
 
-    /// Called once after the last `load` with the newest posts in short form.
-    async fn finish_load(&self, newest: &[PostView]) -> Result<u64, Error>;
+    /// Prepares the other statements; the projections exist.
+    async fn prepare(client: &'a Client, tables: Self::Tables) -> Result<Self, Error>;
 
-    /// C1: creates a user, or edits what has no copies.
-    async fn put_user(&self, user: &User) -> Result<CountedResponse<()>, Error>;
-
-    /// C1 for a user's name, with all its copies.
-    async fn rename_user(&self, user_id: Uuid, username: &str) -> Result<CountedResponse<()>, Error>;
-
-    /// Q1: a user.
-    async fn user(&self, user_id: Uuid) -> Result<CountedResponse<Option<User>>, Error>;
+    /// The table of users.
+    fn users(&self) -> &Users<'a>;
 
     /// C2: creates a post.
     async fn create_post(&self, post: &Post) -> Result<CountedResponse<()>, Error>;
@@ -124,6 +106,6 @@ pub(crate) trait Design<'a>: Sized {
     /// Q6: the newest posts in short form.
     async fn newest(&self, count: usize) -> Result<CountedResponse<Vec<PostView>>, Error>;
 
-    /// Number of rows of the feed table, for designs that have one.
+    /// Number of rows of the feed, for designs that keep one.
     async fn feed_rows(&self) -> Result<Option<u64>, Error>;
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::design::{CommentView, LikeView, LoadedPost, LoadedUser, PostView};
+use super::design::{CommentView, LikeView, LoadedPost, PostView};
 use super::generate::{Blog, PostNumber, User, excerpt, username};
 
 /// The expected contents of one design's tables.
@@ -172,24 +172,11 @@ impl<'a> Expected<'a> {
             .collect()
     }
 
-    /// A user with all generated posts, for loading.
-    pub fn loaded_user(blog: &Blog, user: u32) -> LoadedUser {
-        let posts = (0..blog.post_count(user))
-            .map(|index| {
-                let post = PostNumber { user, index };
-                let comments = (0..blog.comment_count(post))
-                    .map(|index| (blog.comment(post, index), username(blog.comment_maker(post, index), 0)))
-                    .collect();
-                let likes = (0..blog.like_count(post))
-                    .map(|index| {
-                        let maker = blog.like_maker(post, index);
-                        LikeView { maker_id: blog.user_id(maker), username: username(maker, 0) }
-                    })
-                    .collect();
-                LoadedPost { post: blog.post(post, 0), username: username(user, 0), comments, likes }
-            })
-            .collect();
-        LoadedUser { user: blog.user(user, 0, 0), posts }
+    /// A generated post with all that is loaded with it.
+    pub fn loaded_post(blog: &Blog, post: PostNumber) -> LoadedPost {
+        let comments = (0..blog.comment_count(post)).map(|index| blog.comment(post, index)).collect();
+        let likes = (0..blog.like_count(post)).map(|index| blog.user_id(blog.like_maker(post, index)));
+        LoadedPost { post: blog.post(post, 0), comments, likes: likes.collect() }
     }
 }
 
@@ -202,12 +189,11 @@ mod tests {
         let blog = Blog::new(5, 120);
         let newest = blog.newest(100);
         let expected = Expected::new(&blog, &newest);
-        let loaded = Expected::loaded_user(&blog, 7);
-        let views = expected.posts_of(7);
-        assert_eq!(loaded.posts.len(), views.len());
-        for post in &loaded.posts {
-            assert!(views.contains(&post.short()));
-        }
+        let post = PostNumber { user: 7, index: 0 };
+        let (loaded, view) = (Expected::loaded_post(&blog, post), expected.post(post));
+        assert_eq!((loaded.post.id, &loaded.post.body), (view.id, &view.body));
+        assert_eq!(loaded.comments.len() as i32, view.comment_count);
+        assert_eq!(loaded.likes.len() as i32, view.like_count);
         assert_eq!(expected.newest(100).len(), 100);
         assert!(expected.newest(100).is_sorted_by(|left, right| left.id > right.id));
     }

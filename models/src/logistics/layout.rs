@@ -25,6 +25,9 @@ pub(crate) trait Layout {
 
     /// All events.
     async fn history(&self, order_id: Uuid) -> Result<CountedResponse<Vec<Event>>, Error>;
+
+    /// What EXPLAIN says of these requests: lines of a table.
+    async fn explain(&self, order_id: Uuid, event: &Event) -> Result<Vec<Vec<String>>, Error>;
 }
 
 /// One row an event.
@@ -76,6 +79,14 @@ impl Layout for Tall<'_> {
     async fn history(&self, order_id: Uuid) -> Result<CountedResponse<Vec<Event>>, Error> {
         let answer = self.client.select::<(CqlTimestamp, String)>(&self.history, (order_id,)).await?;
         Ok(answer.map(events))
+    }
+
+    async fn explain(&self, order_id: Uuid, event: &Event) -> Result<Vec<Vec<String>>, Error> {
+        let record = (order_id, event.created, &event.detail);
+        let mut lines = self.client.explain("record one event, tall", &self.insert, record).await?;
+        lines.extend(self.client.explain("newest 10 events, tall", &self.newest, (order_id, 10)).await?);
+        lines.extend(self.client.explain("all events, tall", &self.history, (order_id,)).await?);
+        Ok(lines)
     }
 }
 
@@ -133,5 +144,12 @@ impl Layout for Wide<'_> {
         let value: Vec<Event> =
             entries.into_iter().rev().map(|(created, detail)| Event { created, detail }).collect();
         Ok(CountedResponse { rows: value.len() as u64, value, pages: answer.pages })
+    }
+
+    async fn explain(&self, order_id: Uuid, event: &Event) -> Result<Vec<Vec<String>>, Error> {
+        let record = (event.created, &event.detail, order_id);
+        let mut lines = self.client.explain("record one event, wide", &self.put, record).await?;
+        lines.extend(self.client.explain("any events, wide", &self.get, (order_id,)).await?);
+        Ok(lines)
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::client::Client;
+use crate::client::explain::explained_table;
 use crate::error::{Error, ensure_same_rows};
 use crate::measure::{CountedResponse, Measurement};
 use crate::options::Options;
@@ -56,7 +57,10 @@ pub async fn run(options: &Options, client: &Client) -> Result<Vec<Table>, Error
         let class = SizeClass { options, events: size, orders: (EVENTS_A_SIZE / size).clamp(1, ORDERS_MAX) };
         outcomes.push((size, class.run("tall", &tall, None).await?, class.run_wide(&wide).await?));
     }
-    Ok(vec![table(&outcomes)])
+    let order = Order::new(options.seed, options.order_sizes.first().copied().unwrap_or(1), 0);
+    let mut lines = tall.explain(order.id(), &order.event(0)).await?;
+    lines.extend(wide.explain(order.id(), &order.event(0)).await?);
+    Ok([table(&outcomes)].into_iter().chain(explained_table("Logistics", lines)).collect())
 }
 
 /// Orders of the same number of events.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::client::Client;
+use crate::client::explain::explained_table;
 use crate::disk::DiskUsage;
 use crate::error::{Error, ensure_equal, ensure_same_rows};
 use crate::measure::Measurement;
@@ -45,13 +46,16 @@ pub async fn run(options: &Options, client: &Client, disk: &dyn DiskUsage) -> Re
     client.create(KEYSPACE, include_str!("schema.cql")).await?;
     let layouts = [Layout::Tall, Layout::Wide, Layout::Hybrid { grain_ms: options.grain.milliseconds() }];
     let mut outcomes = Vec::with_capacity(Key::ALL.len() * layouts.len());
+    let mut lines = Vec::new();
+    let series = Series::new(options.seed, 0);
     for key in Key::ALL {
         for layout in layouts {
             let table = MonitoringTable::prepare(client, key, layout).await?;
             outcomes.push(run_table(options, &table, disk).await?);
+            lines.extend(table.explain(&series, time(0), time(RANGE_POINTS)).await?);
         }
     }
-    Ok(vec![report(options, &outcomes)])
+    Ok([report(options, &outcomes)].into_iter().chain(explained_table("Monitoring", lines)).collect())
 }
 
 fn points_of(options: &Options, layout: Layout) -> u32 {

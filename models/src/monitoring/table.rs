@@ -191,6 +191,25 @@ impl<'a> MonitoringTable<'a> {
         Ok(CountedResponse { rows: u64::from(point.is_some()), value: point, pages })
     }
 
+    /// What EXPLAIN says of these requests: lines of a table.
+    pub async fn explain(
+        &self,
+        series: &Series,
+        from: CqlTimestamp,
+        to: CqlTimestamp,
+    ) -> Result<Vec<Vec<String>>, Error> {
+        let name = Self::name(self.key, self.layout);
+        let values = self.key.values(series);
+        let bounds = match self.layout {
+            Layout::Wide => Vec::new(),
+            _ => vec![CqlValue::Timestamp(from), CqlValue::Timestamp(to)],
+        };
+        let range: Vec<CqlValue> = values.iter().cloned().chain(bounds).collect();
+        let mut lines = self.client.explain(&format!("range, {name}"), &self.range, range).await?;
+        lines.extend(self.client.explain(&format!("newest, {name}"), &self.newest, values).await?);
+        Ok(lines)
+    }
+
     /// All points of a wide row, newest first, and the pages read.
     async fn whole(
         &self,

@@ -38,3 +38,20 @@ pub(super) fn length(text: &[u8]) -> Vec<u8> {
     let units = String::from_utf8_lossy(text).encode_utf16().count();
     (units as i32).to_be_bytes().to_vec()
 }
+
+/// `substring`: the characters of a text from a place on, as in SQL: the first one is 1, and places before it count
+/// although nothing is there.
+pub(super) fn substring(arguments: &[&[u8]]) -> CallResult {
+    let [text, start, length] = arguments else { return Ok(None) };
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(i32::from_be_bytes).map(i64::from);
+    // An empty value of a number is like null.
+    let (Some(start), Some(length)) = (number(start), number(length)) else { return Ok(None) };
+    if length < 0 {
+        return Err(Failure::Execution(format!("the length {length} is negative")));
+    }
+    let first = start.max(1);
+    let count = (start + length - first).max(0);
+    let text = String::from_utf8_lossy(text);
+    let found: String = text.chars().skip((first - 1) as usize).take(count as usize).collect();
+    Ok(Some(found.into_bytes()))
+}

@@ -38,6 +38,7 @@ pub(super) enum Implementation {
     Similarity(Similarity),
     Length,
     OctetLength,
+    Substring,
     Token(Partitioner),
     User(Arc<UserFunction>),
     /// The call of an aggregate has no result of its own: see [`ResolvedFunction::aggregate`].
@@ -200,6 +201,7 @@ impl ResolvedFunction {
             }
             Implementation::Length => Ok(Some(conversion::length(value))),
             Implementation::OctetLength => Ok(Some((value.len() as i32).to_be_bytes().to_vec())),
+            Implementation::Substring => conversion::substring(&values),
             Implementation::Token(partitioner) => token_of(*partitioner, &values),
             Implementation::ToJson | Implementation::Uuid | Implementation::Masking(_) => Ok(None),
             Implementation::User(_) | Implementation::Aggregate(_) => {

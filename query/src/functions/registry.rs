@@ -133,6 +133,10 @@ fn overloads(name: &str) -> Vec<ResolvedFunction> {
     if name == "length" {
         return vec![function(&[CqlType::Text], CqlType::Int, Implementation::Length)];
     }
+    if name == "substring" {
+        let arguments = [CqlType::Text, CqlType::Int, CqlType::Int];
+        return vec![function(&arguments, CqlType::Text, Implementation::Substring)];
+    }
     if name == "uuid" {
         return vec![function(&[], CqlType::Uuid, Implementation::Uuid)];
     }

@@ -367,6 +367,34 @@ fn texts_have_lengths() {
 }
 
 #[test]
+fn parts_of_texts_are_counted_in_characters() {
+    let substring = |text: &str, start: &str, length: &str| {
+        call("substring", &[(CqlType::Text, text), (CqlType::Int, start), (CqlType::Int, length)])
+    };
+    for (text, start, length, expected) in [
+        ("aé😀z", "1", "3", "aé😀"),
+        ("aé😀z", "3", "1", "😀"),
+        ("aé😀z", "4", "100", "z"),
+        ("aé😀z", "5", "1", ""),
+        ("aé😀z", "2", "0", ""),
+        ("aé😀z", "0", "2", "a"),
+        ("aé😀z", "-5", "6", ""),
+        ("aé😀z", "-2147483648", "2147483647", ""),
+        ("aé😀z", "2147483647", "2147483647", ""),
+        ("null", "1", "2", "null"),
+        ("abc", "null", "2", "null"),
+        ("abc", "1", "null", "null"),
+    ] {
+        assert_eq!(substring(text, start, length).unwrap(), expected, "{text} from {start} for {length}");
+    }
+    assert_eq!(
+        substring("abc", "1", "-1").unwrap_err(),
+        "execution of 'system.substring[text, int, int]' failed: the length -1 is negative"
+    );
+    assert!(call("substring", &[(CqlType::Int, "1"), (CqlType::Int, "1"), (CqlType::Int, "1")]).is_err());
+}
+
+#[test]
 fn collections() {
     let list = CqlType::list(CqlType::Int, false);
     let map = CqlType::map(CqlType::Text, CqlType::Int, false);

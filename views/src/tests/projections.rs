@@ -27,6 +27,23 @@ fn expressions_have_names_and_types() {
 }
 
 #[test]
+fn a_constant_in_the_key_and_a_cap_keep_the_first_rows_of_all() {
+    let mut schema = Schema::of(&[TABLE]);
+    let select = "SELECT 'all' AS feed, p, c, substring(w, 1, 2) AS short FROM t";
+    let options = "WITH CLUSTERING ORDER BY (p DESC, c ASC) AND cap = 5";
+    schema.run(&format!("{} {options}", projection(select, None, "feed, p, c"))).unwrap();
+    assert_eq!(
+        schema.columns("pr"),
+        ["feed text partition_key", "p int clustering desc", "c int clustering", "short text regular"]
+    );
+    let statements = Statements::of(&schema.definition("pr"));
+    assert_eq!(
+        statements.read_last.as_deref(),
+        Some("SELECT feed, p, c FROM ks.pr WHERE feed = ? ORDER BY p ASC LIMIT 1")
+    );
+}
+
+#[test]
 fn refused_expressions_of_projections() {
     for (items, error) in [
         ("p, c, v + 1", "v + 1 needs a name in a projection: write v + 1 AS name"),
