@@ -7,9 +7,11 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::functions::user::NoUserFunctions;
 use helenus_query::plan::{Plan, plan};
 use helenus_query::schema::catalog::{Catalog, Replication, Table};
-use helenus_query::schema::ddl::{self, DdlContext};
+use helenus_query::schema::ddl::DdlContext;
 use helenus_query::schema::options::DataCenters;
 use helenus_query::schema::system_tables::initial_catalog;
+use helenus_views::following::followed;
+use helenus_views::statement;
 use uuid::Uuid;
 
 /// The keyspace of names without one, before a USE.
@@ -76,7 +78,8 @@ impl Schema {
             user_functions: &NoUserFunctions,
             may_drop_compact_storage: false,
         };
-        self.catalog = ddl::execute(&self.catalog, statement, Some(&self.keyspace), &context)?.catalog;
+        let change = statement::execute(&self.catalog, statement, Some(&self.keyspace), &context)?;
+        self.catalog = followed(&self.catalog, change, &context)?.catalog;
         Ok(())
     }
 
@@ -99,9 +102,11 @@ impl Schema {
         self.catalog.table(&keyspace, &name)
     }
 
-    /// The tables of a keyspace.
+    /// The tables of a keyspace, and its views.
     pub fn tables(&self, keyspace: &str) -> impl Iterator<Item = &Arc<Table>> {
-        self.catalog.keyspace(keyspace).into_iter().flat_map(|keyspace| keyspace.tables.values())
+        let tables =
+            self.catalog.keyspace(keyspace).into_iter().flat_map(|keyspace| keyspace.tables.values());
+        tables.filter(|table| !table.is_hidden())
     }
 
     /// Replicas of each row of a table.

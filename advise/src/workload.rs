@@ -128,6 +128,11 @@ impl Workload {
                 self.schema.change(&statement).map_err(|error| AdviseError::at(line, error.to_string()))?;
                 self.keep_facts(&create.table, facts, line)?;
             }
+            ast::Statement::CreateView(create) => {
+                facts.refuse_but(&OF_TABLES, line)?;
+                self.schema.change(&statement).map_err(|error| AdviseError::at(line, error.to_string()))?;
+                self.keep_facts(&create.name, facts, line)?;
+            }
             ast::Statement::Use(name) => {
                 facts.refuse_but(&[], line)?;
                 self.schema.use_keyspace(name.as_str());
@@ -149,7 +154,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Keeps the facts above the CREATE TABLE of a table.
+    /// Keeps the facts above the CREATE of a table or view.
     fn keep_facts(
         &mut self,
         name: &ast::QualifiedName,

@@ -148,7 +148,8 @@ pub async fn serve(context: &Rc<ShardContext>, freshen: Freshen) -> ViewsRespons
         if !slice.lease.is_held(context) {
             return ViewsResponse::NotHeld;
         }
-        let is_fresh = slice.fresh.borrow().get(&table).is_some_and(|micros| *micros >= until_micros);
+        // A pass that has begun in the same microsecond may have been before the request.
+        let is_fresh = slice.fresh.borrow().get(&table).is_some_and(|micros| *micros > until_micros);
         if is_fresh && slice.built.borrow().contains(&view) {
             return ViewsResponse::Fresh;
         }
