@@ -11,6 +11,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
+    clippy::unwrap_used,
     reason = "tests are the world that the code is handed"
 )]
 

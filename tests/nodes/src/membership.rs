@@ -6,7 +6,7 @@ mod denylist;
 mod drops;
 mod encryption;
 mod harness;
-mod membership;
+mod joins_and_leaves;
 mod recovery;
 mod removals;
 mod replacement;
@@ -173,7 +173,7 @@ fn nodes_that_cannot_be_members_get_the_reason() {
         // The node is joining now: the next one waits, and then gives up.
         match world.try_join(4).await {
             Err(helenus::cluster::join::JoinError::TimedOut { last, .. }) => {
-                assert!(last.contains("joining"), "{last}")
+                assert!(last.contains("joining"), "{last}");
             }
             other => panic!("{other:?}"),
         }

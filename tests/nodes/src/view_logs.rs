@@ -147,7 +147,7 @@ fn a_change_that_comes_by_a_hint_is_found_behind_what_was_read() {
         }
         // The hint of an entry itself makes no further one.
         let later = now_micros(&cluster);
-        cluster.pass(Duration::from_secs(60)).await;
+        cluster.pass(Duration::from_mins(1)).await;
         assert_eq!(read(&cluster, 0, since(later), Generations::Active).await, []);
     });
 }
@@ -234,7 +234,7 @@ fn an_entry_of_a_member_that_knows_only_an_older_generation_is_found() {
         cluster.install(0, &older);
         let confirmation = StreamsConfirmation::of(&cluster.nodes[0][0]);
         confirmation.confirm(Duration::ZERO, Duration::from_millis(10));
-        cluster.pass(Duration::from_secs(60)).await;
+        cluster.pass(Duration::from_mins(1)).await;
         cluster.execute(0, "INSERT INTO three.rows (k, c) VALUES (1, 2)", Consistency::All).await.unwrap();
         let found = read(&cluster, 1, since(begun), Generations::Active).await;
         assert_eq!(found, [], "its stream is not active any more");

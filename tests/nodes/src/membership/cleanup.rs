@@ -7,7 +7,7 @@ use cql_lite::frame::Consistency;
 use helenus_testing::virtual_time::wait_until;
 
 use super::harness::{World, simulate};
-use super::membership::{Load, decommission};
+use super::joins_and_leaves::{Load, decommission};
 use helenus::cluster::membership;
 
 /// A load on three members, which do not clean up by themselves; nor will the fourth.

@@ -11,7 +11,7 @@ use helenus_testing::virtual_time::wait_until;
 
 use super::KEYSPACE;
 use super::harness::{World, simulate};
-use super::membership::LOSING;
+use super::joins_and_leaves::LOSING;
 use helenus::cluster::confirmation;
 use helenus::cluster::membership;
 use helenus::cluster::raft::MetadataLog;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::DEADLINE;
 use super::harness::{World, simulate};
-use super::membership::{LOSING, Load, removenode, state_of};
+use super::joins_and_leaves::{LOSING, Load, removenode, state_of};
 use helenus::cluster::join::{JoinError, join};
 use helenus::cluster::membership::{self, Consent, MembershipError};
 

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::harness::{World, simulate};
-use super::membership::{Load, decommission, removenode, state_of};
+use super::joins_and_leaves::{Load, decommission, removenode, state_of};
 use helenus::cluster::join::JoinError;
 use helenus::cluster::membership::{self, MembershipError};
 use helenus::cluster::raft::MetadataLog;

@@ -8,7 +8,7 @@ use helenus_ring::member::TransitionPhase;
 use helenus_testing::virtual_time::wait_until;
 
 use super::harness::{World, simulate};
-use super::membership::Load;
+use super::joins_and_leaves::Load;
 use helenus::cluster::membership;
 
 async fn alter(world: &World, keyspace: &str, factor: u32) {
