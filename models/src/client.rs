@@ -192,7 +192,9 @@ impl Client {
         }
         *self.traces.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
         let answer = request.await;
-        let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        let Some(traces) = self.traces.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            unreachable!("two requests were run for their charges at once")
+        };
         let answer = answer?;
         let mut charge = 0;
         for trace in traces {
@@ -200,7 +202,8 @@ impl Client {
                 |detail: String| Error::Answer { statement: format!("the trace {trace}"), detail };
             let traced = self.session.get_tracing_info(&trace).await;
             let traced = traced.map_err(|error| trace_error(error.to_string()))?;
-            let receipt = traced.parameters.unwrap_or_default().remove("receipt").unwrap_or_default();
+            let receipt = traced.parameters.and_then(|mut parameters| parameters.remove("receipt"));
+            let receipt = receipt.ok_or_else(|| trace_error("it has no receipt".to_owned()))?;
             let receipt: serde_json::Value =
                 serde_json::from_str(&receipt).map_err(|error| trace_error(error.to_string()))?;
             let of_statement = receipt.get("charge").and_then(serde_json::Value::as_u64);

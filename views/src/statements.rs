@@ -122,12 +122,16 @@ impl Statements {
 
 /// A partition is read from its end: backwards.
 fn last_row(view: &Table, name: &str, key: &[String]) -> String {
-    let first = view.clustering_key().first().map(|column| {
-        let direction = if column.is_descending() { "ASC" } else { "DESC" };
-        format!(" ORDER BY {} {direction}", quoted(&column.name))
-    });
+    let [first, ..] = view.clustering_key() else {
+        unreachable!("a table with a cap has clustering columns")
+    };
+    let direction = if first.is_descending() { "ASC" } else { "DESC" };
     let partition = equalities(&key[..view.partition_key_count]);
-    format!("SELECT {} FROM {name} WHERE {partition}{} LIMIT 1", key.join(", "), first.unwrap_or_default())
+    format!(
+        "SELECT {} FROM {name} WHERE {partition} ORDER BY {} {direction} LIMIT 1",
+        key.join(", "),
+        quoted(&first.name)
+    )
 }
 
 fn lookup(joined: &Joined, places: &Places, hidden_unit: &[String]) -> LookupStatements {

@@ -461,7 +461,7 @@ fn table(blog: &Blog, outcomes: &[DesignResult]) -> Table {
         .map(|(number, request)| {
             let mut cells = vec![vec![request.id.to_owned(), request.what.to_owned()]];
             for (outcome, guide) in outcomes.iter().zip(request.guide) {
-                let mut measured = outcome.measurements.get(number).map(charged_cells).unwrap_or_default();
+                let mut measured = charged_cells(&outcome.measurements[number]);
                 measured.extend(guide.map(str::to_owned));
                 cells.push(measured);
             }
