@@ -96,6 +96,30 @@ fn groups_are_compared_too() {
 }
 
 #[test]
+fn in_a_view_with_a_cap_the_rows_that_it_keeps_are_judged() {
+    const NEWEST: &str = "CREATE PROJECTION three.newest AS SELECT shop, n, day, amount FROM three.sales PRIMARY KEY (shop, n, day) \
+                          WITH CLUSTERING ORDER BY (n DESC, day ASC) AND cap = 3";
+    with_views(3, &[TABLES[2], NEWEST], |cluster| async move {
+        for n in 0..10 {
+            let insert = format!("INSERT INTO three.sales (shop, day, n, amount) VALUES (0, 0, {n}, 1)");
+            cluster.execute(0, &insert, Consistency::Quorum).await.unwrap();
+        }
+        let right = [3, 10, 0, 0, 0, 0];
+        assert_eq!(check(&cluster, "CHECK PROJECTION three.newest").await, right);
+        settle(&cluster).await;
+        // One before the last row is missing, whatever was evicted.
+        damage(&cluster, "DELETE FROM three.newest WHERE shop = ? AND n = ? AND day = ?", &[0, 8, 0]).await;
+        assert_eq!(check(&cluster, "CHECK PROJECTION three.newest REPAIR").await, [2, 10, 1, 0, 0, 1]);
+        assert_eq!(check(&cluster, "CHECK PROJECTION three.newest").await, right);
+        // Where no row is left, nothing says what was evicted.
+        settle(&cluster).await;
+        damage(&cluster, "DELETE FROM three.newest WHERE shop = ?", &[0]).await;
+        assert_eq!(check(&cluster, "CHECK PROJECTION three.newest REPAIR").await[..3], [0, 10, 10]);
+        assert_eq!(check(&cluster, "CHECK PROJECTION three.newest").await, right);
+    });
+}
+
+#[test]
 fn what_clients_write_meanwhile_is_no_fault() {
     with_views(3, &TABLES, |cluster| async move {
         for id in 0..300 {
