@@ -106,7 +106,7 @@ pub async fn take(
     Ok(())
 }
 
-/// The snapshots of this node, by name and table.
+/// The snapshots of this node, by name, keyspace and table.
 pub async fn list_all(context: &Rc<ShardContext>) -> Result<Vec<SnapshotReport>, SnapshotError> {
     let shards =
         from_every_shard(context, |context| Box::pin(async move { snapshots::list(&context).await })).await?;
@@ -124,7 +124,10 @@ pub async fn list_all(context: &Rc<ShardContext>) -> Result<Vec<SnapshotReport>,
         });
         report.disk_bytes += listed.bytes;
     }
-    Ok(reports.into_values().collect())
+    let mut reports: Vec<SnapshotReport> = reports.into_values().collect();
+    // Ids are no order for a reader: they say when a table was created, and that with the fast part of the clock first.
+    reports.sort_by(|a, b| (&a.name, &a.keyspace, &a.table).cmp(&(&b.name, &b.keyspace, &b.table)));
+    Ok(reports)
 }
 
 /// Removes the snapshots of a name from this node.
