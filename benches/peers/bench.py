@@ -1,7 +1,8 @@
 """A run of a script of latte against servers that take turns: load, measure, summarise, print.
 
 A server is anything with `name`, `listen`, `cpu_seconds()`, `memory_mib()`, `settle(keyspace)` and
-`table_bytes(keyspace, table, id)`; and with `client_options`, what latte needs to connect, if it needs anything.
+`table_bytes(keyspace, table, id)`; with `client_options`, what latte needs to connect, if it needs anything; with `parameters` of
+the script that are its own; and with `catch_up()`, if it goes on working when a request is answered: it returns when that is done.
 """
 
 import datetime
@@ -77,18 +78,18 @@ class Bench:
         if done.returncode != 0:
             sys.exit(f"{shlex.join(command)}\n{done.stdout[-2000:]}")
 
-    def parameters(self):
+    def parameters(self, server):
         pairs = {name: getattr(self.options, name) for name in self.workload.parameters}
-        pairs["replicas"] = self.replicas
+        pairs.update(replicas=self.replicas, **getattr(server, "parameters", {}))
         return [word for key, value in pairs.items() for word in ("-P", f"{key}={value}")]
 
     def load(self, mode, server):
         """Fills a server, then measures its memory and, flushed and compacted, its bytes on disk."""
         script, rows = self.workload.script, self.workload.rows(self.options)
         connection = connection_of(server)
-        self.latte("schema", *connection, *self.parameters(), script, server.listen)
+        self.latte("schema", *connection, *self.parameters(server), script, server.listen)
         cpu, start = server.cpu_seconds(), time.monotonic()
-        self.latte("load", "-q", *connection, "--threads", 1, "--concurrency", 128, *self.parameters(), script, server.listen)
+        self.latte("load", "-q", *connection, "--threads", 1, "--concurrency", 128, *self.parameters(server), script, server.listen)
         seconds, count = time.monotonic() - start, sum(rows.values())
         size = {
             "mode": mode,
@@ -110,17 +111,24 @@ class Bench:
         command = [self.python, HERE / "table_id.py", server.listen, table, *connection_of(server)]
         return subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
-    def run(self, server, function, in_flight, seconds):
-        """Runs one function for a time; returns its measurements."""
+    def run(self, server, function, in_flight, seconds, rate=None):
+        """Runs one function for a time; returns its measurements. Work that the server does behind its answers counts, and so does the time until
+        it is done. `rate`: requests a second, if not as many as there can be."""
+        catch_up = getattr(server, "catch_up", lambda: None)
+        catch_up()
+        rate = ("--rate", rate) if rate else ()
         report = self.work / "report.json"
         report.unlink(missing_ok=True)
         weights = ",".join(f"{part}:1" for part in function.split("+"))
         server_before, children_before, busy_before = server.cpu_seconds(), children_seconds(), busy_seconds()
         self.latte(
             "run", "-q", *connection_of(server), "-f", weights, "-w", "0s", "-d", f"{seconds}s", "--threads", 1, "--concurrency", in_flight,
-            "--connections", 1, "--consistency", self.consistency, *self.parameters(), "-o", report,
+            "--connections", 1, "--consistency", self.consistency, *self.parameters(server), *rate, "-o", report,
             self.workload.script, server.listen,
         )  # fmt: skip
+        answered = time.monotonic()
+        catch_up()
+        behind_seconds = time.monotonic() - answered
         server_seconds = server.cpu_seconds() - server_before
         client_seconds = children_seconds() - children_before
         others = busy_seconds() - busy_before - server_seconds - client_seconds
@@ -131,7 +139,7 @@ class Bench:
         rows, wanted = result["row_count_per_req"], self.workload.rows_per_request.get(function)
         if wanted and abs(rows - wanted) > 0.02 * wanted:
             sys.exit(f"{server.name} {function}: {rows:.2f} rows a request instead of {wanted}")
-        count, elapsed = result["request_count"], result["elapsed_time_s"]
+        count, elapsed = result["request_count"], result["elapsed_time_s"] + behind_seconds
         latency = (result.get("request_latency") or result["cycle_latency"])["percentiles"]
         latency = [one["value"] if isinstance(one, dict) else one for one in latency]
         resident_mib, unmapped_mib = map(round, server.memory_mib())
@@ -204,7 +212,7 @@ def summarise(records):
             line["servers"][server] = {
                 name: {"median": statistics.median(v), "min": min(v), "max": max(v)} for name, v in values.items()
             }
-        if len(servers) == 2:
+        if {"helenus", "cassandra"} == set(servers):
             ours, theirs = line["servers"]["helenus"], line["servers"]["cassandra"]
             line["ratio"] = {}
             for name in names:

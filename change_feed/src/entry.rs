@@ -284,3 +284,11 @@ fn position(time: Uuid, number: i32) -> Result<Vec<u8>> {
     ordered::encode(&CqlType::Int, &number.to_be_bytes(), false, &mut position).map_err(failed)?;
     Ok(position)
 }
+
+/// The time of an entry, `cdc$time`, by its position in the log. `None`: it is not the position of an entry.
+pub fn time_at(position: &[u8]) -> Option<Uuid> {
+    let mut rest = position.strip_prefix(&[REGULAR_TAG])?;
+    let mut time = Vec::with_capacity(size_of::<Uuid>());
+    ordered::decode(&CqlType::Timeuuid, &mut rest, false, &mut time).ok()?;
+    Uuid::from_slice(&time).ok()
+}

@@ -312,6 +312,11 @@ pub fn snapshot_schema(keyspace: &Keyspace, table: &Table) -> String {
     text
 }
 
+/// The statement that creates a view again, with its options.
+pub fn view_statement(keyspace: &Keyspace, view: &Table) -> String {
+    create_text::table_statements(keyspace, view, false)
+}
+
 /// The elements without their CREATE statements.
 fn names<'a>(elements: impl IntoIterator<Item = Element<'a>>) -> Description {
     let rows = elements.into_iter().map(|element| element.names().into_iter().map(Value::Text).collect());

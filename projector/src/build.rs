@@ -82,9 +82,9 @@ impl Build {
         let count = units.len() as u64;
         self.set_timers(context, slice, view, &units).await?;
         recompute_all(context, view, units.into_iter().collect::<BTreeSet<_>>(), slice).await?;
-        *slice.scanned.borrow_mut().entry(view.table().id).or_default() += count;
+        *slice.scanned.borrow_mut().entry(view.build_id()).or_default() += count;
         let statements = &ViewsState::of(context).positions;
-        let id = view.table().id;
+        let id = view.build_id();
         match (next, self.scanned) {
             (Some(next), _) => self.resume = Some(next.into_bytes()),
             (None, Scanned::Base) => (self.scanned, self.resume) = (Scanned::Origins, None),

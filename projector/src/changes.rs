@@ -26,7 +26,6 @@ use helenus_change_feed::bounds::Bound;
 use helenus_change_feed::entry::Operation;
 use helenus_execution::coordinator::change_feed::anew;
 use helenus_execution::coordinator::views::slice::Slice;
-use helenus_execution::coordinator::views::wakes::Wakes;
 use helenus_execution::shard::context::ShardContext;
 use helenus_feed_tables::columns::{OPERATION, STREAM_ID, TIME, TTL};
 use helenus_query::error::{RequestError, Result};
@@ -317,10 +316,6 @@ pub async fn touch(
 ) -> Result<()> {
     for units in units.chunks(TOUCHED_TOGETHER) {
         anew::write_of_units(context, base, log, units).await?;
-        let wakes = Wakes::of(context);
-        for (key, _) in units {
-            wakes.wake(key.token);
-        }
     }
     Ok(())
 }

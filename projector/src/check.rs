@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Reads and compares the whole view, however long that takes. The answer is one row.
 pub async fn check(context: Rc<ShardContext>, view: Arc<Table>, repairs: bool) -> Result<Outcome> {
-    let live = ViewsState::of(&context).views(&context).views.get(&view.id).cloned();
+    let live = ViewsState::of(&context).views(&context).of_table(view.id).cloned();
     let Some(live) = live else {
         return Err(RequestError::invalid(format!("{} is not a view that is kept", view.full_name())));
     };

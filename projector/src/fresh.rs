@@ -57,7 +57,7 @@ pub async fn wait(
     deadline: Duration,
 ) -> Result<()> {
     let views = ViewsState::of(context).views(context);
-    let Some(live) = views.views.get(&view.id) else {
+    let Some(live) = views.of_table(view.id) else {
         return Err(RequestError::invalid(format!("{} is not a view that is kept", view.full_name())));
     };
     let definition = &live.computation.definition;
@@ -99,10 +99,12 @@ async fn wait_in(
             return Err(late(view));
         }
         let member = context.cluster_view().topology.member(&holder).cloned();
-        if let Some(member) = member {
+        // It may be built again meanwhile.
+        let build = state.views(context).of_table(view.id).map(|live| live.build_id());
+        if let (Some(member), Some(build)) = (member, build) {
             let freshen = Freshen {
                 slice: slice.0,
-                view: view.id.as_u128(),
+                build: build.as_u128(),
                 table: table.as_u128(),
                 until_micros,
                 patience_ms: left.as_millis() as u64,
@@ -142,15 +144,17 @@ pub async fn serve(context: &Rc<ShardContext>, freshen: Freshen) -> ViewsRespons
     let slice = state.slice(context, Slice(freshen.slice));
     let deadline = context.clock.monotonic() + Duration::from_millis(freshen.patience_ms);
     let until_micros = freshen.until_micros.min(context.clock.now_micros());
-    let (view, table) = (Uuid::from_u128(freshen.view), Uuid::from_u128(freshen.table));
+    let (build, table) = (Uuid::from_u128(freshen.build), Uuid::from_u128(freshen.table));
     loop {
         let progress = slice.progress.notified();
-        if !slice.lease.is_held(context) {
+        // Whoever asks, or this node, does not know yet that the view is built again.
+        let is_known = state.views(context).views.contains_key(&build);
+        if !slice.lease.is_held(context) || !is_known {
             return ViewsResponse::NotHeld;
         }
         // A pass that has begun in the same microsecond may have been before the request.
         let is_fresh = slice.fresh.borrow().get(&table).is_some_and(|micros| *micros > until_micros);
-        if is_fresh && slice.built.borrow().contains(&view) {
+        if is_fresh && slice.built.borrow().contains(&build) {
             return ViewsResponse::Fresh;
         }
         if !is_fresh {

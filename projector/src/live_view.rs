@@ -13,6 +13,7 @@ use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_views::computation::{Computation, Values};
 use helenus_views::definition::Definition;
 use helenus_views::statements::Bounds;
+use uuid::Uuid;
 
 use crate::internal_statement::{InternalStatement, NextPage};
 use crate::unit::stored_unit;
@@ -92,6 +93,12 @@ impl LiveView {
 
     pub fn table(&self) -> &Arc<Table> {
         &self.computation.definition.view
+    }
+
+    /// The id by which it is noted how far the view is built. It is another one when the view is to be built again.
+    pub fn build_id(&self) -> Uuid {
+        let table = self.table();
+        table.view.as_ref().and_then(|view| view.build).unwrap_or(table.id)
     }
 
     pub fn base(&self) -> &Arc<Table> {

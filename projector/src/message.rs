@@ -14,7 +14,8 @@ pub enum ViewsRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freshen {
     pub slice: u8,
-    pub view: u128,
+    /// The id of the view's build.
+    pub build: u128,
     /// The base table, or the joined table.
     pub table: u128,
     /// Microseconds since the epoch.
@@ -27,7 +28,7 @@ pub struct Freshen {
 pub enum ViewsResponse {
     Noted,
     Fresh,
-    /// Another node has the slice.
+    /// Another node has the slice, or the build is not one that the node knows.
     NotHeld,
     /// It did not become so in time, or the view is not built yet.
     NotYet,

@@ -1,7 +1,9 @@
 //! A pass over the log of a followed table in a slice: everything that it names is recomputed.
 //!
 //! Entries may come late, as long as a write may take after its time. So a *whole* pass reads again what is younger than
-//! [`LATE_MICROS`], and leaves out what it has seen; other passes go on shortly before the begin of the last one.
+//! [`LATE_MICROS`], and leaves out what it has seen; other passes go on shortly before the begin of the last one, and now and then a bit further
+//! back. A node alone knows the oldest entry that has arrived since its last pass ([`Wakes`](helenus_execution::coordinator::views::wakes::Wakes)), and
+//! begins there: each of its passes has all.
 //!
 //! An entry may also be seen before its write is at a quorum of replicas: a single one has both then, the read of the log asks it, and the read of
 //! the base table does not. So an entry is *settled* when it was carried out [`UNDER_WAY_MICROS`] after its time. Until then it is carried out again: once
@@ -34,14 +36,19 @@ pub const LATE_MICROS: i64 = 10_000_000;
 const UNDER_WAY_MICROS: i64 = 8_000_000;
 /// Entries may be this far ahead of the clock.
 const AHEAD_MICROS: i64 = 1_000_000;
-/// A pass that is not whole begins so long before the begin of the last one.
-const OVERLAP_MICROS: i64 = 300_000;
+/// A pass that is not whole begins so long before the begin of the last one …
+const OVERLAP_MICROS: i64 = 30_000;
+/// … and so often it begins so long before the begin of the last one of its kind.
+const WIDE_PERIOD_MICROS: i64 = 100_000;
+const WIDE_OVERLAP_MICROS: i64 = 300_000;
 /// Units that are recomputed at the same time in a slice.
 const RECOMPUTED_AT_A_TIME: usize = 16;
 /// Most units that are collected before they are recomputed.
 const UNITS_MAX: usize = 2_000;
 /// Most entries of which it is remembered that they were seen. Above it they are read again, which costs time and changes nothing.
 const SEEN_MAX: usize = 500_000;
+/// Where so many are remembered, whole passes are expensive.
+const SEEN_MANY: usize = 20_000;
 /// It is not worth to look through fewer.
 const SEEN_LOOKED_THROUGH_MIN: usize = 1_000;
 /// The lease is looked at, and prolonged if needed, after so many units.
@@ -54,9 +61,12 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 pub struct Progress {
     /// Everything before this time was read, and nothing comes there any more.
     pub checkpoint_micros: i64,
-    /// When the last pass, and the last whole one, have begun.
+    /// When the last pass, the last one with a wide overlap, and the last whole one have begun.
     last_begun_micros: i64,
+    last_wide_micros: i64,
     pub last_whole_micros: i64,
+    /// Whether the node was alone in the last pass.
+    was_alone: bool,
     /// What was acknowledged before this time was carried out.
     pub fresh_micros: i64,
     /// When the last entry was seen that had not been seen before.
@@ -77,7 +87,7 @@ struct Seen {
     last_micros: i64,
 }
 
-/// Which entries a pass carries out.
+/// Which entries a pass carries out. On a node alone, all passes carry out what was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Those since the begin of the last pass that were not seen.
@@ -93,7 +103,9 @@ impl Progress {
         Self {
             checkpoint_micros,
             last_begun_micros: i64::MIN,
+            last_wide_micros: i64::MIN,
             last_whole_micros: i64::MIN,
+            was_alone: false,
             fresh_micros: i64::MIN,
             last_new_micros: i64::MIN,
             expired_seconds: checkpoint_micros.div_euclid(1_000_000).saturating_sub(1),
@@ -102,25 +114,37 @@ impl Progress {
         }
     }
 
-    /// Reads the log, and recomputes what it names.
+    /// Whether a whole pass reads many entries again.
+    pub fn has_seen_many(&self) -> bool {
+        self.seen.len() >= SEEN_MANY
+    }
+
+    /// Reads the log, and recomputes what it names. `arrived_micros`: the time of the oldest entry that has arrived on this node since the last pass.
     pub async fn pass(
         &mut self,
         context: &Rc<ShardContext>,
         slice: &SliceState,
         followed: &Followed,
         reach: Reach,
+        arrived_micros: Option<i64>,
     ) -> Result<()> {
         let begun_micros = context.clock.now_micros();
-        let is_whole = (reach != Reach::New && !context.has_bug(PlantedBug::SkipLateEntries))
-            || self.last_begun_micros == i64::MIN;
+        let is_alone = context.cluster_view().is_alone();
+        let is_first_of_kind = self.last_begun_micros == i64::MIN || is_alone && !self.was_alone;
+        let is_wanted_whole = reach == Reach::Whole || reach == Reach::Awaited && !is_alone;
+        let is_whole = is_wanted_whole && !context.has_bug(PlantedBug::SkipLateEntries) || is_first_of_kind;
         let from_micros = if is_whole {
-            self.checkpoint_micros
+            Some(self.checkpoint_micros)
+        } else if is_alone {
+            arrived_micros
         } else {
-            self.checkpoint_micros.max(self.last_begun_micros.saturating_sub(OVERLAP_MICROS))
+            Some(self.behind_last(begun_micros))
         };
-        let until_micros = begun_micros.saturating_add(AHEAD_MICROS);
-        let window = Window { from_micros, until_micros };
-        let generations = if is_whole { Generations::All } else { Generations::Active };
+        let window = from_micros.map(|from_micros| Window {
+            from_micros: from_micros.max(self.checkpoint_micros),
+            until_micros: begun_micros.saturating_add(AHEAD_MICROS),
+        });
+        let generations = if is_whole || is_alone { Generations::All } else { Generations::Active };
         // The time of the oldest entry that was seen before, is not settled, and is not carried out now.
         let mut oldest_open_micros = i64::MAX;
         let each = async |entries: Vec<Entry>| {
@@ -155,12 +179,18 @@ impl Progress {
             }
             Ok(())
         };
-        followed.reader.read(context, slice.lease.slice, window, generations, each).await?;
+        if let Some(window) = window {
+            followed.reader.read(context, slice.lease.slice, window, generations, each).await?;
+        }
         self.expire(context, slice, followed).await?;
         self.last_begun_micros = begun_micros;
+        self.was_alone = is_alone;
+        if is_whole || is_alone {
+            self.fresh_micros = begun_micros.min(oldest_open_micros);
+        }
         if is_whole {
             self.last_whole_micros = begun_micros;
-            self.fresh_micros = begun_micros.min(oldest_open_micros);
+            self.last_wide_micros = begun_micros;
             let checkpoint = begun_micros.saturating_sub(LATE_MICROS);
             if checkpoint > self.checkpoint_micros {
                 self.checkpoint_micros = checkpoint;
@@ -172,6 +202,15 @@ impl Progress {
             }
         }
         Ok(())
+    }
+
+    /// Where a pass that is not whole begins.
+    fn behind_last(&mut self, begun_micros: i64) -> i64 {
+        if begun_micros.saturating_sub(self.last_wide_micros) < WIDE_PERIOD_MICROS {
+            return self.last_begun_micros.saturating_sub(OVERLAP_MICROS);
+        }
+        let last_micros = std::mem::replace(&mut self.last_wide_micros, begun_micros);
+        last_micros.saturating_sub(WIDE_OVERLAP_MICROS)
     }
 
     /// Whether an entry was seen and is not settled.

@@ -96,7 +96,7 @@ async fn put(
 
 /// Counts a unit that is left out: its values do not make a row, or not one that can be stored.
 fn note_failure(context: &ShardContext, view: &LiveView, slice: &SliceState, error: &RequestError) {
-    *slice.failed.borrow_mut().entry(view.table().id).or_default() += 1;
+    *slice.failed.borrow_mut().entry(view.build_id()).or_default() += 1;
     context.metrics.view_rows_failed.increment();
     let table = view.table().full_name();
     tracing::warn!(view = table, %error, "a row is left out of a view: its values do not make a row that can be stored");

@@ -36,7 +36,7 @@ pub fn of_shard(context: &ShardContext) -> Vec<SliceReport> {
     let slices = state.held(context);
     let mut reports = Vec::new();
     for view in state.views(context).views.values() {
-        let id = view.table().id;
+        let id = view.build_id();
         reports.extend(slices.iter().map(|slice| SliceReport {
             keyspace: view.table().keyspace.clone(),
             view: view.table().name.clone(),
@@ -96,7 +96,7 @@ pub async fn builds(context: &Rc<ShardContext>) -> Result<Vec<BuildReport>> {
         InternalStatement::new("SELECT slice, is_done FROM system_distributed.view_positions WHERE id = ?");
     let mut reports = Vec::new();
     for view in views.views.values() {
-        let built = built_slices(context, &statement, view.table().id).await?;
+        let built = built_slices(context, &statement, view.build_id()).await?;
         let is_built = Slice::all().all(|slice| built.contains(&slice));
         let of_member = |host_id: &HostId| {
             let mut held = holders.iter().filter(|(_, holder)| *holder == host_id).peekable();

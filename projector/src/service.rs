@@ -35,9 +35,9 @@ const TURNS_AFTER_CALL: u32 = 10;
 const LEASE_LOOKED_AT: Duration = Duration::from_secs(2);
 /// Pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// A whole pass begins so often where entries come, and so often where none came for a while.
+/// A whole pass begins so often where entries come, and so often where none came for a while, where many are read again, and on a node alone.
 const WHOLE_PASS_MICROS: i64 = 1_000_000;
-const IDLE_PASS_MICROS: i64 = 5_000_000;
+const RARE_PASS_MICROS: i64 = 5_000_000;
 /// Positions are stored when they have changed by this.
 const STORED_MICROS: i64 = 5_000_000;
 /// A position that is older has entries behind it that were not read and have expired, or soon will.
@@ -100,7 +100,7 @@ struct Turns {
     /// By the ids of the followed tables.
     progress: BTreeMap<Uuid, Progress>,
     stored_micros: BTreeMap<Uuid, i64>,
-    /// By the ids of the views that are not built.
+    /// By the ids of the builds that are not done.
     builds: BTreeMap<Uuid, Building>,
     /// When the lease is looked at again, in monotonic time, and who has it.
     looked_at: Option<Duration>,
@@ -133,12 +133,14 @@ impl Turns {
         }
         self.retain(slice, &views);
         let is_awaited = slice.is_awaited.replace(false);
-        // What fails for one table or view does not hold up the others.
-        let mut outcome = Ok(());
-        for followed in in_order(&views) {
-            outcome = outcome.and(self.read_log(context, slice, followed, call, is_awaited).await);
-            slice.lease.check(context)?;
+        let wakes = Wakes::of(context);
+        let arrived_micros = wakes.take_oldest(slice.lease.slice);
+        let read = self.read_logs(context, slice, &views, call, is_awaited, arrived_micros).await;
+        if let (Err(_), Some(micros)) = (&read, arrived_micros) {
+            wakes.put_back(slice.lease.slice, micros);
         }
+        slice.lease.check(context)?;
+        let mut outcome = read;
         let mut is_building = false;
         for (id, view) in &views.views {
             if slice.built.borrow().contains(id) {
@@ -150,6 +152,25 @@ impl Turns {
         }
         if is_building {
             Wakes::of(context).wake_slice(slice.lease.slice);
+        }
+        outcome
+    }
+
+    /// Passes over the logs of all followed tables. What fails for one does not hold up the others.
+    async fn read_logs(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        views: &Views,
+        call: Call,
+        is_awaited: bool,
+        arrived_micros: Option<i64>,
+    ) -> Result<()> {
+        let mut outcome = Ok(());
+        for followed in in_order(views) {
+            let read = self.read_log(context, slice, followed, call, is_awaited, arrived_micros).await;
+            outcome = outcome.and(read);
+            slice.lease.check(context)?;
         }
         outcome
     }
@@ -231,6 +252,7 @@ impl Turns {
         followed: &Followed,
         call: Call,
         is_awaited: bool,
+        arrived_micros: Option<i64>,
     ) -> Result<()> {
         let state = ViewsState::of(context);
         let id = followed.log.id;
@@ -243,9 +265,11 @@ impl Turns {
         };
         let begun_micros = context.clock.now_micros();
         let is_quiet = begun_micros.saturating_sub(progress.last_new_micros) > super::pass::LATE_MICROS;
-        let period_micros = if is_quiet { IDLE_PASS_MICROS } else { WHOLE_PASS_MICROS };
+        let is_alone = context.cluster_view().is_alone();
+        let is_rare = is_quiet || is_alone || progress.has_seen_many();
+        let period_micros = if is_rare { RARE_PASS_MICROS } else { WHOLE_PASS_MICROS };
         let is_whole = is_awaited || begun_micros.saturating_sub(progress.last_whole_micros) >= period_micros;
-        if !is_whole && call == Call::None {
+        if !is_whole && call == Call::None && arrived_micros.is_none() {
             return Ok(());
         }
         let reach = match (is_awaited, is_whole) {
@@ -253,8 +277,9 @@ impl Turns {
             (false, true) => Reach::Whole,
             (false, false) => Reach::New,
         };
-        progress.pass(context, slice, followed, reach).await?;
-        if is_whole {
+        let fresh_before = progress.fresh_micros;
+        progress.pass(context, slice, followed, reach, arrived_micros).await?;
+        if progress.fresh_micros != fresh_before {
             slice.fresh.borrow_mut().insert(followed.table.id, progress.fresh_micros);
             slice.progress.notify_waiters();
         }
@@ -293,7 +318,7 @@ impl Turns {
     ) -> Result<()> {
         let positions = &ViewsState::of(context).positions;
         for view in followed.views.iter().chain(&followed.joined_in) {
-            let id = view.table().id;
+            let id = view.build_id();
             tracing::warn!(
                 view = view.table().full_name(),
                 slice = slice.lease.slice.0,

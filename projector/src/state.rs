@@ -37,7 +37,7 @@ pub struct ViewsState {
 /// The views of a catalog.
 #[derive(Debug, Default, Clone)]
 pub struct Views {
-    /// By the ids of their tables.
+    /// By the ids of their builds ([`LiveView::build_id`]).
     pub views: BTreeMap<Uuid, Rc<LiveView>>,
     /// The tables that they are computed of, with their logs, by the ids of the tables.
     pub followed: BTreeMap<Uuid, Rc<Followed>>,
@@ -61,11 +61,11 @@ pub struct SliceState {
     pub lease: Lease,
     /// By the ids of the followed tables: all changes that were acknowledged before this time, in microseconds, are in the views.
     pub fresh: RefCell<BTreeMap<Uuid, i64>>,
-    /// By the ids of the views that are built in this slice.
+    /// The ids of the builds that are done in this slice.
     pub built: RefCell<BTreeSet<Uuid>>,
-    /// Rows that were scanned of views that are not built yet.
+    /// By the ids of their builds: rows that were scanned of views that are not built yet.
     pub scanned: RefCell<BTreeMap<Uuid, u64>>,
-    /// By the ids of the views: units that were left out since the slice was taken, because an expression failed on their values.
+    /// By the ids of their builds: units that were left out since the slice was taken, because an expression failed on their values.
     pub failed: RefCell<BTreeMap<Uuid, u64>>,
     /// Somebody waits for views to be fresh.
     pub is_awaited: Cell<bool>,
@@ -142,6 +142,11 @@ impl SliceState {
 }
 
 impl Views {
+    /// The view with this table.
+    pub fn of_table(&self, id: Uuid) -> Option<&Rc<LiveView>> {
+        self.views.values().find(|view| view.table().id == id)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.views.is_empty()
     }
@@ -153,8 +158,8 @@ impl Views {
             for table in keyspace.tables.values().filter(|table| table.view.is_some()) {
                 match LiveView::new(catalog, table) {
                     Ok(live) => {
-                        let kept = known.views.get(&table.id).filter(|kept| kept.is_like(&live));
-                        views.insert(table.id, kept.cloned().unwrap_or_else(|| Rc::new(live)));
+                        let kept = known.views.get(&live.build_id()).filter(|kept| kept.is_like(&live));
+                        views.insert(live.build_id(), kept.cloned().unwrap_or_else(|| Rc::new(live)));
                     }
                     Err(error) => {
                         tracing::error!(view = table.full_name(), %error, "a view cannot be kept true: its definition does not fit its tables");

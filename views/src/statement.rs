@@ -45,30 +45,44 @@ pub fn execute(
     Ok(change)
 }
 
-/// Refuses to truncate a view, a table beside one, and tables that views are computed of: the views would keep their rows.
-pub fn check_truncate(catalog: &Catalog, table: &Table) -> Result<()> {
+/// Refuses to truncate a view, or a table beside one.
+pub fn check_truncate(table: &Table) -> Result<()> {
     if table.view.is_some() {
         return invalid("Cannot TRUNCATE materialized view directly; must truncate base table instead");
     }
-    refuse_hidden(table, "truncated")?;
-    let views = dependents(catalog, table);
-    if views.is_empty() {
-        return Ok(());
-    }
-    invalid(format!(
-        "Cannot truncate a table when views depend on it yet ({}): drop them, truncate it, and create them again",
-        views.join(", ")
-    ))
+    refuse_hidden(table, "truncated")
 }
 
-/// The names of the views that are computed of a table, or look up columns in it.
-pub fn dependents<'c>(catalog: &'c Catalog, table: &Table) -> Vec<&'c str> {
+/// The views that are computed of a table, or look up columns in it.
+pub fn dependents<'c>(catalog: &'c Catalog, table: &Table) -> Vec<&'c Arc<Table>> {
     let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
     let depends = |view: &View| view.base == table.id || view.joined == Some(table.id);
-    tables
-        .filter(|other| other.view.as_deref().is_some_and(depends))
-        .map(|other| other.name.as_str())
-        .collect()
+    tables.filter(|other| other.view.as_deref().is_some_and(depends)).collect()
+}
+
+/// The names of views, as they stand in refusals.
+fn names_of(views: &[&Arc<Table>]) -> String {
+    views.iter().map(|view| view.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The change by which a view is built again over what it has, because rows of its tables have come or gone without entries in their logs. `None`:
+/// there is no view with this id any more.
+pub fn build_again(catalog: &Catalog, view: Uuid, context: &DdlContext) -> Option<Change> {
+    let mut tables = catalog.keyspaces.values().flat_map(|keyspace| {
+        let of_keyspace = move |table| (keyspace, table);
+        keyspace.tables.values().map(of_keyspace)
+    });
+    let (keyspace, table) = tables.find(|(_, table)| table.id == view)?;
+    let declared = table.view.as_ref()?.built_again(context.new_id);
+    let table = Arc::new(Table { view: Some(Arc::new(declared)), ..Table::clone(table) });
+    Some(changed(
+        catalog,
+        keyspace,
+        |keyspace| keyspace.tables.insert(table.name.clone(), Arc::clone(&table)),
+        (ChangeType::Updated, &table.name),
+        TableAction::Alter(Arc::clone(&table)),
+        context,
+    ))
 }
 
 /// Refuses a view by which changes of tables would go round in circles: a change of a joined table is told to the base table.
@@ -167,7 +181,7 @@ fn create(
     check_table_name(&view)?;
     let joined_id = joined.map(|joined| joined.id);
     place_columns(&mut view, &resolved, base, joined.map(AsRef::as_ref), &mut |name| name.to_owned());
-    view.view = Some(Arc::new(View { base: base.id, joined: joined_id, statement }));
+    view.view = Some(Arc::new(View { base: base.id, joined: joined_id, build: None, statement }));
     check_cap(&view)?;
     let view = Arc::new(view);
     Ok(changed(
@@ -429,7 +443,7 @@ fn check(catalog: &Catalog, session: Option<&str>, statement: &Statement) -> Res
             }
             invalid(format!(
                 "Cannot drop a table when materialized views still depend on it ({})",
-                views.join(", ")
+                names_of(&views)
             ))
         }
         Statement::CreateIndex(create) => {

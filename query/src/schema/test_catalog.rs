@@ -68,7 +68,7 @@ pub fn with_view(view: &CatalogView, text: &str) -> CatalogView {
     let tables = keyspace.map(|keyspace| &mut Arc::make_mut(keyspace).tables);
     let table = tables.and_then(|tables| tables.get_mut(statement.name.name.as_str()));
     let table = Arc::make_mut(table.unwrap_or_else(|| panic!("{text}: {}", statement.name)));
-    table.view = Some(Arc::new(View { base, joined, statement }));
+    table.view = Some(Arc::new(View { base, joined, build: None, statement }));
     CatalogView::new(view.generation, Arc::new(catalog))
 }
 

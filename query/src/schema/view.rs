@@ -27,11 +27,19 @@ pub struct View {
     pub base: Uuid,
     /// The id of the joined table, which may be in another keyspace.
     pub joined: Option<Uuid>,
+    /// The id of the present build, if the view was built again since it was created: see [`View::built_again`].
+    pub build: Option<Uuid>,
     /// The statement that creates it, without IF NOT EXISTS and options. All tables have their keyspaces, columns the names of now.
     pub statement: CreateView,
 }
 
 impl View {
+    /// The same view, to be built again over what it has: rows have come or gone without entries in the log. `id`: no build has it yet.
+    #[must_use]
+    pub fn built_again(&self, id: Uuid) -> Self {
+        Self { build: Some(id), ..self.clone() }
+    }
+
     /// The conditions as they stand behind WHERE; empty if there are none.
     pub fn where_clause(&self) -> String {
         let relations = self.statement.relations.iter().map(ToString::to_string);

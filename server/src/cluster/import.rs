@@ -24,7 +24,7 @@ use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::ddl::SnapshotSchema;
 
-use super::restore::{RestoreError, is_of_system, is_wanted};
+use super::restore::{RestoreError, build_views_again, is_of_system, is_wanted};
 use crate::cluster::schema;
 use helenus_execution::coordinator::write::write_all;
 use helenus_execution::shard::context::{ShardContext, share_among_shards};
@@ -80,6 +80,7 @@ pub async fn import(
         };
         let file_count = files.len() as u64;
         let disk_bytes = import_files(context, &table, files, request.consistency).await?;
+        build_views_again(context, table.engine_id()).await?;
         let directory = request.directory.display();
         tracing::info!(%directory, keyspace, table = name, files = file_count, bytes = disk_bytes, "imported");
         imported.push(RestoredTable { keyspace, table: name, file_count, disk_bytes, has_moved_rows: false });

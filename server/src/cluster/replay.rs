@@ -81,6 +81,10 @@ pub async fn replay(
     }
     let targets = Arc::new(targets(context, &request, schemas).await?);
     let replayed = read_logs(context, &found, &request, &ids, Some(&targets)).await?;
+    let written: BTreeSet<TableId> = targets.values().map(|table| table.engine_id()).collect();
+    for table in written {
+        restore::build_views_again(context, table).await?;
+    }
     let ReplayRequest { directory, timestamps, .. } = &request;
     let mut by_name: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (id, count) in &replayed.mutations {

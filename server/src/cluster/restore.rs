@@ -18,7 +18,7 @@ use helenus_query::error::RequestError;
 use helenus_query::schema::ddl::SnapshotSchema;
 use helenus_query::schema::system_keyspaces;
 
-use crate::cluster::schema;
+use crate::cluster::{schema, views};
 use crate::streaming::cleanup::{CleanupError, clean_table};
 use helenus_execution::coordinator::repair::purging;
 use helenus_execution::shard::context::{ShardContext, from_every_shard};
@@ -59,6 +59,8 @@ pub enum RestoreError {
         "members have changed meanwhile, and rows may lie where they do not belong: import the snapshot's directory, and run cleanup when that is done"
     )]
     RingHasChanged,
+    #[error("the rows are restored, but view {name} cannot be created: {error}")]
+    View { name: String, error: Box<RequestError> },
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(
@@ -95,6 +97,7 @@ pub async fn restore(
             return Err(RestoreError::RingHasChanged);
         }
         let cleaned_files = clean(context, &keyspace, target).await?;
+        build_views_again(context, target).await?;
         tracing::info!(
             snapshot = request.name,
             keyspace,
@@ -112,7 +115,25 @@ pub async fn restore(
             has_moved_rows: files > 0 && cleaned_files > 0,
         });
     }
+    if request.into.is_none() {
+        for view in view_schemas(context, &request).await? {
+            views::create_again(context, &view).await.map_err(|error| {
+                let name = view.table().full_name();
+                RestoreError::View { name, error: Box::new(error) }
+            })?;
+        }
+    }
     Ok(restored)
+}
+
+/// Has the views that are computed of a table built again, as rows have come.
+pub(super) async fn build_views_again(context: &Rc<ShardContext>, table: TableId) -> Result<(), RequestError> {
+    let table = context.catalog_view().table(table).cloned();
+    // Without it, it was dropped meanwhile.
+    if let Some(table) = table {
+        views::build_all_again(context, &table).await?;
+    }
+    Ok(())
 }
 
 /// Refuses a restore while rows change owners.
@@ -133,19 +154,9 @@ pub(super) async fn schemas(
     keyspace: Option<&String>,
     table: Option<&String>,
 ) -> Result<BTreeMap<TableId, SnapshotSchema>, RestoreError> {
-    let snapshot = name.to_owned();
-    let of_shards = from_every_shard(context, move |context| {
-        let name = snapshot.clone();
-        Box::pin(async move { snapshots::schemas(&context, &name).await })
-    });
-    let mut kept: BTreeMap<TableId, Option<SnapshotSchema>> = BTreeMap::new();
-    for (id, schema) in of_shards.await?.into_iter().flatten() {
-        let known = kept.entry(id).or_default();
-        *known = known.take().or(schema);
-    }
     let mut schemas = BTreeMap::new();
     let mut unknown = None;
-    for (id, schema) in kept {
+    for (id, schema) in kept_schemas(context, name).await? {
         match schema {
             Some(schema) if is_wanted(&schema, keyspace, table) => {
                 schemas.insert(id, schema);
@@ -164,6 +175,42 @@ pub(super) async fn schemas(
         return Err(RestoreError::UnknownSnapshot(name.to_owned()));
     }
     Ok(schemas)
+}
+
+/// What the snapshot of a name has on this node: by the ids of the tables, their schemas as far as they were kept.
+async fn kept_schemas(
+    context: &Rc<ShardContext>,
+    name: &str,
+) -> Result<BTreeMap<TableId, Option<SnapshotSchema>>, RestoreError> {
+    let name = name.to_owned();
+    let of_shards = from_every_shard(context, move |context| {
+        let name = name.clone();
+        Box::pin(async move { snapshots::schemas(&context, &name).await })
+    });
+    let mut kept: BTreeMap<TableId, Option<SnapshotSchema>> = BTreeMap::new();
+    for (id, schema) in of_shards.await?.into_iter().flatten() {
+        let known = kept.entry(id).or_default();
+        *known = known.take().or(schema);
+    }
+    Ok(kept)
+}
+
+/// The views of the wanted tables that are in the snapshot.
+async fn view_schemas(
+    context: &Rc<ShardContext>,
+    request: &RestoreRequest,
+) -> Result<Vec<SnapshotSchema>, RestoreError> {
+    let is_wanted = |schema: &SnapshotSchema| {
+        let known = schema.table();
+        let is_of_table = |name: &String| {
+            known.view.as_ref().is_some_and(|view| view.statement.from.name.as_str() == name)
+        };
+        known.view.is_some()
+            && request.keyspace.as_ref().is_none_or(|name| *name == known.keyspace)
+            && request.table.as_ref().is_none_or(is_of_table)
+    };
+    let kept = kept_schemas(context, &request.name).await?;
+    Ok(kept.into_values().flatten().filter(is_wanted).collect())
 }
 
 /// Whether a schema is one of the request. Views, and what is kept beside them, are computed again: they are only found by their names.

@@ -37,7 +37,7 @@ use helenus_views::statement as view_statement;
 
 use crate::cluster::applying::tables_to_prepare;
 use crate::cluster::raft::MetadataLog;
-use crate::cluster::{self, drops};
+use crate::cluster::{self, drops, views};
 use helenus_execution::coordinator::replica::truncate::truncate_everywhere;
 use helenus_execution::coordinator::{Outcome, RequestOptions};
 use helenus_execution::shard::context::ShardContext;
@@ -160,6 +160,15 @@ pub async fn make_place(context: &Rc<ShardContext>, schema: &SnapshotSchema, nam
     let plan = |catalog: &Catalog| schema.next_change(catalog, name, &ddl_context(context));
     while agree(context, None, plan, |_| Ok(Vec::new())).await?.is_some() {}
     Ok(())
+}
+
+/// Puts a change of a view into the metadata log, if there is one. Call on the first shard.
+pub(super) async fn change_view(
+    context: &Rc<ShardContext>,
+    plan: impl Fn(&Catalog, &DdlContext) -> Result<Option<Change>>,
+) -> Result<()> {
+    let plan = |catalog: &Catalog| plan(catalog, &ddl_context(context));
+    agree(context, None, plan, |_| Ok(Vec::new())).await.map(drop)
 }
 
 /// A change that every live member has installed.
@@ -433,10 +442,11 @@ async fn wait_for_cleanup(
     Ok(())
 }
 
-/// Empties a table on every shard of every member.
+/// Empties a table on every shard of every member. The views that are computed of it follow.
 pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
-    view_statement::check_truncate(&context.catalog(), &table)?;
+    view_statement::check_truncate(&table)?;
     truncate_everywhere(&context, table.engine_id()).await?;
+    views::follow_truncation(&context, &table).await?;
     Ok(Outcome::Void)
 }
 

@@ -26,18 +26,19 @@ use uuid::Uuid;
 
 use super::{OF_VIEWS, active_streams, confirmed, expiry, layout, time_of};
 use crate::coordinator::replica::write::{WriteOptions, write};
+use crate::coordinator::views::wakes::Wakes;
 use crate::shard::context::ShardContext;
 
 /// A commit is late when its transaction began longer ago than this. The projector reads the log again for as long, and for the duration of a write.
 const LATE_MICROS: i64 = 5_000_000;
 
-/// The entries of mutations in the log of their table, by stream.
+/// The entries of mutations in the log of their table, by stream, and their time in microseconds.
 fn entries_of_now<'m>(
     context: &ShardContext,
     base: &Arc<Table>,
     log: &Arc<Table>,
     mutations: impl Iterator<Item = MutationRef<'m>>,
-) -> Result<Vec<PartitionMutation>> {
+) -> Result<(Vec<PartitionMutation>, i64)> {
     let layout = layout(context, base, log)?;
     let feed = Feed { table: base, options: &OF_VIEWS, layout: &layout };
     confirmed::check_of_views(context)?;
@@ -56,25 +57,35 @@ fn entries_of_now<'m>(
         let mutation = log_mutation(&layout, entries, &place)?;
         changes.push(PartitionMutation { token: stream.token(), table: log.clone(), mutation });
     }
-    Ok(changes)
+    Ok((changes, micros))
 }
 
-async fn write_at_quorum(context: &Rc<ShardContext>, entries: Vec<PartitionMutation>) -> Result<()> {
+/// Writes entries, and wakes who reads them. `tokens`: of the partitions that they are about.
+async fn write_at_quorum(
+    context: &Rc<ShardContext>,
+    (entries, micros): (Vec<PartitionMutation>, i64),
+    tokens: impl Iterator<Item = i64>,
+) -> Result<()> {
     let options = WriteOptions::new(context, Consistency::Quorum, WriteType::UnloggedBatch, None);
-    write(context, entries, options).await
+    write(context, entries, options).await?;
+    let wakes = Wakes::of(context);
+    for token in tokens {
+        wakes.arrived(token, micros);
+    }
+    Ok(())
 }
 
 /// Writes the entries of a change that was delivered late, if views are computed of its table.
 pub async fn write_of_late(context: &Rc<ShardContext>, change: &Mutation) -> Result<()> {
     let malformed = |error: helenus_engine::DecodeError| RequestError::Server(error.to_string());
-    let entries = {
+    let (entries, token) = {
         let read = change.view().map_err(malformed)?;
         let Some((base, log)) = followed(context, &read) else { return Ok(()) };
         // Its companions stand beside it, and are of other tables.
         let alone = read.parts().next().transpose().map_err(malformed)?;
-        entries_of_now(context, &base, &log, alone.into_iter())?
+        (entries_of_now(context, &base, &log, alone.into_iter())?, read.token)
     };
-    write_at_quorum(context, entries).await
+    write_at_quorum(context, entries, std::iter::once(token)).await
 }
 
 /// Whether a commit of a transaction that began at this time, in microseconds, is late, and views may be computed of its table.
@@ -105,7 +116,8 @@ pub async fn write_of_units(
         .iter()
         .map(|mutation| mutation.view().map_err(|error| RequestError::Server(error.to_string())))
         .collect::<Result<_>>()?;
-    write_at_quorum(context, entries_of_now(context, base, log, naming.into_iter())?).await
+    let entries = entries_of_now(context, base, log, naming.into_iter())?;
+    write_at_quorum(context, entries, units.iter().map(|(key, _)| key.token)).await
 }
 
 /// A mutation of which nothing but the entry is written: it names a row, or all rows that have the first clustering columns.

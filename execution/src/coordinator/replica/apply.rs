@@ -102,15 +102,16 @@ fn apply_with_companions(
             has_all = false;
         }
     }
-    wakes::applied(context, mutation);
-    if has_all {
-        return context.shard.apply(mutation);
-    }
-    let Some((head, companions)) = parts.split_first() else {
-        return Ok(LogPosition::default());
+    let position = if has_all {
+        context.shard.apply(mutation)?
+    } else if let Some((head, companions)) = parts.split_first() {
+        let own = Mutation::with_companions(head, companions).map_err(EngineError::Mutation)?;
+        context.shard.apply(&own.view().map_err(EngineError::Mutation)?)?
+    } else {
+        LogPosition::default()
     };
-    let own = Mutation::with_companions(head, companions).map_err(EngineError::Mutation)?;
-    context.shard.apply(&own.view().map_err(EngineError::Mutation)?)
+    wakes::applied(context, mutation);
+    Ok(position)
 }
 
 fn parse(mutation: &[u8]) -> Result<MutationRef<'_>, Failure> {

@@ -72,6 +72,11 @@ impl SnapshotSchema {
         &self.table
     }
 
+    /// The keyspace, with the types that the table uses, and no other tables.
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.keyspace
+    }
+
     /// Whether the table is a view, or kept beside one: its rows are computed of those of other tables.
     pub fn is_of_views(&self) -> bool {
         self.table.view.is_some() || self.table.is_hidden()
@@ -105,14 +110,8 @@ impl SnapshotSchema {
         refuse_system_keyspace(&self.keyspace.name)?;
         if self.is_of_views() {
             return invalid(format!(
-                "{} is computed by the node: restore the tables that it is computed of, and create the view again",
+                "{} is computed by the node: it comes back with the table that it is computed of",
                 self.table.full_name()
-            ));
-        }
-        if catalog.keyspace(&self.keyspace.name).is_some_and(|present| present.view_log(name).is_some()) {
-            return invalid(format!(
-                "Views are computed of {}.{name}, and would not have what is restored: drop them, restore it, and create them again",
-                self.keyspace.name
             ));
         }
         let changed = match catalog.keyspace(&self.keyspace.name) {

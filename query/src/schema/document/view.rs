@@ -12,6 +12,8 @@ pub struct ViewDocument {
     base: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     joined: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    build: Option<String>,
     statement: String,
 }
 
@@ -20,6 +22,7 @@ impl ViewDocument {
         Self {
             base: view.base.to_string(),
             joined: view.joined.as_ref().map(Uuid::to_string),
+            build: view.build.as_ref().map(Uuid::to_string),
             statement: view.statement.to_string(),
         }
     }
@@ -27,11 +30,13 @@ impl ViewDocument {
     /// The definition; `None`: the bytes have another meaning.
     pub fn view(&self) -> Option<View> {
         let Ok(Statement::CreateView(statement)) = parse(&self.statement) else { return None };
-        let joined = match &self.joined {
-            Some(id) => Some(Uuid::parse_str(id).ok()?),
-            None => None,
-        };
-        Some(View { base: Uuid::parse_str(&self.base).ok()?, joined, statement })
+        let optional = |id: &Option<String>| id.as_deref().map(Uuid::parse_str).transpose().ok();
+        Some(View {
+            base: Uuid::parse_str(&self.base).ok()?,
+            joined: optional(&self.joined)?,
+            build: optional(&self.build)?,
+            statement,
+        })
     }
 
     /// The statement, for errors.
