@@ -9,8 +9,6 @@
 //! A collection is replaced by a deletion that is one microsecond older than its new elements. So a deletion of a collection belongs to what is
 //! one microsecond newer, unless there is nothing, but something of its own time.
 
-use std::collections::BTreeMap;
-
 use helenus_query::error::Result;
 use helenus_rows::cell::{CellKind, Deletion};
 use helenus_rows::key::STATIC_POSITION;
@@ -42,8 +40,8 @@ pub enum ChangeKind<'m> {
 #[derive(Debug, Default)]
 pub struct Columns<'m> {
     pub ttl_seconds: Option<u32>,
-    /// By the ids of the base table's columns.
-    pub changes: BTreeMap<u32, ColumnChange<'m>>,
+    /// By the ids of the base table's columns, ascending.
+    pub changes: Vec<(u32, ColumnChange<'m>)>,
 }
 
 /// The change of a column.
@@ -95,6 +93,15 @@ impl ChangeKind<'_> {
 /// Timestamp in microseconds and time to live in seconds: 0 without one.
 type Stamp = (i64, u32);
 
+/// The value of a key in a list that is sorted by keys, and has few of them.
+fn of_key<K: Ord + Copy, V: Default>(sorted: &mut Vec<(K, V)>, key: K) -> &mut V {
+    let index = sorted.binary_search_by_key(&key, |(known, _)| *known).unwrap_or_else(|index| {
+        sorted.insert(index, (key, V::default()));
+        index
+    });
+    &mut sorted[index].1
+}
+
 fn add_row<'m>(
     layout: &LogLayout,
     position: &'m [u8],
@@ -102,11 +109,11 @@ fn add_row<'m>(
     changes: &mut Vec<Change<'m>>,
 ) -> Result<()> {
     let head = row.head().map_err(malformed)?;
-    let mut by_stamp: BTreeMap<Stamp, Columns<'m>> = BTreeMap::new();
+    let mut by_stamp: Vec<(Stamp, Columns<'m>)> = Vec::with_capacity(1);
     let inserted =
         head.liveness.map(|liveness| (liveness.timestamp, liveness.expiry.map_or(0, |expiry| expiry.ttl)));
     if let Some(stamp) = inserted {
-        by_stamp.entry(stamp).or_default();
+        of_key(&mut by_stamp, stamp);
     }
     for cell in head.cells {
         let Some(column) = layout.column(cell.column) else { continue };
@@ -114,8 +121,11 @@ fn add_row<'m>(
             CellKind::Expiring(expiry) => expiry.ttl,
             CellKind::Live | CellKind::Counter | CellKind::Tombstone { .. } => 0,
         };
-        let columns = by_stamp.entry((cell.timestamp, ttl)).or_default();
-        let change = columns.changes.entry(cell.column).or_default();
+        let changes = &mut of_key(&mut by_stamp, (cell.timestamp, ttl)).changes;
+        if changes.is_empty() {
+            changes.reserve(layout.columns.len());
+        }
+        let change = of_key(changes, cell.column);
         let is_tombstone = matches!(cell.kind, CellKind::Tombstone { .. });
         match (column.column_type.is_multi_cell(), is_tombstone) {
             (false, false) => change.value = Some(cell.value),
@@ -127,7 +137,7 @@ fn add_row<'m>(
     for (id, deletion) in head.column_deletions {
         if layout.column(id).is_some() {
             let stamp = (of_collection(&by_stamp, deletion), 0);
-            by_stamp.entry(stamp).or_default().changes.entry(id).or_default().is_deleted = true;
+            of_key(&mut of_key(&mut by_stamp, stamp).changes, id).is_deleted = true;
         }
     }
     for (stamp, mut columns) in by_stamp {
@@ -153,20 +163,19 @@ fn add_row<'m>(
 }
 
 /// The timestamp of the change that a deletion of a collection belongs to.
-fn of_collection(by_stamp: &BTreeMap<Stamp, Columns<'_>>, deletion: Deletion) -> i64 {
+fn of_collection(by_stamp: &[(Stamp, Columns<'_>)], deletion: Deletion) -> i64 {
     let newer = deletion.timestamp.saturating_add(1);
-    let has = |timestamp: i64| by_stamp.range((timestamp, 0)..=(timestamp, u32::MAX)).next().is_some();
+    let has = |timestamp: i64| by_stamp.iter().any(|((known, _), _)| *known == timestamp);
     if !has(newer) && has(deletion.timestamp) { deletion.timestamp } else { newer }
 }
 
 impl Columns<'_> {
     /// Takes what no INSERT can do: it replaces collections, and never adds to one.
     fn split_off_added(&mut self) -> Self {
-        let mut added = Self { ttl_seconds: self.ttl_seconds, changes: BTreeMap::new() };
         let is_added = |change: &ColumnChange<'_>| {
             !(change.is_deleted || change.added.is_empty() && change.removed.is_empty())
         };
-        added.changes.extend(self.changes.extract_if(.., |_, change| is_added(change)));
-        added
+        let changes = self.changes.extract_if(.., |(_, change)| is_added(change)).collect();
+        Self { ttl_seconds: self.ttl_seconds, changes }
     }
 }

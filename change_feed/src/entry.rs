@@ -14,6 +14,7 @@ use helenus_query::stored_key::{PartitionKey, key_components};
 use helenus_rows::cell::{Cell, CellKind, Expiry};
 use helenus_rows::key::{REGULAR_TAG, STATIC_POSITION};
 use helenus_rows::mutation::{Mutation, MutationBuilder, MutationRef};
+use smallvec::SmallVec;
 use uuid::Uuid;
 
 use crate::bounds::{clustering_of, end_bound, start_bound};
@@ -64,9 +65,38 @@ pub struct Entry {
     /// That of the write, in microseconds.
     pub timestamp: i64,
     pub operation: Operation,
-    /// The log's columns: id and value.
-    cells: Vec<(u32, Vec<u8>)>,
+    /// The log's columns: id, and where the value ends in `values`. It begins where the one before ends.
+    cells: Vec<(u32, usize)>,
+    values: Vec<u8>,
 }
+
+impl Entry {
+    fn new(timestamp: i64, operation: Operation, cells: usize) -> Self {
+        const VALUE_BYTES: usize = 16;
+        let values = Vec::with_capacity(cells * VALUE_BYTES);
+        Self { timestamp, operation, cells: Vec::with_capacity(cells), values }
+    }
+
+    fn put(&mut self, column: u32, value: &[u8]) {
+        self.values.extend_from_slice(value);
+        self.cells.push((column, self.values.len()));
+    }
+
+    /// The columns and their values, by the ids of the columns.
+    fn sorted(&self) -> SmallVec<[(u32, &[u8]); CELLS]> {
+        let mut begin = 0;
+        let mut cells: SmallVec<[(u32, &[u8]); CELLS]> = SmallVec::with_capacity(self.cells.len());
+        for &(column, end) in &self.cells {
+            cells.push((column, &self.values[begin..end]));
+            begin = end;
+        }
+        cells.sort_by_key(|(column, _)| *column);
+        cells
+    }
+}
+
+/// Most entries have no more cells.
+const CELLS: usize = 16;
 
 /// Where entries of a group are put.
 #[derive(Debug, Clone, Copy)]
@@ -143,23 +173,28 @@ impl Feed<'_> {
 struct EntryWriter<'a> {
     layout: &'a LogLayout,
     /// The columns of the partition key.
-    key: Vec<(u32, Vec<u8>)>,
+    key: SmallVec<[(u32, &'a [u8]); 2]>,
 }
 
 impl<'a> EntryWriter<'a> {
-    fn new(layout: &'a LogLayout, table: &Table, partition_key: &[u8]) -> Result<Self> {
+    fn new(layout: &'a LogLayout, table: &Table, partition_key: &'a [u8]) -> Result<Self> {
         let components = key_components(partition_key, table.partition_key_count)?;
         let columns = layout.partition_key.iter().copied().zip(components);
-        let key = columns.map(|(column, range)| (column, partition_key[range].to_vec())).collect();
+        let key = columns.map(|(column, range)| (column, &partition_key[range])).collect();
         Ok(Self { layout, key })
     }
 
     /// An entry with the first clustering columns.
     fn entry(&self, timestamp: i64, operation: Operation, clustering: Vec<Vec<u8>>) -> Entry {
-        let mut cells = self.key.clone();
-        cells.extend(self.layout.clustering.iter().map(|column| column.log).zip(clustering));
-        cells.push((self.layout.operation, vec![operation as u8]));
-        Entry { timestamp, operation, cells }
+        let mut entry = Entry::new(timestamp, operation, CELLS);
+        for (column, value) in &self.key {
+            entry.put(*column, value);
+        }
+        for (column, value) in self.layout.clustering.iter().zip(&clustering) {
+            entry.put(column.log, value);
+        }
+        entry.put(self.layout.operation, &[operation as u8]);
+        entry
     }
 
     /// An entry of a regular row, or of the static one.
@@ -206,7 +241,7 @@ impl<'a> EntryWriter<'a> {
         let mut entry = self.of_row(timestamp, operation, position)?;
         if let Some(columns) = columns {
             if let Some(seconds) = columns.ttl_seconds {
-                entry.cells.push((self.layout.ttl, i64::from(seconds).to_be_bytes().to_vec()));
+                entry.put(self.layout.ttl, &i64::from(seconds).to_be_bytes());
             }
             if delta == Delta::Full {
                 self.put_columns(&mut entry, columns)?;
@@ -220,18 +255,18 @@ impl<'a> EntryWriter<'a> {
         for (id, change) in &columns.changes {
             let Some(column) = self.layout.column(*id) else { continue };
             if change.is_deleted {
-                entry.cells.push((column.deleted, TRUE.to_vec()));
+                entry.put(column.deleted, &TRUE);
             }
             if let Some(value) = change.value {
-                entry.cells.push((column.value, value.to_vec()));
+                entry.put(column.value, value);
             }
             if !change.added.is_empty() {
-                entry.cells.push((column.value, elements_value(&column.column_type, &change.added)?));
+                entry.put(column.value, &elements_value(&column.column_type, &change.added)?);
             }
             if let Some(deleted_elements) = column.deleted_elements
                 && !change.removed.is_empty()
             {
-                entry.cells.push((deleted_elements, keys_value(&column.column_type, &change.removed)?));
+                entry.put(deleted_elements, &keys_value(&column.column_type, &change.removed)?);
             }
         }
         Ok(())
@@ -242,8 +277,8 @@ impl<'a> EntryWriter<'a> {
 fn put_image(entry: &mut Entry, columns: Vec<ImageColumn<'_>>, marks_nulls: bool) {
     for (column, value) in columns {
         match value {
-            Some(value) => entry.cells.push((column.value, value)),
-            None if marks_nulls => entry.cells.push((column.deleted, TRUE.to_vec())),
+            Some(value) => entry.put(column.value, &value),
+            None if marks_nulls => entry.put(column.deleted, &TRUE),
             None => {}
         }
     }
@@ -255,20 +290,20 @@ const TRUE: [u8; 1] = [1];
 /// The mutation of the log that puts entries into their place.
 pub fn log_mutation(layout: &LogLayout, entries: Vec<Entry>, place: &Place) -> Result<Mutation> {
     let token = Partitioner::Stream.token(&place.stream);
-    let bytes = entries.iter().flat_map(|entry| &entry.cells).map(|(_, value)| value.len() + 8).sum();
+    const CELL_BYTES: usize = 8;
+    let bytes = entries.iter().map(|entry| entry.values.len() + CELL_BYTES * entry.cells.len()).sum();
     let mut builder = MutationBuilder::with_capacity(layout.table, token, &place.stream, bytes)
         .map_err(|error| RequestError::Server(error.to_string()))?;
     let kind = place.expiry.map_or(CellKind::Live, CellKind::Expiring);
     let count = entries.len();
     for ((index, mut entry), number) in entries.into_iter().enumerate().zip(place.first_number..) {
         if place.ends_group && index + 1 == count {
-            entry.cells.push((layout.end_of_batch, TRUE.to_vec()));
+            entry.put(layout.end_of_batch, &TRUE);
         }
-        entry.cells.sort_by_key(|(column, _)| *column);
         let position = position(place.time, number)?;
         let Ok(()) = builder.row_in_order(&position, None, |row| {
-            for (column, value) in &entry.cells {
-                row.cell(&Cell { column: *column, path: &[], timestamp: entry.timestamp, kind, value });
+            for (column, value) in entry.sorted() {
+                row.cell(&Cell { column, path: &[], timestamp: entry.timestamp, kind, value });
             }
             Ok::<_, Infallible>(())
         });

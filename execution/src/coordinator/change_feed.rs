@@ -149,26 +149,16 @@ fn with_entries(
     // What was read first, or sent to a leader, has taken time. Consumers may have read past the begin of the request meanwhile.
     let now_micros = write.now_micros.max(context.clock.now_micros());
     let micros = choose_streams(context, &changes, &mut pending, entry_micros(newest, now_micros))?;
-    let mut times = BTreeMap::new();
-    let group_of = |of: usize| if grouping == Grouping::Together { 0 } else { of };
-    // The entries that are left for each group in a stream.
-    let mut left: BTreeMap<(usize, TableId, StreamId), usize> = BTreeMap::new();
-    for Pending { of, layout, stream, entries, .. } in &pending {
-        *left.entry((group_of(*of), layout.table, *stream)).or_default() += entries.len();
-    }
-    let mut next: BTreeMap<(usize, TableId, StreamId), i32> = BTreeMap::new();
-    for Pending { of, layout, stream, entries, expiry, .. } in pending {
-        let name = (group_of(of), layout.table, stream);
-        let count = entries.len();
-        let left = left.entry(name).or_default();
-        *left -= count;
-        let next = next.entry(name).or_default();
-        let time = *times.entry(group_of(of)).or_insert_with(|| time_of(context, micros));
-        let place = Place { stream: stream.0, time, first_number: *next, ends_group: *left == 0, expiry };
-        *next = i32::try_from(count)
-            .ok()
-            .and_then(|count| next.checked_add(count))
-            .ok_or_else(|| RequestError::invalid("A request makes too many entries of a change feed"))?;
+    let mut numbers = Numbers::of(&pending, grouping);
+    let mut time_of_group: Option<(usize, Uuid)> = None;
+    for pending in pending {
+        let (first_number, ends_group) = numbers.next(&pending)?;
+        let Pending { of, layout, stream, entries, expiry, .. } = pending;
+        let group = if grouping == Grouping::Together { 0 } else { of };
+        // Those of a group follow each other.
+        let known = time_of_group.filter(|(known, _)| *known == group);
+        let (_, time) = *time_of_group.insert(known.unwrap_or_else(|| (group, time_of(context, micros))));
+        let place = Place { stream: stream.0, time, first_number, ends_group, expiry };
         let entry = log_mutation(&layout, entries, &place)?;
         let change = &mut changes[of];
         change.mutation = Mutation::with_companions(&change.mutation, &[entry])
@@ -176,6 +166,41 @@ fn with_entries(
         check_size(change, write.mutation_bytes_max)?;
     }
     Ok(changes)
+}
+
+/// The numbers of entries in their groups: those of one stream are counted on.
+struct Numbers {
+    /// What was numbered, and what is left, of the group in each stream, where mutations share one.
+    shared: Option<BTreeMap<(TableId, StreamId), (usize, usize)>>,
+}
+
+impl Numbers {
+    fn of(pending: &[Pending], grouping: Grouping) -> Self {
+        if grouping == Grouping::Each {
+            // A mutation has one list of entries in each log.
+            return Self { shared: None };
+        }
+        let mut shared: BTreeMap<(TableId, StreamId), (usize, usize)> = BTreeMap::new();
+        for Pending { layout, stream, entries, .. } in pending {
+            shared.entry((layout.table, *stream)).or_default().1 += entries.len();
+        }
+        Self { shared: Some(shared) }
+    }
+
+    /// The number of the first of the next entries, and whether the last of them is the last of its group.
+    fn next(&mut self, pending: &Pending) -> Result<(i32, bool)> {
+        let too_many = |_| RequestError::invalid("A request makes too many entries of a change feed");
+        let count = pending.entries.len();
+        let mut of_mutation = (0, count);
+        let name = (pending.layout.table, pending.stream);
+        let of_group = self.shared.as_mut().and_then(|shared| shared.get_mut(&name));
+        let (numbered, left) = of_group.unwrap_or(&mut of_mutation);
+        let first = *numbered;
+        *numbered += count;
+        *left -= count;
+        i32::try_from(*numbered).map_err(too_many)?;
+        Ok((i32::try_from(first).map_err(too_many)?, *left == 0))
+    }
 }
 
 /// When entries that are written now disappear.

@@ -92,26 +92,29 @@ fn apply_with_companions(
     context: &ShardContext,
     mutation: &MutationRef<'_>,
 ) -> Result<LogPosition, EngineError> {
-    let mut parts = Vec::new();
+    let is_own = |part: &MutationRef<'_>| context.node.shard_of(part.token) == context.index;
     let mut has_all = true;
     for part in mutation.parts() {
-        let part = part.map_err(EngineError::Mutation)?;
-        if context.node.shard_of(part.token) == context.index {
-            parts.push(part.to_mutation().map_err(EngineError::Mutation)?);
-        } else {
-            has_all = false;
-        }
+        has_all &= is_own(&part.map_err(EngineError::Mutation)?);
     }
-    let position = if has_all {
-        context.shard.apply(mutation)?
-    } else if let Some((head, companions)) = parts.split_first() {
-        let own = Mutation::with_companions(head, companions).map_err(EngineError::Mutation)?;
-        context.shard.apply(&own.view().map_err(EngineError::Mutation)?)?
-    } else {
-        LogPosition::default()
-    };
+    let position =
+        if has_all { context.shard.apply(mutation)? } else { apply_parts(context, mutation, is_own)? };
     wakes::applied(context, mutation);
     Ok(position)
+}
+
+/// Applies those parts of a mutation that belong to this shard.
+fn apply_parts(
+    context: &ShardContext,
+    mutation: &MutationRef<'_>,
+    is_own: impl Fn(&MutationRef<'_>) -> bool,
+) -> Result<LogPosition, EngineError> {
+    let parts = mutation.parts().filter(|part| part.as_ref().map_or(true, &is_own));
+    let parts = parts.map(|part| part?.to_mutation()).collect::<Result<Vec<_>, _>>();
+    let parts = parts.map_err(EngineError::Mutation)?;
+    let Some((head, companions)) = parts.split_first() else { return Ok(LogPosition::default()) };
+    let own = Mutation::with_companions(head, companions).map_err(EngineError::Mutation)?;
+    context.shard.apply(&own.view().map_err(EngineError::Mutation)?)
 }
 
 fn parse(mutation: &[u8]) -> Result<MutationRef<'_>, Failure> {
