@@ -148,7 +148,7 @@ pub async fn serve(context: &Rc<ShardContext>, freshen: Freshen) -> ViewsRespons
     loop {
         let progress = slice.progress.notified();
         // Whoever asks, or this node, does not know yet that the view is built again.
-        let is_known = state.views(context).views.contains_key(&build);
+        let is_known = state.view(context, build).is_some();
         if !slice.lease.is_held(context) || !is_known {
             return ViewsResponse::NotHeld;
         }

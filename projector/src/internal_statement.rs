@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cql_lite::frame::Consistency;
 use cql_lite::frame::request::Value;
@@ -17,8 +18,10 @@ use helenus_execution::coordinator::{Execution, Outcome, Request, RequestOptions
 use helenus_execution::shard::context::ShardContext;
 use helenus_query::bind::{OwnedBindings, Rewritten, bind};
 use helenus_query::error::{RequestError, Result};
+use helenus_query::plan::modify::ModifyPlan;
+use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::TableKind;
-use helenus_query::statement::Statement;
+use helenus_query::statement::{Prepared, Statement};
 
 /// Rows of a page: what is in memory at a time.
 pub const PAGE_ROWS: usize = 1_000;
@@ -113,11 +116,7 @@ impl InternalStatement {
         level: Consistency,
         timestamp_micros: Option<i64>,
     ) -> Result<Outcome> {
-        let statement = self.statement(context)?;
-        let Statement::Modify(modify) = &statement else { return Err(self.misused("modifies nothing")) };
-        if modify.plan.table.kind == TableKind::Virtual {
-            return Err(self.misused("modifies a virtual table"));
-        }
+        let modify = self.modification(context)?;
         let rewritten = Rewritten::default();
         let values = bind(&modify.markers, &as_received(values), &[], &rewritten)?;
         let call = context.call_context();
@@ -130,9 +129,38 @@ impl InternalStatement {
             return transact(context.clone(), Transaction::of_statement(bound, options)).await;
         }
         options.timestamp = timestamp_micros;
-        let request = Request { statement: modify, values: &values, options: &options, call };
+        let request = Request { statement: &modify, values: &values, options: &options, call };
         // Warnings are for clients.
         completed(write::modify(context, &request, &mut Vec::new())).await
+    }
+
+    /// The mutations of an INSERT, UPDATE or DELETE without IF, for [`write_together`].
+    pub fn mutations(
+        &self,
+        context: &Rc<ShardContext>,
+        values: &[OwnedValue],
+        level: Consistency,
+        timestamp_micros: i64,
+    ) -> Result<Vec<PartitionMutation>> {
+        let modify = self.modification(context)?;
+        let rewritten = Rewritten::default();
+        let values = bind(&modify.markers, &as_received(values), &[], &rewritten)?;
+        let mut options = options(level);
+        options.timestamp = Some(timestamp_micros);
+        let call = context.call_context();
+        let request = Request { statement: &modify, values: &values, options: &options, call };
+        write::prepare(context, &request, &mut Vec::new())
+    }
+
+    /// The plan of a statement that modifies stored rows.
+    fn modification(&self, context: &ShardContext) -> Result<Arc<Prepared<ModifyPlan>>> {
+        let Statement::Modify(modify) = self.statement(context)? else {
+            return Err(self.misused("modifies nothing"));
+        };
+        if modify.plan.table.kind == TableKind::Virtual {
+            return Err(self.misused("modifies a virtual table"));
+        }
+        Ok(modify)
     }
 
     /// The statement as the present catalog has it.
@@ -152,6 +180,18 @@ impl InternalStatement {
         debug_assert!(false, "{}: {what}", self.text);
         RequestError::Server(format!("a statement of the node {what}: {}", self.text))
     }
+}
+
+/// Writes the mutations of several statements.
+pub async fn write_together(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    level: Consistency,
+) -> Result<()> {
+    if mutations.is_empty() {
+        return Ok(());
+    }
+    completed(write::apply_all(context, mutations, &options(level))).await.map(drop)
 }
 
 /// Whether a statement with IF was applied. `None`: the outcome is of one without.

@@ -119,6 +119,20 @@ impl Lease {
         Ok(timestamp)
     }
 
+    /// Timestamps for some rows, with which any shard of this node may write them as long as the lease stands.
+    pub fn grant(&self, context: &ShardContext, rows: usize) -> Result<Grant> {
+        let first_timestamp = self.next_timestamp(context)?;
+        let last_timestamp = first_timestamp.saturating_add(rows as i64);
+        let ends_micros = self.ends_micros.get() - MARGIN_MICROS;
+        let is_for_ever = self.is_kept_for_ever(context);
+        if last_timestamp >= ends_micros && !is_for_ever {
+            return Err(lost(self.slice));
+        }
+        self.last_timestamp.set(last_timestamp);
+        let ends_micros = if is_for_ever { i64::MAX } else { ends_micros };
+        Ok(Grant { slice: self.slice, first_timestamp, ends_micros })
+    }
+
     /// Whether the lease is held and need not be prolonged yet.
     pub fn is_long(&self, context: &ShardContext) -> bool {
         self.room(context.clock.now_micros()) > PROLONGED_MICROS
@@ -189,6 +203,23 @@ impl Lease {
     /// Gives the lease up, without telling others.
     pub fn forget(&self) {
         self.ends_micros.set(0);
+    }
+}
+
+/// The right to write some rows of views in a slice.
+#[derive(Debug, Clone, Copy)]
+pub struct Grant {
+    slice: Slice,
+    /// The timestamp of the first row, in microseconds; each row has the next one.
+    pub first_timestamp: i64,
+    /// Nothing is written from then on.
+    ends_micros: i64,
+}
+
+impl Grant {
+    /// An error if the lease does not stand any more.
+    pub fn check(&self, context: &ShardContext) -> Result<()> {
+        if context.clock.now_micros() < self.ends_micros { Ok(()) } else { Err(lost(self.slice)) }
     }
 }
 

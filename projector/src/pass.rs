@@ -12,10 +12,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
-use std::time::Duration;
 
 use cql_lite::types::timeuuid;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use helenus_change_feed::bounds::Bound;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
@@ -41,8 +39,6 @@ const OVERLAP_MICROS: i64 = 30_000;
 /// … and so often it begins so long before the begin of the last one of its kind.
 const WIDE_PERIOD_MICROS: i64 = 100_000;
 const WIDE_OVERLAP_MICROS: i64 = 300_000;
-/// Units that are recomputed at the same time in a slice.
-const RECOMPUTED_AT_A_TIME: usize = 16;
 /// Most units that are collected before they are recomputed.
 const UNITS_MAX: usize = 2_000;
 /// Most entries of which it is remembered that they were seen. Above it they are read again, which costs time and changes nothing.
@@ -51,10 +47,8 @@ const SEEN_MAX: usize = 500_000;
 const SEEN_MANY: usize = 20_000;
 /// It is not worth to look through fewer.
 const SEEN_LOOKED_THROUGH_MIN: usize = 1_000;
-/// The lease is looked at, and prolonged if needed, after so many units.
+/// Most units that are recomputed together. The lease is looked at, and prolonged if needed, after so many.
 const UNITS_BETWEEN_LOOKS: usize = 256;
-/// Pause before a unit is recomputed again that was refused for the number of requests.
-const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// How far the log of a followed table was read in a slice, by this holder.
 #[derive(Debug)]
@@ -282,43 +276,21 @@ async fn carry_out(
     Ok(())
 }
 
-/// Recomputes units, several at the same time.
+/// Recomputes units, some of them together.
 pub async fn recompute_all(
     context: &Rc<ShardContext>,
     view: &LiveView,
     units: BTreeSet<Values>,
     slice: &SliceState,
 ) -> Result<()> {
-    let units: Vec<Values> = units.into_iter().collect();
-    for units in units.chunks(UNITS_BETWEEN_LOOKS) {
-        stream::iter(units)
-            .map(|unit| recompute_patiently(context, view, unit, slice))
-            .buffer_unordered(RECOMPUTED_AT_A_TIME)
-            .try_collect::<()>()
-            .await?;
+    let mut units = units.into_iter().peekable();
+    while units.peek().is_some() {
+        recompute(context, view, units.by_ref().take(UNITS_BETWEEN_LOOKS).collect(), slice).await?;
         if !slice.lease.is_long(context) {
             slice.lease.keep(context, &ViewsState::of(context).leases, true).await?;
         }
     }
     Ok(())
-}
-
-/// Recomputes a unit. Where the base table has a limit of requests, it waits until the unit is let in.
-async fn recompute_patiently(
-    context: &Rc<ShardContext>,
-    view: &LiveView,
-    unit: &Values,
-    slice: &SliceState,
-) -> Result<()> {
-    loop {
-        match recompute(context, view, unit, slice).await {
-            Err(RequestError::RateLimited { .. }) => {
-                context.clock.sleep(AFTER_REFUSAL).await;
-                slice.lease.check(context)?;
-            }
-            done => return done,
-        }
-    }
 }
 
 /// Takes the units that a change concerns. Where rows were deleted together, these are those that may have rows in the view, some of which are

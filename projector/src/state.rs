@@ -80,13 +80,23 @@ impl ViewsState {
 
     /// The views of the newest catalog that this shard knows.
     pub fn views(&self, context: &ShardContext) -> Views {
+        self.refresh(context);
+        self.views.borrow().clone()
+    }
+
+    /// The view with this id of its build, if this shard knows it.
+    pub fn view(&self, context: &ShardContext, build: Uuid) -> Option<Rc<LiveView>> {
+        self.refresh(context);
+        self.views.borrow().views.get(&build).cloned()
+    }
+
+    fn refresh(&self, context: &ShardContext) {
         let view = context.catalog_view();
         if self.generation.get() != Some(view.generation) {
             let known = std::mem::take(&mut *self.views.borrow_mut());
             *self.views.borrow_mut() = Views::of(&view.catalog, &known);
             self.generation.set(Some(view.generation));
         }
-        self.views.borrow().clone()
     }
 
     /// Whether the views that this shard keeps are those of the newest catalog.

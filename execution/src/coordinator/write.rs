@@ -33,19 +33,7 @@ pub fn modify(
     request: &Request<'_, ModifyPlan>,
     warnings: &mut Vec<String>,
 ) -> Execution {
-    if context.denies()
-        && let Err(error) = check_denied(context, request)
-    {
-        return Execution::Ready(Err(error));
-    }
-    if request.plan().table.options.has_rate_limit()
-        && let Err(error) = admit(context, request)
-    {
-        return Execution::Ready(Err(error));
-    }
-    if context.node.disks.is_any_short()
-        && let Err(error) = check_disks(context, request, warnings)
-    {
+    if let Err(error) = check(context, request, warnings) {
         return Execution::Ready(Err(error));
     }
     let (plan, consistency) = (request.plan(), request.options.consistency);
@@ -62,6 +50,35 @@ pub fn modify(
         }
         Ok(mutations) => apply(context, mutations, request.options, WriteType::Simple),
     }
+}
+
+/// The mutations of a modification that reads nothing, to be written with [`apply_all`] together with those of others.
+pub fn prepare(
+    context: &ShardContext,
+    request: &Request<'_, ModifyPlan>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<PartitionMutation>> {
+    check(context, request, warnings)?;
+    mutations(context, request)
+}
+
+/// Refuses what may not be written now.
+#[inline]
+fn check(
+    context: &ShardContext,
+    request: &Request<'_, ModifyPlan>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    if context.denies() {
+        check_denied(context, request)?;
+    }
+    if request.plan().table.options.has_rate_limit() {
+        admit(context, request)?;
+    }
+    if context.node.disks.is_any_short() {
+        check_disks(context, request, warnings)?;
+    }
+    Ok(())
 }
 
 /// Refuses a modification of a denied partition.
@@ -127,6 +144,17 @@ pub fn apply(
         replica::write::write(&context, mutations, options).await?;
         Ok(Outcome::Void)
     }))
+}
+
+/// Writes mutations of several modifications, each to all its replicas, and acknowledges when all have reached the level.
+pub fn apply_all(
+    context: &Rc<ShardContext>,
+    mutations: Vec<PartitionMutation>,
+    options: &RequestOptions,
+) -> Execution {
+    let write =
+        if mutations.iter().any(|change| change.table.options.cap.is_some()) { apply_capped } else { apply };
+    write(context, mutations, options, WriteType::UnloggedBatch)
 }
 
 /// As [`apply`], where tables with a cap are among those of the mutations.
