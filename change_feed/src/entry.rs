@@ -185,12 +185,12 @@ impl<'a> EntryWriter<'a> {
     }
 
     /// An entry with the first clustering columns.
-    fn entry(&self, timestamp: i64, operation: Operation, clustering: Vec<Vec<u8>>) -> Entry {
+    fn entry(&self, timestamp: i64, operation: Operation, clustering: &[Vec<u8>]) -> Entry {
         let mut entry = Entry::new(timestamp, operation, CELLS);
         for (column, value) in &self.key {
             entry.put(*column, value);
         }
-        for (column, value) in self.layout.clustering.iter().zip(&clustering) {
+        for (column, value) in self.layout.clustering.iter().zip(clustering) {
             entry.put(column.log, value);
         }
         entry.put(self.layout.operation, &[operation as u8]);
@@ -201,7 +201,7 @@ impl<'a> EntryWriter<'a> {
     fn of_row(&self, timestamp: i64, operation: Operation, position: &[u8]) -> Result<Entry> {
         let clustering =
             if position == STATIC_POSITION { Vec::new() } else { clustering_of(self.layout, position)? };
-        Ok(self.entry(timestamp, operation, clustering))
+        Ok(self.entry(timestamp, operation, &clustering))
     }
 
     fn put_change(
@@ -217,7 +217,7 @@ impl<'a> EntryWriter<'a> {
             ChangeKind::Update { position, columns } => (Operation::Update, *position, Some(columns)),
             ChangeKind::DeleteRow { position } => (Operation::DeleteRow, *position, None),
             ChangeKind::DeletePartition => {
-                entries.push(self.entry(timestamp, Operation::DeletePartition, Vec::new()));
+                entries.push(self.entry(timestamp, Operation::DeletePartition, &[]));
                 return Ok(());
             }
             ChangeKind::DeleteRange(range) => {
@@ -233,8 +233,8 @@ impl<'a> EntryWriter<'a> {
                 } else {
                     Operation::RangeEndExclusive
                 };
-                entries.push(self.entry(timestamp, of_start, start.clustering));
-                entries.push(self.entry(timestamp, of_end, end.clustering));
+                entries.push(self.entry(timestamp, of_start, &start.clustering));
+                entries.push(self.entry(timestamp, of_end, &end.clustering));
                 return Ok(());
             }
         };
@@ -290,7 +290,6 @@ const TRUE: [u8; 1] = [1];
 /// The mutation of the log that puts entries into their place.
 pub fn log_mutation(layout: &LogLayout, entries: Vec<Entry>, place: &Place) -> Result<Mutation> {
     let token = Partitioner::Stream.token(&place.stream);
-    const CELL_BYTES: usize = 8;
     let bytes = entries.iter().map(|entry| entry.values.len() + CELL_BYTES * entry.cells.len()).sum();
     let mut builder = MutationBuilder::with_capacity(layout.table, token, &place.stream, bytes)
         .map_err(|error| RequestError::Server(error.to_string()))?;
@@ -310,6 +309,9 @@ pub fn log_mutation(layout: &LogLayout, entries: Vec<Entry>, place: &Place) -> R
     }
     Ok(builder.build())
 }
+
+/// About what a cell takes beside its value.
+const CELL_BYTES: usize = 8;
 
 /// The position of an entry: `cdc$time` and `cdc$batch_seq_no`.
 fn position(time: Uuid, number: i32) -> Result<Vec<u8>> {

@@ -325,8 +325,7 @@ fn other_statements_cannot_change_views_and_what_is_beside_them() {
     ] {
         assert_eq!(schema.error(statement), error, "{statement}");
     }
-    let error =
-        |name: &str| check_truncate(schema.table(name).unwrap()).unwrap_err().to_string();
+    let error = |name: &str| check_truncate(schema.table(name).unwrap()).unwrap_err().to_string();
     assert_eq!(error("mv"), "Cannot TRUNCATE materialized view directly; must truncate base table instead");
     assert_eq!(error("mv$rows"), "ks.mv$rows is kept by the node for views, and cannot be truncated");
     check_truncate(schema.table("t").unwrap()).unwrap();

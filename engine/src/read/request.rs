@@ -8,7 +8,7 @@ use crate::row::RowRef;
 /// The work that a scan may do before it pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes of rows read. All versions of a row count.
+    /// Bytes of rows read. All versions of a row count, and small rows as if they were a bit larger.
     pub bytes: u64,
     /// Deleted and expired rows and cells read.
     pub tombstones: u64,

@@ -27,7 +27,9 @@ use crate::row::RowRef;
 use crate::row_writer::transcode;
 use crate::table::TableError;
 
-/// What a skipped partition takes of the budget for bytes: sources are searched, whatever is found.
+/// What a row takes of the budget for bytes at least: one is found, whatever it holds.
+const ROW_BYTES: u64 = 100;
+/// What a skipped partition takes of it: sources are searched, whatever is found.
 const SKIP_BYTES: u64 = 200;
 
 /// The allocations of a scan.
@@ -337,7 +339,7 @@ impl<'s> Scan<'s> {
             return self.reconcile_versions(shadow);
         }
         let row = first.row();
-        self.used.bytes += row.bytes.len() as u64;
+        self.used.bytes += ROW_BYTES.max(row.bytes.len() as u64);
         if reconcile::is_passthrough(row, shadow) {
             self.place = RowLocation::Source(index);
             return Ok(!row.is_empty());
@@ -354,7 +356,7 @@ impl<'s> Scan<'s> {
         let ScanBuffers { sources, merged, .. } = &mut self.buffers;
         let versions = versions_of(&self.merge, sources)?;
         let bytes = versions.iter().map(|row| row.bytes.len() as u64).sum::<u64>();
-        self.used.bytes += bytes;
+        self.used.bytes += ROW_BYTES.max(bytes);
         let dominant = if is_first_complete { Some(0) } else { reconcile::find_dominant(&versions, shadow) };
         if let Some(&source) = dominant.and_then(|version| self.merge.current().get(version)) {
             self.place = RowLocation::Source(source as usize);

@@ -17,7 +17,7 @@ use helenus_query::schema::virtual_tables::{self, Row};
 
 use self::other_shards::SpreadRead;
 pub use self::own_shard::turn_budget;
-use self::own_shard::{TURN_BYTES, read_local, read_local_cold};
+use self::own_shard::{read_local, read_local_cold, turn_bytes};
 use super::key_ranges::KeyRange;
 use super::paxos::serial;
 use super::replica::answer::token_of;
@@ -356,7 +356,7 @@ async fn select_from(
     let mut replicated = is_replicated
         .then(|| ReplicatedRead::new(context, plan, now_seconds, consistency, at_replicas, deadline));
     let spread = SpreadRead::new(context, &request, now_seconds, here, deadline);
-    let mut turns = 0_usize;
+    let mut work_bytes = 0_u64;
     for range in ranges {
         if searches && range.is_static_row() {
             // It comes with the rows that are found.
@@ -373,7 +373,7 @@ async fn select_from(
                     spread.of_shard(&mut run, range, owner).await?
                 }
                 None if context.node.shard_count() > 1 => {
-                    spread.of_all_shards(&mut run, range, &mut turns).await?
+                    spread.of_all_shards(&mut run, range, &mut work_bytes).await?
                 }
                 None if searches => spread.of_shard(&mut run, range, context.index).await?,
                 _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
@@ -383,13 +383,13 @@ async fn select_from(
                 RangeEnd::Complete => {}
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),
                 RangeEnd::BudgetSpent(left) => {
-                    turns += 1;
+                    work_bytes += turn_bytes(context);
                     if given.is_some_and(|deadline| context.clock.monotonic() >= deadline) {
                         return Err(read_timeout(consistency));
                     }
                     // A page that has done enough work ends early with a paging state. Answers that cannot be cut
                     // continue.
-                    let spent = turns as u64 * TURN_BYTES >= 4 * context.node.config.max_page_bytes as u64;
+                    let spent = work_bytes >= 4 * context.node.config.max_page_bytes as u64;
                     let may_end = is_paged && !run.has_open_group() && plan.result_order.is_empty();
                     if spent
                         && may_end

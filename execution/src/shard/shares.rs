@@ -220,9 +220,13 @@ impl ShardShares {
     /// How long a future that is being polled should go on before it lets others have the thread.
     #[inline]
     pub fn turn_limit(&self) -> Duration {
-        let shares =
-            self.current.borrow().as_ref().is_some_and(|current| current.share.has_others_beside_it());
-        if shares { SLICE } else { TURN_ALONE }
+        if self.are_shared() { SLICE } else { TURN_ALONE }
+    }
+
+    /// Whether the role of the future that is being polled has others beside it.
+    #[inline]
+    pub fn are_shared(&self) -> bool {
+        self.current.borrow().as_ref().is_some_and(|current| current.share.has_others_beside_it())
     }
 
     /// Whether a role's future may have a turn now, without having waited for it.

@@ -127,7 +127,10 @@ pub async fn restore(
 }
 
 /// Has the views that are computed of a table built again, as rows have come.
-pub(super) async fn build_views_again(context: &Rc<ShardContext>, table: TableId) -> Result<(), RequestError> {
+pub(super) async fn build_views_again(
+    context: &Rc<ShardContext>,
+    table: TableId,
+) -> Result<(), RequestError> {
     let table = context.catalog_view().table(table).cloned();
     // Without it, it was dropped meanwhile.
     if let Some(table) = table {
@@ -202,9 +205,8 @@ async fn view_schemas(
 ) -> Result<Vec<SnapshotSchema>, RestoreError> {
     let is_wanted = |schema: &SnapshotSchema| {
         let known = schema.table();
-        let is_of_table = |name: &String| {
-            known.view.as_ref().is_some_and(|view| view.statement.from.name.as_str() == name)
-        };
+        let is_of_table =
+            |name: &String| known.view.as_ref().is_some_and(|view| view.statement.from.name.as_str() == name);
         known.view.is_some()
             && request.keyspace.as_ref().is_none_or(|name| *name == known.keyspace)
             && request.table.as_ref().is_none_or(is_of_table)

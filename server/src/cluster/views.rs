@@ -47,7 +47,10 @@ pub async fn follow_truncation(context: &Rc<ShardContext>, table: &Arc<Table>) -
     for view in views {
         match fresh::wait(context, &view, now_micros, deadline).await {
             Err(RequestError::ReadTimeout { .. }) => {
-                tracing::info!(view = view.full_name(), "the rows of a view whose table was truncated are still being removed");
+                tracing::info!(
+                    view = view.full_name(),
+                    "the rows of a view whose table was truncated are still being removed"
+                );
             }
             // Dropped meanwhile.
             Err(RequestError::Invalid(_)) => {}
@@ -60,8 +63,8 @@ pub async fn follow_truncation(context: &Rc<ShardContext>, table: &Arc<Table>) -
 /// Creates a view of a snapshot, if its base table is there and nothing has its name. Call on the first shard.
 pub async fn create_again(context: &Rc<ShardContext>, schema: &SnapshotSchema) -> Result<()> {
     let (keyspace, view) = (schema.keyspace(), schema.table());
-    let create = parse(&view_statement(keyspace, view))
-        .map_err(|error| RequestError::Server(error.to_string()))?;
+    let create =
+        parse(&view_statement(keyspace, view)).map_err(|error| RequestError::Server(error.to_string()))?;
     let plan = |catalog: &Catalog, ddl: &_| match catalog.table(&keyspace.name, &view.name) {
         Some(_) => Ok(None),
         None => execute(catalog, &create, None, ddl).map(Some),

@@ -12,15 +12,13 @@ use helenus_query::plan::select::SelectPlan;
 use helenus_query::run::row_filters::RowFilters;
 use helenus_query::run::select::{Flow, SelectRun};
 
-use super::own_shard::{end_after, prefix};
+use super::own_shard::{end_after, prefix, turn_bytes};
 use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::prepared_read::{BLOCK_ROWS, RangeEnd};
 use crate::coordinator::row_batch::{RowBatch, RowBatchRequest, read_row_batch};
 use crate::coordinator::shard_rows::share_of;
 use crate::coordinator::{OwnedRequest, Request};
 use crate::shard::context::ShardContext;
-
-const BLOCK_BYTES: usize = 1 << 20;
 
 /// How often all shards are asked for rows before other requests of this one can run.
 const ROUNDS_MAX: usize = 8;
@@ -71,7 +69,7 @@ impl<'r> SpreadRead<'r> {
             reversed: range.reversed,
             now_seconds: self.now_seconds,
             max_rows: rows,
-            max_bytes: BLOCK_BYTES,
+            max_bytes: turn_bytes(self.context) as usize,
             max_tombstones: self.context.node.config.max_page_tombstones as u64,
             columns: run.simple_columns().map(<[u32]>::to_vec),
             keys_only: run.reads_keys_only(),
@@ -123,12 +121,12 @@ impl<'r> SpreadRead<'r> {
     }
 
     /// Merges the rows of all shards in the order of their keys. When one of them must be asked, so are the others that will be soon.
-    /// `turns` grows with the turns of shards that were needed.
+    /// `work_bytes` grows with what shards may have read.
     pub async fn of_all_shards(
         &self,
         run: &mut SelectRun<'_>,
         range: KeyRange,
-        turns: &mut usize,
+        work_bytes: &mut u64,
     ) -> Result<RangeEnd> {
         let shards = self.context.node.shard_count();
         let mut sources: Vec<ShardRows> = (0..shards).map(|_| ShardRows::before(&range)).collect();
@@ -183,7 +181,7 @@ impl<'r> SpreadRead<'r> {
                     })
                 })
                 .collect();
-            *turns += reads.len();
+            *work_bytes += reads.len() as u64 * turn_bytes(self.context);
             try_join_all(reads).await?;
         }
     }
