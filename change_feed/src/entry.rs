@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 
 use cql_lite::types::token::Partitioner;
-use cql_lite::types::{CqlType, ordered};
+use cql_lite::types::{CqlType, ordered, timeuuid};
 use helenus_feed_tables::{ChangeFeedOptions, Delta, Preimage};
 use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::ExistingRows;
@@ -13,7 +13,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_query::stored_key::{PartitionKey, key_components};
 use helenus_rows::cell::{Cell, CellKind, Expiry};
 use helenus_rows::key::{REGULAR_TAG, STATIC_POSITION};
-use helenus_rows::mutation::{Mutation, MutationBuilder, MutationRef};
+use helenus_rows::mutation::{Mutation, MutationBuilder, MutationRef, Operation as Written, TableId};
 use smallvec::SmallVec;
 use uuid::Uuid;
 
@@ -322,8 +322,18 @@ fn position(time: Uuid, number: i32) -> Result<Vec<u8>> {
     Ok(position)
 }
 
-/// The time of an entry, `cdc$time`, by its position in the log. `None`: it is not the position of an entry.
-pub fn time_at(position: &[u8]) -> Option<Uuid> {
+/// The time of the entries that a mutation has in a log, in microseconds. `None`: it has none.
+pub fn time_in(mutation: &MutationRef<'_>, log: TableId) -> Option<i64> {
+    let mut companions = mutation.companions().filter_map(std::result::Result::ok);
+    let first = companions.find(|entries| entries.table == log)?.operations().next()?;
+    match first.ok()? {
+        Written::Row { position, .. } => time_at(position).map(|time| timeuuid::unix_micros(&time)),
+        Written::RangeTombstone { .. } => None,
+    }
+}
+
+/// The time of an entry, `cdc$time`, by its position. `None`: it is not the position of an entry.
+fn time_at(position: &[u8]) -> Option<Uuid> {
     let mut rest = position.strip_prefix(&[REGULAR_TAG])?;
     let mut time = Vec::with_capacity(size_of::<Uuid>());
     ordered::decode(&CqlType::Timeuuid, &mut rest, false, &mut time).ok()?;

@@ -12,6 +12,7 @@
 //! | [`delta`] | its changes, in the order in which they decide |
 //! | [`image`] | rows before and after it |
 //! | [`entry`] | the rows of the log for a mutation, and their encoding |
+//! | [`numbers`] | the numbers of entries in their groups |
 //! | [`time`] | the time of an entry |
 
 pub mod bounds;
@@ -19,6 +20,7 @@ pub mod delta;
 pub mod entry;
 pub mod image;
 pub mod layout;
+pub mod numbers;
 pub mod parts;
 pub mod time;
 pub mod values;

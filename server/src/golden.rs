@@ -33,6 +33,7 @@ use helenus_engine::{
 use helenus_internode::frame::{self, Decoder, Frame, FrameKind};
 use helenus_internode::handshake::{Greeting, Local, Opening, Refusal as LinkRefusal};
 use helenus_internode::service::{self, Failure, ServiceRequest};
+use helenus_projector::message::{Freshen, ViewsRequest, ViewsResponse};
 use helenus_query::error::FailureReason;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Catalog;

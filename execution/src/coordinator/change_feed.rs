@@ -17,7 +17,6 @@ pub mod confirmed;
 pub mod kept;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,8 +24,9 @@ use cql_lite::types::timeuuid;
 use hashbrown::HashMap;
 use helenus_change_feed::entry::{Entry, Feed, Place, log_mutation};
 use helenus_change_feed::layout::LogLayout;
+use helenus_change_feed::numbers::Numbers;
 use helenus_change_feed::time::entry_micros;
-use helenus_engine::{Expiry, Mutation, TableId};
+use helenus_engine::{Expiry, Mutation};
 use helenus_feed_tables::history::kept_seconds;
 use helenus_feed_tables::{Delta, Preimage};
 use helenus_query::error::{RequestError, Result};
@@ -149,10 +149,14 @@ fn with_entries(
     // What was read first, or sent to a leader, has taken time. Consumers may have read past the begin of the request meanwhile.
     let now_micros = write.now_micros.max(context.clock.now_micros());
     let micros = choose_streams(context, &changes, &mut pending, entry_micros(newest, now_micros))?;
-    let mut numbers = Numbers::of(&pending, grouping);
+    let name = |pending: &Pending| (pending.layout.table, pending.stream);
+    let mut numbers = match grouping {
+        Grouping::Together => Numbers::shared(pending.iter().map(|list| (name(list), list.entries.len()))),
+        Grouping::Each => Numbers::of_each(),
+    };
     let mut time_of_group: Option<(usize, Uuid)> = None;
     for pending in pending {
-        let (first_number, ends_group) = numbers.next(&pending)?;
+        let (first_number, ends_group) = numbers.next(&name(&pending), pending.entries.len())?;
         let Pending { of, layout, stream, entries, expiry, .. } = pending;
         let group = if grouping == Grouping::Together { 0 } else { of };
         // Those of a group follow each other.
@@ -166,41 +170,6 @@ fn with_entries(
         check_size(change, write.mutation_bytes_max)?;
     }
     Ok(changes)
-}
-
-/// The numbers of entries in their groups: those of one stream are counted on.
-struct Numbers {
-    /// What was numbered, and what is left, of the group in each stream, where mutations share one.
-    shared: Option<BTreeMap<(TableId, StreamId), (usize, usize)>>,
-}
-
-impl Numbers {
-    fn of(pending: &[Pending], grouping: Grouping) -> Self {
-        if grouping == Grouping::Each {
-            // A mutation has one list of entries in each log.
-            return Self { shared: None };
-        }
-        let mut shared: BTreeMap<(TableId, StreamId), (usize, usize)> = BTreeMap::new();
-        for Pending { layout, stream, entries, .. } in pending {
-            shared.entry((layout.table, *stream)).or_default().1 += entries.len();
-        }
-        Self { shared: Some(shared) }
-    }
-
-    /// The number of the first of the next entries, and whether the last of them is the last of its group.
-    fn next(&mut self, pending: &Pending) -> Result<(i32, bool)> {
-        let too_many = |_| RequestError::invalid("A request makes too many entries of a change feed");
-        let count = pending.entries.len();
-        let mut of_mutation = (0, count);
-        let name = (pending.layout.table, pending.stream);
-        let of_group = self.shared.as_mut().and_then(|shared| shared.get_mut(&name));
-        let (numbered, left) = of_group.unwrap_or(&mut of_mutation);
-        let first = *numbered;
-        *numbered += count;
-        *left -= count;
-        i32::try_from(*numbered).map_err(too_many)?;
-        Ok((i32::try_from(first).map_err(too_many)?, *left == 0))
-    }
 }
 
 /// When entries that are written now disappear.

@@ -37,8 +37,7 @@ use helenus_views::statement as view_statement;
 
 use crate::cluster::applying::tables_to_prepare;
 use crate::cluster::raft::MetadataLog;
-use crate::cluster::{self, drops, views};
-use helenus_execution::coordinator::replica::truncate::truncate_everywhere;
+use crate::cluster::{self, drops};
 use helenus_execution::coordinator::{Outcome, RequestOptions};
 use helenus_execution::shard::context::ShardContext;
 use helenus_execution::shard::file_handling::FileHandling;
@@ -440,14 +439,6 @@ async fn wait_for_cleanup(
         context.clock.sleep(CLEANUP_PAUSE).await;
     }
     Ok(())
-}
-
-/// Empties a table on every shard of every member. The views that are computed of it follow.
-pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
-    view_statement::check_truncate(&table)?;
-    truncate_everywhere(&context, table.engine_id()).await?;
-    views::follow_truncation(&context, &table).await?;
-    Ok(Outcome::Void)
 }
 
 /// The addresses of the replicas of each range of a keyspace, keyed by the end of the range.

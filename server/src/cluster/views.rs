@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use cql_lite::syntax::parse;
 use helenus_describe::view_statement;
+use helenus_execution::coordinator::Outcome;
+use helenus_execution::coordinator::replica::truncate::truncate_everywhere;
 use helenus_execution::shard::context::ShardContext;
 use helenus_projector::fresh;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, Table};
 use helenus_query::schema::ddl::SnapshotSchema;
-use helenus_views::statement::{build_again, dependents, execute};
+use helenus_views::statement::{build_again, check_truncate, dependents, execute};
 
 use super::schema::change_view;
 
@@ -30,8 +32,16 @@ pub async fn build_all_again(context: &Rc<ShardContext>, table: &Table) -> Resul
     Ok(views)
 }
 
+/// Executes TRUNCATE: empties a table on every shard of every member. The views that are computed of it follow.
+pub async fn truncate(context: Rc<ShardContext>, table: Arc<Table>) -> Result<Outcome> {
+    check_truncate(&table)?;
+    truncate_everywhere(&context, table.engine_id()).await?;
+    follow_truncation(&context, &table).await?;
+    Ok(Outcome::Void)
+}
+
 /// Has the views of a table built again that was truncated, and waits a while until that is done.
-pub async fn follow_truncation(context: &Rc<ShardContext>, table: &Arc<Table>) -> Result<()> {
+async fn follow_truncation(context: &Rc<ShardContext>, table: &Arc<Table>) -> Result<()> {
     if dependents(&context.catalog(), table).is_empty() {
         return Ok(());
     }

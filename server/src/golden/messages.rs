@@ -130,6 +130,13 @@ fn fetch(resume_from: Option<Vec<u8>>) -> StreamRequest {
 pub fn requests() -> Vec<Sample> {
     let id = BatchId { created_micros: 1_700_000_000_000_000, random: 0x0123_4567_89ab_cdef };
     let bytes = mutation().bytes().to_vec();
+    let freshen = Freshen {
+        slice: 15,
+        build: u128::MAX - 3,
+        table: u128::MAX - 4,
+        until_micros: 1_700_000_000_000_000,
+        patience_ms: 10_000,
+    };
     let read_order = ReadOrder {
         ranges: vec![(b"a".to_vec(), b"b".to_vec()), (b"c".to_vec(), b"d".to_vec())],
         reversed: false,
@@ -227,10 +234,13 @@ pub fn requests() -> Vec<Sample> {
         stream("fetch next", fetch(Some(b"a full key".to_vec()))),
         stream("estimate", StreamRequest::Estimate { parts: ranges }),
         stream("status", StreamRequest::Status { epoch: 7 }),
+        Sample::request("views written", &ViewsRequest::Written { slices: 0x8001 }),
+        Sample::request("views freshen", &ViewsRequest::Freshen(freshen)),
     ]
 }
 
 pub fn responses() -> Vec<Sample> {
+    let views = |name: &str, value| Sample::response::<ViewsRequest>(&format!("views {name}"), &Ok(value));
     let replica =
         |name: &str, value| Sample::response::<ReplicaRequest>(&format!("replica {name}"), &Ok(value));
     let cluster =
@@ -320,6 +330,10 @@ pub fn responses() -> Vec<Sample> {
         stream("piece last", piece(None)),
         stream("estimate", StreamResponse::Estimate { bytes: vec![0, 1, u64::MAX] }),
         stream("status", StreamResponse::Status(status)),
+        views("noted", ViewsResponse::Noted),
+        views("fresh", ViewsResponse::Fresh),
+        views("not held", ViewsResponse::NotHeld),
+        views("not yet", ViewsResponse::NotYet),
         failed("stale ring", Failure::StaleRing { epoch: 300 }),
         failed("unknown table", Failure::UnknownTable { table_id: 9 }),
         failed("overloaded", Failure::Overloaded("too much".to_owned())),

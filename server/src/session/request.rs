@@ -20,7 +20,7 @@ use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::{Description, Statement};
 
 use super::{authorization, explain, guardrails, rate_limits};
-use crate::cluster::{roles, schema};
+use crate::cluster::{roles, schema, views};
 use crate::session::charges::{Charges, OpenCharge};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::latencies::Measured;
@@ -404,7 +404,7 @@ pub fn execute(
             Execution::Pending(Box::pin(async move { forgotten.await.map(|()| Outcome::Void) }))
         }
         Statement::Truncate(statement) => {
-            Execution::Pending(Box::pin(schema::truncate(context.clone(), statement.plan.clone())))
+            Execution::Pending(Box::pin(views::truncate(context.clone(), statement.plan.clone())))
         }
         Statement::Check(statement) => {
             let (view, repairs) = (statement.plan.view.clone(), statement.plan.repair);

@@ -8,9 +8,8 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use cql_lite::types::timeuuid;
-use helenus_change_feed::entry::time_at;
-use helenus_engine::{MutationRef, Operation, TableId};
+use helenus_change_feed::entry::time_in;
+use helenus_engine::MutationRef;
 use tokio::sync::Notify;
 
 use super::slice::{SLICES, Slice};
@@ -84,17 +83,7 @@ pub fn applied(context: &ShardContext, mutation: &MutationRef<'_>) {
         view.view_logs().get(&uuid::Uuid::from_bytes(mutation.table.0)).map(|log| log.engine_id())
     };
     if let Some(log) = log {
-        Wakes::of(context).arrived(mutation.token, entry_micros(mutation, log));
+        // An entry whose time cannot be told may be of any time.
+        Wakes::of(context).arrived(mutation.token, time_in(mutation, log).unwrap_or(i64::MIN));
     }
-}
-
-/// The time of a mutation's entry in a log, in microseconds. One that cannot be told may be of any time.
-fn entry_micros(mutation: &MutationRef<'_>, log: TableId) -> i64 {
-    let mut companions = mutation.companions().filter_map(Result::ok);
-    let operation = companions.find(|entry| entry.table == log).and_then(|entry| entry.operations().next());
-    let time = match operation {
-        Some(Ok(Operation::Row { position, .. })) => time_at(position),
-        _ => None,
-    };
-    time.map_or(i64::MIN, |time| timeuuid::unix_micros(&time))
 }

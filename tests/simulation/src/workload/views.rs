@@ -8,7 +8,8 @@
 //! * a read WITH FRESHNESS 0 ms at QUORUM of a client's own partition sees exactly what its acknowledged writes have made, whoever computes the
 //!   views meanwhile;
 //! * after healing, each view is what is computed from a read of its tables at QUORUM. Where hints may be lost, this holds for partitions with a
-//!   write of which nothing is known as soon as its rows are named once more.
+//!   write of which nothing is known as soon as its rows are named once more;
+//! * the same holds behind a TRUNCATE of the base table, with what is written after it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,6 +232,19 @@ impl Views {
         judge(world, NAMED, &seen, &named(&orders, &names));
     }
 
+    /// Empties the base table, and writes some rows.
+    async fn truncate(&self, world: &World, random: &mut SplitMix64) {
+        let customers = self.customers.borrow().clone();
+        let mut texts = vec!["TRUNCATE sim.viewed".to_owned()];
+        texts.extend((0..SHARED).map(|key| Change::random(random, &customers).text(key, None, None)));
+        for text in texts {
+            let question = Question::new(text.clone(), Consistency::Quorum);
+            if let Err(error) = world.insist(random, &question, TRIES).await {
+                world.violation(format!("after healing, {text} fails: {error}"));
+            }
+        }
+    }
+
     /// Makes the replicas equal where something is not known, and names all rows there once more.
     async fn touch(&self, world: &World, random: &mut SplitMix64) {
         let insist = async |random: &mut SplitMix64, text: String, level: Consistency| {
@@ -361,6 +375,8 @@ impl Workload for Views {
                 self.touch(&world, &mut random).await;
                 self.compare(&world, &mut random, false).await;
             }
+            self.truncate(&world, &mut random).await;
+            self.compare(&world, &mut random, false).await;
         })
     }
 }
