@@ -26,7 +26,7 @@ benches/$(1) --binary $(TARGET_DIR)/release/helenus $(BENCH_ARGS)
 endef
 
 .PHONY: help setup build demo demo-cluster cluster cluster-down cluster-local check test lint drivers robustness conformance differential \
-        docker-test cluster-test bench bench-index bench-copies bench-security bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
+        docker-test cluster-test bench bench-index bench-copies bench-shares bench-security bench-cluster bench-figures bench-costs bench-micro bench-growth bench-scale soak model simulate fuzz sanitize \
         coverage
 
 help:
@@ -54,6 +54,7 @@ help:
 	@echo '                  Cassandra'"'"'s jars and latte into .cache; BENCH_ARGS="--only helenus --seconds 3")'
 	@echo 'make bench-index  searches by secondary indexes beside Cassandra'"'"'s storage-attached ones, under 20 minutes'
 	@echo 'make bench-copies  what change feeds, views, caps and transactions cost, beside Cassandra, about 15 minutes'
+	@echo 'make bench-shares  p99 of a quiet client beside a noisy role, wrong logins and garbage, 3 minutes (needs two cores)'
 	@echo 'make bench-security  what logins, permissions and TLS cost, beside Cassandra with TLS, about 15 minutes'
 	@echo 'make bench-cluster  three nodes beside three of Cassandra, about 30 minutes'
 	@echo 'make bench-figures  a cluster of processes: start, schema changes, detection, hints, streaming (some minutes;'
@@ -150,6 +151,9 @@ bench-index: setup
 
 bench-copies: setup
 	$(call compared,peers/copies)
+
+bench-shares: setup
+	$(call compared,peers/shares)
 
 bench-security: setup
 	$(call compared,peers/security)
