@@ -49,9 +49,9 @@ impl Build {
         }
     }
 
-    fn position(&self) -> Position {
+    fn position(&self, view: &LiveView) -> Position {
         let resume = [&[self.scanned as u8][..], self.resume.as_deref().unwrap_or_default()].concat();
-        Position { resume: Some(resume), ..Position::default() }
+        Position { resume: Some(resume), build: view.build(), ..Position::default() }
     }
 
     /// Recomputes the units of a page. Returns whether the view is built in this slice, which is stored then.
@@ -84,17 +84,17 @@ impl Build {
         recompute_all(context, view, units.into_iter().collect::<BTreeSet<_>>(), slice).await?;
         *slice.scanned.borrow_mut().entry(view.build_id()).or_default() += count;
         let statements = &ViewsState::of(context).positions;
-        let id = view.build_id();
+        let id = view.table().id;
         match (next, self.scanned) {
             (Some(next), _) => self.resume = Some(next.into_bytes()),
             (None, Scanned::Base) => (self.scanned, self.resume) = (Scanned::Origins, None),
             (None, Scanned::Origins) => {
-                let done = Position { is_done: true, ..Position::default() };
+                let done = Position { is_done: true, build: view.build(), ..Position::default() };
                 positions::write(context, statements, id, &slice.lease, &done).await?;
                 return Ok(true);
             }
         }
-        positions::write(context, statements, id, &slice.lease, &self.position()).await?;
+        positions::write(context, statements, id, &slice.lease, &self.position(view)).await?;
         Ok(false)
     }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`internal_statement`] | statements of the node itself |
 //! | [`changes`] | the logs of followed tables, read by slices |
+//! | [`mod@arrived`] | what has arrived in the logs of a slice |
 //! | [`lease`] | one holder for each slice |
 //! | [`mod@unit`] | units as values and as they are stored |
 //! | [`live_view`] | a view with its statements |
@@ -21,6 +22,7 @@
 //! | [`serve`] | the answers to them |
 //! | [`service`] | the tasks |
 
+pub mod arrived;
 pub mod build;
 pub mod changes;
 pub mod check;

@@ -97,8 +97,12 @@ impl LiveView {
 
     /// The id by which it is noted how far the view is built. It is another one when the view is to be built again.
     pub fn build_id(&self) -> Uuid {
-        let table = self.table();
-        table.view.as_ref().and_then(|view| view.build).unwrap_or(table.id)
+        self.build().unwrap_or(self.table().id)
+    }
+
+    /// The present build, if the view was built again.
+    pub fn build(&self) -> Option<Uuid> {
+        self.table().view.as_ref().and_then(|view| view.build)
     }
 
     pub fn base(&self) -> &Arc<Table> {

@@ -2,8 +2,8 @@
 //!
 //! Entries may come late, as long as a write may take after its time. So a *whole* pass reads again what is younger than
 //! [`LATE_MICROS`], and leaves out what it has seen; other passes go on shortly before the begin of the last one, and now and then a bit further
-//! back. A node alone knows the oldest entry that has arrived since its last pass ([`Wakes`](helenus_execution::coordinator::views::wakes::Wakes)), and
-//! begins there: each of its passes has all.
+//! back. A node alone knows the oldest entry that has arrived since its last pass ([`Arrived`]), and begins there: each of its passes has all that had arrived,
+//! and an entry is never seen before its write.
 //!
 //! An entry may also be seen before its write is at a quorum of replicas: a single one has both then, the read of the log asks it, and the read of
 //! the base table does not. So an entry is *settled* when it was carried out [`UNDER_WAY_MICROS`] after its time. Until then it is carried out again: once
@@ -12,6 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
+use std::time::Duration;
 
 use cql_lite::types::timeuuid;
 use helenus_change_feed::bounds::Bound;
@@ -21,10 +22,11 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::Column;
 use helenus_views::computation::Values;
 
+use crate::arrived::Arrived;
 use crate::changes::{self, Changed, Entry, Generations, Window};
 use crate::live_view::LiveView;
 use crate::recompute::recompute;
-use crate::state::{Followed, SliceState, ViewsState};
+use crate::state::{Followed, SliceState, UNITS_TOGETHER_MAX, ViewsState};
 use crate::timers;
 use crate::unit::{components, stored_unit};
 
@@ -47,8 +49,8 @@ const SEEN_MAX: usize = 500_000;
 const SEEN_MANY: usize = 20_000;
 /// It is not worth to look through fewer.
 const SEEN_LOOKED_THROUGH_MIN: usize = 1_000;
-/// Most units that are recomputed together. The lease is looked at, and prolonged if needed, after so many.
-const UNITS_BETWEEN_LOOKS: usize = 256;
+/// Fewer units are recomputed together when it took longer.
+const LONG: Duration = Duration::from_secs(1);
 
 /// How far the log of a followed table was read in a slice, by this holder.
 #[derive(Debug)]
@@ -59,8 +61,8 @@ pub struct Progress {
     last_begun_micros: i64,
     last_wide_micros: i64,
     pub last_whole_micros: i64,
-    /// Whether the node was alone in the last pass.
-    was_alone: bool,
+    /// Whether everything had arrived on this node in the last pass.
+    had_all: bool,
     /// What was acknowledged before this time was carried out.
     pub fresh_micros: i64,
     /// When the last entry was seen that had not been seen before.
@@ -99,7 +101,7 @@ impl Progress {
             last_begun_micros: i64::MIN,
             last_wide_micros: i64::MIN,
             last_whole_micros: i64::MIN,
-            was_alone: false,
+            had_all: false,
             fresh_micros: i64::MIN,
             last_new_micros: i64::MIN,
             expired_seconds: checkpoint_micros.div_euclid(1_000_000).saturating_sub(1),
@@ -113,39 +115,43 @@ impl Progress {
         self.seen.len() >= SEEN_MANY
     }
 
-    /// Reads the log, and recomputes what it names. `arrived_micros`: the time of the oldest entry that has arrived on this node since the last pass.
+    /// Reads the log, and recomputes what it names. `arrived`: what has arrived on this node since the last pass.
     pub async fn pass(
         &mut self,
         context: &Rc<ShardContext>,
         slice: &SliceState,
         followed: &Followed,
         reach: Reach,
-        arrived_micros: Option<i64>,
+        arrived: Arrived,
     ) -> Result<()> {
         let begun_micros = context.clock.now_micros();
-        let is_alone = context.cluster_view().is_alone();
-        let is_first_of_kind = self.last_begun_micros == i64::MIN || is_alone && !self.was_alone;
-        let is_wanted_whole = reach == Reach::Whole || reach == Reach::Awaited && !is_alone;
+        let Arrived { looked_micros, oldest_micros, is_all } = arrived;
+        let is_first_of_kind = self.last_begun_micros == i64::MIN || is_all && !self.had_all;
+        let is_wanted_whole = reach == Reach::Whole || reach == Reach::Awaited && !is_all;
         let is_whole = is_wanted_whole && !context.has_bug(PlantedBug::SkipLateEntries) || is_first_of_kind;
+        // What has waited for long before it was written is behind the checkpoint.
+        let oldest_micros = oldest_micros
+            .filter(|_| is_all)
+            .map(|micros| if micros == i64::MIN { self.checkpoint_micros } else { micros });
         let from_micros = if is_whole {
-            Some(self.checkpoint_micros)
-        } else if is_alone {
-            arrived_micros
+            Some(oldest_micros.map_or(self.checkpoint_micros, |micros| micros.min(self.checkpoint_micros)))
+        } else if is_all {
+            oldest_micros
         } else {
-            Some(self.behind_last(begun_micros))
+            Some(self.behind_last(begun_micros).max(self.checkpoint_micros))
         };
         let window = from_micros.map(|from_micros| Window {
-            from_micros: from_micros.max(self.checkpoint_micros),
+            from_micros,
             until_micros: begun_micros.saturating_add(AHEAD_MICROS),
         });
-        let generations = if is_whole || is_alone { Generations::All } else { Generations::Active };
+        let generations = if is_whole || is_all { Generations::All } else { Generations::Active };
         // The time of the oldest entry that was seen before, is not settled, and is not carried out now.
         let mut oldest_open_micros = i64::MAX;
         let each = async |entries: Vec<Entry>| {
             context.metrics.view_entries_read.add(entries.len() as u64);
             let is_new = |entry: &&Entry| !self.seen.contains_key(&number_of(entry));
             let new: Vec<&Entry> = entries.iter().filter(is_new).collect();
-            let open = entries.iter().filter(|entry| self.is_open(context, entry));
+            let open = entries.iter().filter(|entry| !is_all && self.is_open(context, entry));
             let is_due = |entry: &&Entry| match reach {
                 Reach::New => false,
                 Reach::Whole => begun_micros >= over_micros(entry),
@@ -178,9 +184,12 @@ impl Progress {
         }
         self.expire(context, slice, followed).await?;
         self.last_begun_micros = begun_micros;
-        self.was_alone = is_alone;
-        if is_whole || is_alone {
+        self.had_all = is_all;
+        if is_whole {
             self.fresh_micros = begun_micros.min(oldest_open_micros);
+        } else if is_all {
+            // What is acknowledged since may have arrived for the next pass.
+            self.fresh_micros = self.fresh_micros.max(looked_micros.min(oldest_open_micros));
         }
         if is_whole {
             self.last_whole_micros = begun_micros;
@@ -209,9 +218,7 @@ impl Progress {
 
     /// Whether an entry was seen and is not settled.
     fn is_open(&self, context: &ShardContext, entry: &Entry) -> bool {
-        // On a node alone an entry and its write are seen together.
-        !context.cluster_view().is_alone()
-            && self.seen.get(&number_of(entry)).is_some_and(|seen| seen.last_micros < over_micros(entry))
+        self.seen.get(&number_of(entry)).is_some_and(|seen| seen.last_micros < over_micros(entry))
             && !context.has_bug(PlantedBug::TrustFirstLook)
     }
 
@@ -276,7 +283,8 @@ async fn carry_out(
     Ok(())
 }
 
-/// Recomputes units, some of them together.
+/// Recomputes units, some of them together: fewer where that takes long, so that the lease is prolonged in time, or has failed, so that one unit does not
+/// hold up those before it.
 pub async fn recompute_all(
     context: &Rc<ShardContext>,
     view: &LiveView,
@@ -285,7 +293,15 @@ pub async fn recompute_all(
 ) -> Result<()> {
     let mut units = units.into_iter().peekable();
     while units.peek().is_some() {
-        recompute(context, view, units.by_ref().take(UNITS_BETWEEN_LOOKS).collect(), slice).await?;
+        let (together, begun) = (slice.together.get(), context.clock.monotonic());
+        let outcome = recompute(context, view, units.by_ref().take(together).collect(), slice).await;
+        let is_slow = context.clock.monotonic().saturating_sub(begun) > LONG;
+        slice.together.set(match outcome {
+            Err(_) => 1,
+            Ok(()) if is_slow => (together / 2).max(1),
+            Ok(()) => (together * 2).min(UNITS_TOGETHER_MAX),
+        });
+        outcome?;
         if !slice.lease.is_long(context) {
             slice.lease.keep(context, &ViewsState::of(context).leases, true).await?;
         }

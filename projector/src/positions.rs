@@ -25,10 +25,10 @@ impl Default for PositionStatements {
     fn default() -> Self {
         Self {
             read: InternalStatement::new(
-                "SELECT micros, resume, is_done FROM system_distributed.view_positions WHERE id = ? AND slice = ?",
+                "SELECT micros, resume, is_done, build FROM system_distributed.view_positions WHERE id = ? AND slice = ?",
             ),
             write: InternalStatement::new(
-                "INSERT INTO system_distributed.view_positions (id, slice, micros, resume, is_done) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO system_distributed.view_positions (id, slice, micros, resume, is_done, build) VALUES (?, ?, ?, ?, ?, ?)",
             ),
         }
     }
@@ -43,6 +43,8 @@ pub struct Position {
     pub resume: Option<Vec<u8>>,
     /// The view is built.
     pub is_done: bool,
+    /// Of a view: the build that this is about, if it is not the first one.
+    pub build: Option<Uuid>,
 }
 
 /// The position of a followed table or of a view; `None`: nothing is known.
@@ -57,12 +59,13 @@ pub async fn read(
     statements
         .read
         .rows(context, &key(id, lease), Consistency::Quorum, |row| {
-            let [micros, resume, is_done] = row else { return Err(damaged()) };
+            let [micros, resume, is_done, build] = row else { return Err(damaged()) };
             let micros = micros.map(|bytes| bytes.try_into().map(i64::from_be_bytes)).transpose();
             found = Some(Position {
                 micros: micros.map_err(|_| damaged())?,
                 resume: resume.map(<[u8]>::to_vec),
                 is_done: *is_done == Some(&[1][..]),
+                build: build.map(Uuid::from_slice).transpose().map_err(|_| damaged())?,
             });
             Ok(ControlFlow::Break(()))
         })
@@ -83,6 +86,7 @@ pub async fn write(
     values.push(position.micros.map(|micros| micros.to_be_bytes().to_vec()));
     values.push(position.resume.clone());
     values.push(Some(vec![u8::from(position.is_done)]));
+    values.push(position.build.map(|build| build.as_bytes().to_vec()));
     statements.write.write(context, &values, Consistency::Quorum, Some(timestamp)).await?;
     Ok(())
 }

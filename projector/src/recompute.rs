@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::{LocalBoxFuture, join_all};
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use helenus_execution::coordinator::denylist;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::ShardContext;
@@ -82,6 +82,7 @@ pub async fn recompute(
 struct Changes {
     new_origins: Vec<PartitionMutation>,
     rows: Vec<PartitionMutation>,
+    gone_rows: Vec<PartitionMutation>,
     gone_origins: Vec<PartitionMutation>,
     /// The values of a unit do not make a row.
     has_failed: bool,
@@ -93,14 +94,16 @@ impl Changes {
         self.row_bytes += other.rows.iter().map(|change| change.mutation.bytes().len()).sum::<usize>();
         self.new_origins.extend(other.new_origins);
         self.rows.extend(other.rows);
+        self.gone_rows.extend(other.gone_rows);
         self.gone_origins.extend(other.gone_origins);
     }
 
     async fn write(self, context: &Rc<ShardContext>, grant: Grant) -> Result<()> {
-        write_together(context, self.new_origins, LEVEL).await?;
-        grant.check(context)?;
-        write_together(context, self.rows, LEVEL).await?;
-        write_together(context, self.gone_origins, LEVEL).await
+        for mutations in [self.new_origins, self.rows, self.gone_rows, self.gone_origins] {
+            grant.check(context)?;
+            write_together(context, mutations, LEVEL).await?;
+        }
+        Ok(())
     }
 }
 
@@ -115,18 +118,28 @@ async fn recompute_here(
     let mut read = stream::iter(each)
         .map(|(unit, timestamp)| changes_of(context, view, unit, grant, timestamp))
         .buffer_unordered(READ_AT_A_TIME);
+    // What removes rows of a partition with a cap reads which ones it has: one after the other.
+    let row_bytes_max = if view.table().options.cap.is_some() { 0 } else { WRITTEN_TOGETHER_BYTES };
     let mut changes = Changes::default();
-    let mut failed_units = 0;
-    while let Some(of_unit) = read.try_next().await? {
+    let mut outcome = Ok(0);
+    while let Some(of_unit) = read.next().await {
+        let of_unit = match of_unit {
+            Ok(of_unit) => of_unit,
+            // What was recomputed is written in any case.
+            Err(error) => {
+                outcome = outcome.and(Err(error));
+                continue;
+            }
+        };
         context.metrics.view_rows_recomputed.increment();
-        failed_units += u64::from(of_unit.has_failed);
+        outcome = outcome.map(|failed_units| failed_units + u64::from(of_unit.has_failed));
         changes.append(of_unit);
-        if changes.row_bytes >= WRITTEN_TOGETHER_BYTES {
+        if changes.row_bytes >= row_bytes_max {
             std::mem::take(&mut changes).write(context, grant).await?;
         }
     }
     changes.write(context, grant).await?;
-    Ok(failed_units)
+    outcome
 }
 
 /// What is to be written for a unit. Where the base table has a limit of requests, it waits until the unit is let in.
@@ -183,7 +196,7 @@ async fn read_changes(
     }
     for gone in origins.iter().filter(|present| Some(*present) != origin.as_ref()) {
         let key = view.computation.key_of(unit, gone)?;
-        changes.rows.extend(view.delete_row.mutations(context, &key, LEVEL, timestamp)?);
+        changes.gone_rows.extend(view.delete_row.mutations(context, &key, LEVEL, timestamp)?);
         let whole: Values = unit.iter().chain(gone).cloned().collect();
         changes.gone_origins.extend(view.delete_origin.mutations(context, &whole, LEVEL, timestamp)?);
     }

@@ -92,11 +92,12 @@ pub async fn builds(context: &Rc<ShardContext>) -> Result<Vec<BuildReport>> {
     }
     let holders = holders(context).await?;
     let owners: Vec<HostId> = context.cluster_view().topology.owners().map(|member| member.host_id).collect();
-    let statement =
-        InternalStatement::new("SELECT slice, is_done FROM system_distributed.view_positions WHERE id = ?");
+    let statement = InternalStatement::new(
+        "SELECT slice, is_done, build FROM system_distributed.view_positions WHERE id = ?",
+    );
     let mut reports = Vec::new();
     for view in views.views.values() {
-        let built = built_slices(context, &statement, view.build_id()).await?;
+        let built = built_slices(context, &statement, view).await?;
         let is_built = Slice::all().all(|slice| built.contains(&slice));
         let of_member = |host_id: &HostId| {
             let mut held = holders.iter().filter(|(_, holder)| *holder == host_id).peekable();
@@ -133,14 +134,15 @@ async fn holders(context: &Rc<ShardContext>) -> Result<BTreeMap<Slice, HostId>> 
 async fn built_slices(
     context: &Rc<ShardContext>,
     statement: &InternalStatement,
-    view: Uuid,
+    view: &LiveView,
 ) -> Result<BTreeSet<Slice>> {
     let damaged = || RequestError::Server("system_distributed.view_positions has a damaged row".to_owned());
     let mut built = BTreeSet::new();
     statement
-        .rows(context, &[Some(view.as_bytes().to_vec())], Consistency::Quorum, |row| {
-            let [Some(slice), is_done] = row else { return Err(damaged()) };
-            if *is_done == Some(&[1][..]) {
+        .rows(context, &[Some(view.table().id.as_bytes().to_vec())], Consistency::Quorum, |row| {
+            let [Some(slice), is_done, build] = row else { return Err(damaged()) };
+            let build = build.map(Uuid::from_slice).transpose().map_err(|_| damaged())?;
+            if *is_done == Some(&[1][..]) && build == view.build() {
                 built.insert(slice_of(slice).ok_or_else(damaged)?);
             }
             Ok(ControlFlow::Continue(()))

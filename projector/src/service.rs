@@ -17,6 +17,7 @@ use helenus_query::schema::view::CHANGES_TTL_SECONDS;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
+use crate::arrived::Arrived;
 use crate::build::Build;
 use crate::live_view::LiveView;
 use crate::message::ViewsRequest;
@@ -133,14 +134,12 @@ impl Turns {
         }
         self.retain(slice, &views);
         let is_awaited = slice.is_awaited.replace(false);
-        let wakes = Wakes::of(context);
-        let arrived_micros = wakes.take_oldest(slice.lease.slice);
-        let read = self.read_logs(context, slice, &views, call, is_awaited, arrived_micros).await;
-        if let (Err(_), Some(micros)) = (&read, arrived_micros) {
-            wakes.put_back(slice.lease.slice, micros);
+        let arrived = Arrived::take(context, slice.lease.slice);
+        let mut outcome = self.read_logs(context, slice, &views, call, is_awaited, arrived).await;
+        if outcome.is_err() {
+            arrived.put_back(context, slice.lease.slice);
         }
         slice.lease.check(context)?;
-        let mut outcome = read;
         let mut is_building = false;
         for (id, view) in &views.views {
             if slice.built.borrow().contains(id) {
@@ -164,11 +163,11 @@ impl Turns {
         views: &Views,
         call: Call,
         is_awaited: bool,
-        arrived_micros: Option<i64>,
+        arrived: Arrived,
     ) -> Result<()> {
         let mut outcome = Ok(());
         for followed in in_order(views) {
-            let read = self.read_log(context, slice, followed, call, is_awaited, arrived_micros).await;
+            let read = self.read_log(context, slice, followed, call, is_awaited, arrived).await;
             outcome = outcome.and(read);
             slice.lease.check(context)?;
         }
@@ -183,7 +182,7 @@ impl Turns {
         id: Uuid,
         view: &LiveView,
     ) -> Result<()> {
-        if self.is_ready(context, slice, id).await?
+        if self.is_ready(context, slice, view).await?
             && let Some(building) = self.builds.get_mut(&id)
             && building.build.step(context, slice, view).await?
         {
@@ -252,7 +251,7 @@ impl Turns {
         followed: &Followed,
         call: Call,
         is_awaited: bool,
-        arrived_micros: Option<i64>,
+        arrived: Arrived,
     ) -> Result<()> {
         let state = ViewsState::of(context);
         let id = followed.log.id;
@@ -265,11 +264,10 @@ impl Turns {
         };
         let begun_micros = context.clock.now_micros();
         let is_quiet = begun_micros.saturating_sub(progress.last_new_micros) > super::pass::LATE_MICROS;
-        let is_alone = context.cluster_view().is_alone();
-        let is_rare = is_quiet || is_alone || progress.has_seen_many();
+        let is_rare = is_quiet || arrived.is_all || progress.has_seen_many();
         let period_micros = if is_rare { RARE_PASS_MICROS } else { WHOLE_PASS_MICROS };
         let is_whole = is_awaited || begun_micros.saturating_sub(progress.last_whole_micros) >= period_micros;
-        if !is_whole && call == Call::None && arrived_micros.is_none() {
+        if !is_whole && call == Call::None && arrived.oldest_micros.is_none() {
             return Ok(());
         }
         let reach = match (is_awaited, is_whole) {
@@ -278,7 +276,7 @@ impl Turns {
             (false, false) => Reach::New,
         };
         let fresh_before = progress.fresh_micros;
-        progress.pass(context, slice, followed, reach, arrived_micros).await?;
+        progress.pass(context, slice, followed, reach, arrived).await?;
         if progress.fresh_micros != fresh_before {
             slice.fresh.borrow_mut().insert(followed.table.id, progress.fresh_micros);
             slice.progress.notify_waiters();
@@ -318,26 +316,34 @@ impl Turns {
     ) -> Result<()> {
         let positions = &ViewsState::of(context).positions;
         for view in followed.views.iter().chain(&followed.joined_in) {
-            let id = view.build_id();
             tracing::warn!(
                 view = view.table().full_name(),
                 slice = slice.lease.slice.0,
                 "nobody has kept a view for longer than the changes of its tables are known; it is built again"
             );
-            positions::write(context, positions, id, &slice.lease, &Position::default()).await?;
-            self.builds.remove(&id);
-            slice.built.borrow_mut().remove(&id);
+            let position = Position { build: view.build(), ..Position::default() };
+            positions::write(context, positions, view.table().id, &slice.lease, &position).await?;
+            self.builds.remove(&view.build_id());
+            slice.built.borrow_mut().remove(&view.build_id());
         }
         Ok(())
     }
 
     /// Whether a view can be scanned. One that is built already is noted as such.
-    async fn is_ready(&mut self, context: &Rc<ShardContext>, slice: &SliceState, id: Uuid) -> Result<bool> {
+    async fn is_ready(
+        &mut self,
+        context: &Rc<ShardContext>,
+        slice: &SliceState,
+        view: &LiveView,
+    ) -> Result<bool> {
         let state = ViewsState::of(context);
+        let id = view.build_id();
         let building = match self.builds.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let position = positions::read(context, &state.positions, id, &slice.lease).await?;
+                let position =
+                    positions::read(context, &state.positions, view.table().id, &slice.lease).await?;
+                let position = position.filter(|position| position.build == view.build());
                 if position.as_ref().is_some_and(|position| position.is_done) {
                     slice.built.borrow_mut().insert(id);
                     slice.progress.notify_waiters();

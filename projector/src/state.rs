@@ -18,6 +18,9 @@ use crate::live_view::LiveView;
 use crate::positions::PositionStatements;
 use crate::timers::TimerStatements;
 
+/// Most units that are recomputed together.
+pub const UNITS_TOGETHER_MAX: usize = 256;
+
 /// The state of views on a shard.
 #[derive(Debug, Default)]
 pub struct ViewsState {
@@ -67,6 +70,8 @@ pub struct SliceState {
     pub scanned: RefCell<BTreeMap<Uuid, u64>>,
     /// By the ids of their builds: units that were left out since the slice was taken, because an expression failed on their values.
     pub failed: RefCell<BTreeMap<Uuid, u64>>,
+    /// How many units are recomputed together.
+    pub together: Cell<usize>,
     /// Somebody waits for views to be fresh.
     pub is_awaited: Cell<bool>,
     /// Called when something has become fresh or built.
@@ -131,6 +136,7 @@ impl ViewsState {
                     built: RefCell::default(),
                     scanned: RefCell::default(),
                     failed: RefCell::default(),
+                    together: Cell::new(UNITS_TOGETHER_MAX),
                     is_awaited: Cell::new(false),
                     progress: Notify::new(),
                 })

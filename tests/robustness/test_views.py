@@ -177,3 +177,19 @@ def test_freshness_is_for_views(session):
         session.execute(f"SELECT * FROM users {READ}")
     for freshness in ("5 s", "1s", str(int(time.time() * 1_000_000))):
         session.execute(f"SELECT * FROM by_city WITH FRESHNESS {freshness}")
+
+
+def test_a_row_that_comes_while_others_go_stays_under_a_cap(session):
+    session.execute("CREATE TABLE notes (id int PRIMARY KEY, board int, at int)")
+    session.execute("CREATE PROJECTION newest_notes AS SELECT board, at, id FROM notes PRIMARY KEY (board, at, id) "
+                    "WITH CLUSTERING ORDER BY (at DESC, id ASC) AND cap = 3")  # fmt: skip
+    query = f"SELECT at FROM newest_notes WHERE board = 1 {READ}"
+    for at in (100, 90, 80, 70, 60):
+        session.execute("INSERT INTO notes (id, board, at) VALUES (%s, 1, %s)", (at, at))
+    assert rows(session, query) == [(80,), (90,), (100,)]
+    # All in one pass over the log. What was evicted (70, 60) does not come back, and the new row is there.
+    session.execute(
+        "BEGIN BATCH DELETE FROM notes WHERE id = 100; INSERT INTO notes (id, board, at) VALUES (75, 1, 75); "
+        "DELETE FROM notes WHERE id = 90; APPLY BATCH"
+    )
+    assert rows(session, query) == [(75,), (80,)]

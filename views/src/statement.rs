@@ -17,8 +17,8 @@ use helenus_query::schema::ddl::{
 use helenus_query::schema::options::{Properties, TableOptions};
 use helenus_query::schema::system_keyspaces::is_system;
 use helenus_query::schema::view::View;
-
-use uuid::Uuid;
+use md5::{Digest, Md5};
+use uuid::{Builder, Uuid};
 
 use crate::definition::Source;
 use crate::names::named;
@@ -65,24 +65,35 @@ fn names_of(views: &[&Arc<Table>]) -> String {
     views.iter().map(|view| view.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The change by which a view is built again over what it has, because rows of its tables have come or gone without entries in their logs. `None`:
-/// there is no view with this id any more.
-pub fn build_again(catalog: &Catalog, view: Uuid, context: &DdlContext) -> Option<Change> {
-    let mut tables = catalog.keyspaces.values().flat_map(|keyspace| {
-        let of_keyspace = move |table| (keyspace, table);
-        keyspace.tables.values().map(of_keyspace)
-    });
-    let (keyspace, table) = tables.find(|(_, table)| table.id == view)?;
-    let declared = table.view.as_ref()?.built_again(context.new_id);
-    let table = Arc::new(Table { view: Some(Arc::new(declared)), ..Table::clone(table) });
-    Some(changed(
-        catalog,
-        keyspace,
-        |keyspace| keyspace.tables.insert(table.name.clone(), Arc::clone(&table)),
-        (ChangeType::Updated, &table.name),
-        TableAction::Alter(Arc::clone(&table)),
-        context,
-    ))
+/// The change by which the views that are computed of a table are built again over what they have, because rows of the table have come or gone without
+/// entries in its log. `None`: there are no views.
+pub fn build_again(catalog: &Catalog, table: &Table, context: &DdlContext) -> Option<Change> {
+    let views = dependents(catalog, table);
+    if views.is_empty() {
+        return None;
+    }
+    let mut new = catalog.clone();
+    let mut table_actions = Vec::with_capacity(views.len());
+    for view in views {
+        let (declared, keyspace) = (view.view.as_ref()?, new.keyspace(&view.keyspace)?);
+        let mut digest = Md5::new();
+        digest.update(context.new_id.as_bytes());
+        digest.update(view.id.as_bytes());
+        let build = Builder::from_md5_bytes(digest.finalize().into()).into_uuid();
+        let again = Arc::new(declared.built_again(build));
+        let again = Arc::new(Table { view: Some(again), ..Table::clone(view) });
+        let mut keyspace = Keyspace::clone(keyspace);
+        keyspace.tables.insert(again.name.clone(), Arc::clone(&again));
+        new.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        table_actions.push(TableAction::Alter(again));
+    }
+    new.version = context.new_version;
+    Some(Change {
+        catalog: Arc::new(new),
+        effect: Some(event(ChangeType::Updated, ChangeTarget::Table, &table.keyspace, &table.name)),
+        warnings: Vec::new(),
+        table_actions,
+    })
 }
 
 /// Refuses a view by which changes of tables would go round in circles: a change of a joined table is told to the base table.

@@ -116,14 +116,25 @@ pub async fn restore(
         });
     }
     if request.into.is_none() {
-        for view in view_schemas(context, &request).await? {
-            views::create_again(context, &view).await.map_err(|error| {
-                let name = view.table().full_name();
-                RestoreError::View { name, error: Box::new(error) }
-            })?;
-        }
+        create_views_again(context, &request).await?;
     }
     Ok(restored)
+}
+
+/// Creates the views of the restored tables that are missing. All are tried; the error names the first that cannot be created.
+async fn create_views_again(
+    context: &Rc<ShardContext>,
+    request: &RestoreRequest,
+) -> Result<(), RestoreError> {
+    let mut outcome = Ok(());
+    for view in view_schemas(context, request).await? {
+        let created = views::create_again(context, &view).await.map_err(|error| {
+            let name = view.table().full_name();
+            RestoreError::View { name, error: Box::new(error) }
+        });
+        outcome = outcome.and(created);
+    }
+    outcome
 }
 
 /// Has the views that are computed of a table built again, as rows have come.

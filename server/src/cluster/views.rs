@@ -25,11 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Has the views that are computed of a table built again. Returns them. Call on the first shard.
 pub async fn build_all_again(context: &Rc<ShardContext>, table: &Table) -> Result<Vec<Arc<Table>>> {
-    let views: Vec<Arc<Table>> = dependents(&context.catalog(), table).into_iter().cloned().collect();
-    for view in &views {
-        change_view(context, |catalog, ddl| Ok(build_again(catalog, view.id, ddl))).await?;
-    }
-    Ok(views)
+    change_view(context, |catalog, ddl| Ok(build_again(catalog, table, ddl))).await?;
+    Ok(dependents(&context.catalog(), table).into_iter().cloned().collect())
 }
 
 /// Executes TRUNCATE: empties a table on every shard of every member. The views that are computed of it follow.
