@@ -180,16 +180,16 @@ def test_freshness_is_for_views(session):
 
 
 def test_a_row_that_comes_while_others_go_stays_under_a_cap(session):
-    session.execute("CREATE TABLE notes (id int PRIMARY KEY, board int, at int)")
+    session.execute("CREATE TABLE notes (board int, id int, at int, PRIMARY KEY (board, id))")
     session.execute("CREATE PROJECTION newest_notes AS SELECT board, at, id FROM notes PRIMARY KEY (board, at, id) "
                     "WITH CLUSTERING ORDER BY (at DESC, id ASC) AND cap = 3")  # fmt: skip
     query = f"SELECT at FROM newest_notes WHERE board = 1 {READ}"
-    for at in (100, 90, 80, 70, 60):
-        session.execute("INSERT INTO notes (id, board, at) VALUES (%s, 1, %s)", (at, at))
+    for number, at in [(1, 100), (3, 90), (4, 80), (5, 70), (6, 60)]:
+        session.execute("INSERT INTO notes (board, id, at) VALUES (1, %s, %s)", (number, at))
     assert rows(session, query) == [(80,), (90,), (100,)]
-    # All in one pass over the log. What was evicted (70, 60) does not come back, and the new row is there.
+    # All in one pass over the log, in the order of the keys: what was evicted (70, 60) does not come back, and the new row stays.
     session.execute(
-        "BEGIN BATCH DELETE FROM notes WHERE id = 100; INSERT INTO notes (id, board, at) VALUES (75, 1, 75); "
-        "DELETE FROM notes WHERE id = 90; APPLY BATCH"
+        "BEGIN BATCH DELETE FROM notes WHERE board = 1 AND id = 1; INSERT INTO notes (board, id, at) VALUES (1, 2, 75); "
+        "DELETE FROM notes WHERE board = 1 AND id = 3; APPLY BATCH"
     )
     assert rows(session, query) == [(75,), (80,)]
