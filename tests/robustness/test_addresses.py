@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import RoundRobinPolicy
+from cluster import until
 from conftest import new_node, program
 from node import clean_environment, free_port
 from test_node import run
@@ -137,5 +138,6 @@ def test_a_node_may_change_what_it_tells_others():
             assert tuple(local) == ("127.0.0.1", "127.0.0.2", "127.0.0.1")
         finally:
             driver.shutdown()
-        [member] = node.report("status")["members"]
-        assert member["address"] == f"127.0.0.2:{internode}"
+        # Once the metadata log has it.
+        told = [f"127.0.0.2:{internode}"]
+        until("it is known at the new address", lambda: [member["address"] for member in node.report("status")["members"]] == told)
