@@ -71,8 +71,8 @@ pub struct Connection {
     pub(super) waiting: RefCell<BTreeMap<u64, WaitingRequest>>,
     pub(super) closing: Cell<bool>,
     pub request_count: Cell<u64>,
-    /// The monotonic time at which the last request was answered, if the next one follows at once: then one reading
-    /// of the clock serves both.
+    /// The monotonic time at which the last request was answered, or was left to be answered later, if the next one follows at once: then one
+    /// reading of the clock serves both.
     pub(super) answered_at: Cell<Option<Duration>>,
     /// The monotonic time at which the first request began that was carried out since the connection's task got the thread.
     pub(super) turn_began: Cell<Option<Duration>>,
@@ -187,6 +187,8 @@ impl Connection {
 
     /// Lists a request that will be answered later, and returns its number.
     pub fn begin_request(&self, request: WaitingRequest) -> u64 {
+        // What was done for it belongs to the turn of the connection's task.
+        self.answered_at.set(Some(self.context.clock.monotonic()));
         let number = self.request_count.get();
         self.waiting.borrow_mut().insert(number, request);
         number
