@@ -383,7 +383,7 @@ impl Wire {
                     if requests == REQUESTS_PER_WRITE || connection.out.borrow().len() >= BYTES_PER_WRITE {
                         requests = 0;
                         self.flush(connection)?;
-                        // Requests that wait for something have set no time.
+                        // Writing takes time, too.
                         connection.answered_at.set(Some(connection.context.clock.monotonic()));
                         if connection.is_turn_over() {
                             return Ok(true);
