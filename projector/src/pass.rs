@@ -45,7 +45,7 @@ const WIDE_OVERLAP_MICROS: i64 = 300_000;
 const UNITS_MAX: usize = 2_000;
 /// Most entries of which it is remembered that they were seen. Above it they are read again, which costs time and changes nothing.
 const SEEN_MAX: usize = 500_000;
-/// Where so many are remembered, whole passes are expensive.
+/// From this number of remembered entries on, whole passes run less often: each reads all of them again.
 const SEEN_MANY: usize = 20_000;
 /// It is not worth to look through fewer.
 const SEEN_LOOKED_THROUGH_MIN: usize = 1_000;
@@ -185,13 +185,12 @@ impl Progress {
         self.expire(context, slice, followed).await?;
         self.last_begun_micros = begun_micros;
         self.had_all = is_all;
-        if is_whole {
-            self.fresh_micros = begun_micros.min(oldest_open_micros);
-        } else if is_all {
-            // What is acknowledged since may have arrived for the next pass.
-            self.fresh_micros = self.fresh_micros.max(looked_micros.min(oldest_open_micros));
+        if !is_whole && is_all {
+            // A write that was acknowledged since then belongs to the next pass.
+            self.fresh_micros = self.fresh_micros.max(looked_micros);
         }
         if is_whole {
+            self.fresh_micros = begun_micros.min(oldest_open_micros);
             self.last_whole_micros = begun_micros;
             self.last_wide_micros = begun_micros;
             let checkpoint = begun_micros.saturating_sub(LATE_MICROS);

@@ -32,7 +32,7 @@ use crate::unit::stored_unit;
 
 /// Units that are read at the same time.
 const READ_AT_A_TIME: usize = 16;
-/// What is to be written waits until it has so many bytes, or all units were read.
+/// A batch of writes to the view is sent when it has this many bytes, or when all of its units have been read.
 const WRITTEN_TOGETHER_BYTES: usize = 256 * 1024;
 /// Pause before a unit is read again that was refused for the number of requests.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);

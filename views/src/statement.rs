@@ -75,7 +75,9 @@ pub fn build_again(catalog: &Catalog, table: &Table, context: &DdlContext) -> Op
     let mut new = catalog.clone();
     let mut table_actions = Vec::with_capacity(views.len());
     for view in views {
-        let (declared, keyspace) = (view.view.as_ref()?, new.keyspace(&view.keyspace)?);
+        let (Some(declared), Some(keyspace)) = (&view.view, new.keyspace(&view.keyspace)) else {
+            unreachable!("dependents are views, in keyspaces of this catalog")
+        };
         let mut digest = Md5::new();
         digest.update(context.new_id.as_bytes());
         digest.update(view.id.as_bytes());

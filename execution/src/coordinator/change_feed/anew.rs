@@ -60,7 +60,7 @@ fn entries_of_now<'m>(
     Ok((changes, micros))
 }
 
-/// Writes entries, and wakes who reads them. `tokens`: of the partitions that they are about.
+/// Writes log entries at QUORUM, then notifies the slices whose views depend on them. `tokens`: those of the base table's partitions.
 async fn write_at_quorum(
     context: &Rc<ShardContext>,
     (entries, micros): (Vec<PartitionMutation>, i64),

@@ -103,16 +103,18 @@ fn apply_with_companions(
     Ok(position)
 }
 
-/// Applies those parts of a mutation that belong to this shard.
+/// Applies the head of a mutation, which belongs to this shard, with those of its companions that do, too.
 fn apply_parts(
     context: &ShardContext,
     mutation: &MutationRef<'_>,
     is_own: impl Fn(&MutationRef<'_>) -> bool,
 ) -> Result<LogPosition, EngineError> {
-    let parts = mutation.parts().filter(|part| part.as_ref().map_or(true, &is_own));
-    let parts = parts.map(|part| part?.to_mutation()).collect::<Result<Vec<_>, _>>();
+    debug_assert!(is_own(mutation), "a mutation is applied on the shard of its partition");
+    let parts = mutation.parts().enumerate();
+    let parts = parts.filter(|(index, part)| *index == 0 || part.as_ref().map_or(true, &is_own));
+    let parts = parts.map(|(_, part)| part?.to_mutation()).collect::<Result<Vec<_>, _>>();
     let parts = parts.map_err(EngineError::Mutation)?;
-    let Some((head, companions)) = parts.split_first() else { return Ok(LogPosition::default()) };
+    let Some((head, companions)) = parts.split_first() else { unreachable!("a mutation has a head") };
     let own = Mutation::with_companions(head, companions).map_err(EngineError::Mutation)?;
     context.shard.apply(&own.view().map_err(EngineError::Mutation)?)
 }
