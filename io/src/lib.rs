@@ -17,6 +17,7 @@ mod disk_real;
 mod disk_simulated;
 mod environment;
 pub mod invariant;
+mod lending;
 pub mod merge;
 mod part_read;
 mod priority;
@@ -41,6 +42,7 @@ pub use disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFutu
 pub use disk_real::{DirectDisk, ThreadedDisk};
 pub use disk_simulated::{CrashStyle, Fault, FileContents, Persistence, ReadCorruption, SimulatedDisk};
 pub use environment::Environment;
+pub use lending::{LendingShare, Lent};
 pub use random::{RandomSource, SeededRandom, SplitMix64};
 pub use random_real::SystemRandom;
 pub use rate_limiter::RateLimiter;

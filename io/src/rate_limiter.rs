@@ -27,6 +27,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The delay that may be made up for: late timers, and waiting for other tasks.
 const LATENESS_MAX: Duration = Duration::from_millis(20);
 
+impl Default for RateLimiter {
+    /// No limit.
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
 impl RateLimiter {
     /// A limit in bytes per second, on average. `None`: no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {

@@ -475,7 +475,8 @@ impl Admin for NodeAdmin {
     }
 
     fn set_compaction_rate(&self, bytes_per_second: Option<u64>) -> BoxFuture<'_, Result<(), AdminError>> {
-        self.set_rate(bytes_per_second).boxed()
+        self.node.common.compaction_rate.set(bytes_per_second);
+        async { Ok(()) }.boxed()
     }
 
     fn set_auto_compaction(

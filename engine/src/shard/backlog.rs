@@ -113,7 +113,7 @@ impl Shard {
 
     /// Growth of memtables since the shard was opened.
     fn written_bytes(&self) -> u64 {
-        self.write_pressure.released_bytes.get() + self.memtable_bytes.get() as u64
+        self.write_pressure.released_bytes.get() + self.memory.used_bytes() as u64
     }
 
     /// Waits as the backlog of compactions asks for.
@@ -121,7 +121,7 @@ impl Shard {
     pub(super) async fn wait_for_compactions(&self, wait: PaceWait) -> Result<(), EngineError> {
         let (clock, pressure, limits) = (&self.environment.clock, &self.write_pressure, self.options.backlog);
         let begun = clock.monotonic();
-        let first_rate = self.compaction_limiter.bytes_per_second().unwrap_or(FIRST_RATE);
+        let first_rate = self.compaction_rate().bytes_per_second().unwrap_or(FIRST_RATE);
         while pressure.is_on.get() {
             self.check_open()?;
             let now = clock.monotonic();

@@ -374,7 +374,7 @@ impl Shard {
             split: merge.split.clone(),
             file_options: options.writer.clone(),
             row_bytes_max: ROW_BYTES_MAX,
-            limiter: self.compaction_limiter.clone(),
+            limiter: self.compaction_rate().clone(),
             progress: Arc::new(CompactionProgress::of(raw_bytes(inputs))),
             room: None,
         }

@@ -11,6 +11,7 @@ use super::table_state::{LiveFile, TableState};
 use super::write_pressure::Change;
 use crate::compaction::{GarbageSources, Granularity, LeftOut, Merge, Split};
 use crate::error::EngineError;
+use crate::io::RateLimiter;
 use crate::mutation::TableId;
 
 impl Shard {
@@ -40,13 +41,9 @@ impl Shard {
         Ok(self.table(id)?.is_auto_compacted.get())
     }
 
-    /// The bytes a second that compactions of this shard may write together. `None`: no limit.
-    pub fn set_compaction_rate(&self, bytes_per_second: Option<u64>) {
-        self.compaction_limiter.set(bytes_per_second);
-    }
-
-    pub fn compaction_rate(&self) -> Option<u64> {
-        self.compaction_limiter.bytes_per_second()
+    /// The bytes a second that compactions of all shards of the node may write together.
+    pub fn compaction_rate(&self) -> &RateLimiter {
+        &self.options.common.compaction_rate
     }
 
     /// Rewrites the files of a table that are of a former format, or all of them. Returns the number of files. Files that a compaction is

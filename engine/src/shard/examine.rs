@@ -100,7 +100,7 @@ impl Shard {
             Ok(reader) => reader,
             Err(error) => return Ok(Err(error)),
         };
-        let mut limiter = self.compaction_limiter.clone();
+        let mut limiter = self.compaction_rate().clone();
         let (read, read_bytes) = (Arc::clone(&reader), Arc::clone(&self.examination.read_bytes));
         let verified = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move {

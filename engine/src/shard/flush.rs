@@ -336,17 +336,33 @@ impl Shard {
         }
     }
 
+    /// Whether the log takes more room than it may.
+    fn log_needs_flush(&self) -> bool {
+        let log_bytes = self.log.total_bytes();
+        self.log_share.use_bytes(log_bytes);
+        log_bytes > self.log_share.bound_bytes()
+    }
+
+    /// Gives back what the shard has borrowed of other shards' budgets and may not keep, because they use more than they did. A shard that
+    /// does nothing else learns it this way.
+    pub(super) fn give_back(&self) {
+        if self.memory.needs_flush() || self.log_needs_flush() {
+            self.signals.flush_wanted.notify_one();
+        }
+        self.block_cache.give_back();
+    }
+
     /// The tables to flush next. None: memory and log are within their bounds.
     fn choose_flush(&self) -> Vec<Rc<TableState>> {
         let waiting = self.tables_with_frozen();
         if !waiting.is_empty() {
             return waiting;
         }
-        if self.memtable_bytes.get() >= self.options.memtable_bytes_max / 2 {
+        if self.memory.needs_flush() {
             return self.tables_with_large();
         }
         self.forget_large();
-        if self.log.total_bytes() > self.options.commit_log_bytes_max || self.log.lacks_room() {
+        if self.log_needs_flush() || self.log.lacks_room() {
             return self.tables_with_oldest(self.log.end_position().segment);
         }
         Vec::new()

@@ -370,7 +370,7 @@ impl Shard {
         let mut outcome =
             if file.has_outdated(id) { Ok(None) } else { self.find_index(table, file, id).await };
         if makes && matches!(outcome, Ok(None)) {
-            let limiter = Some(self.compaction_limiter.clone());
+            let limiter = Some(self.compaction_rate().clone());
             let is_small = file.reader.file_bytes() <= self.small_bytes();
             let job = if is_small { JobKind::Short } else { JobKind::Long };
             // What is small need not wait behind it.

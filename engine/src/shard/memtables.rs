@@ -48,7 +48,7 @@ impl Shard {
                 broken!("a memtable is listed by its first logged row");
             }
         }
-        self.memtable_bytes.set(self.memtable_bytes.get().saturating_sub(bytes));
+        self.memory.shrink(bytes);
         self.write_pressure.note_released(bytes);
         self.signals.space.notify_waiters();
     }

@@ -32,6 +32,7 @@ use super::examination::ExaminationState;
 use super::files::{discard_output, entry_of};
 use super::flush::{Flushed, build_table};
 use super::leftovers::Leftovers;
+use super::memory::MemtableMemory;
 use super::memtable_index::MemtableIndex;
 use super::options::{ShardOptions, TableOptions};
 use super::remains::Remains;
@@ -44,7 +45,7 @@ use super::write_pressure::WritePressure;
 use crate::commit_log::{CommitLog, LogEnvironment, LogPosition, Replay};
 use crate::error::{DiskFailures, EngineError};
 use crate::invariant::{Watch, broken};
-use crate::io::{Disk, DiskLock, Environment, RateLimiter, ReplaceError};
+use crate::io::{Disk, DiskLock, Environment, LendingShare, ReplaceError};
 use crate::manifest::{FileId, Manifest, ManifestError, ManifestFiles, StoredManifest};
 use crate::memtable::Memtable;
 use crate::mutation::{MutationRef, TableId};
@@ -276,9 +277,13 @@ impl Recovery {
         let is_kept = |id| directories.of_table(id).iter().any(|directory| kept.contains(directory));
         let memtable_index = MemtableIndex::of_recovered(tables.values());
         let memtable_bytes = tables.values().map(|table| table.active_bytes()).sum();
-        let block_cache_bytes = options.block_cache_bytes;
         let leftovers = Leftovers::of(&manifest, log.end_position(), is_kept);
-        let compaction_limiter = RateLimiter::new(options.compaction_bytes_per_second);
+        let (common, shards) = (&options.common, options.shards_of_node);
+        common.compaction_rate.set(options.compaction_bytes_per_second);
+        let memory = MemtableMemory::new(&options, memtable_bytes);
+        let log_share = LendingShare::new(options.commit_log_bytes_max, shards, common.commit_log.clone());
+        let cache_share =
+            LendingShare::new(options.block_cache_bytes as u64, shards, common.block_cache.clone());
         let shard = Rc::new(Shard {
             environment,
             directory: options.directory.clone(),
@@ -293,14 +298,14 @@ impl Recovery {
             first_own_generation: manifest.next_generation,
             last_segment: Cell::new(0),
             manifest: Mutex::new(StoredManifest::new(manifest, manifest_files)),
-            memtable_bytes: Cell::new(memtable_bytes),
+            memory,
             measured_memtable_bytes: Cell::new(0),
             compaction_lacks_room: Cell::new(false),
             flush_hurries: Arc::default(),
             compaction_counters: CompactionCounters::default(),
             running_compactions: RunningCompactions::default(),
             write_pressure: WritePressure::default(),
-            compaction_limiter,
+            log_share,
             watch: Watch::default(),
             failure: RefCell::default(),
             disk_failures,
@@ -309,7 +314,7 @@ impl Recovery {
             is_closing: Cell::new(false),
             is_closed: Cell::new(false),
             scan_buffers: RefCell::default(),
-            block_cache: Rc::new(BlockCache::new(block_cache_bytes)),
+            block_cache: Rc::new(BlockCache::with_share(cache_share)),
             files_asked: Cell::new(0),
             filters_asked: Cell::new(0),
             fetches: RefCell::default(),
@@ -401,7 +406,7 @@ impl Recovery {
                 let Some(table) = self.tables.get(&mutation.table) else { continue };
                 memtable_bytes += table.apply(&valid, Some(position))?;
             }
-            if memtable_bytes > self.options.memtable_bytes_max {
+            if memtable_bytes > self.options.memtable_bytes_max / self.options.shards_of_node {
                 self.flush_all(LogPosition { offset: position.offset + 1, ..position }).await?;
                 memtable_bytes = 0;
             }

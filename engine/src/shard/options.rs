@@ -9,12 +9,27 @@ use super::quarantine::Quarantine;
 use super::write_pressure::BacklogLimits;
 use crate::commit_log::CommitLogOptions;
 use crate::compaction::{CompactionOptions, DroppedColumns};
-use crate::io::{DiskReserve, ReserveSize};
+use crate::io::{DiskReserve, Lent, RateLimiter, ReserveSize};
 use crate::mutation::WRITE_BYTES_MAX;
 use crate::secondary_index::IndexDefinition;
 use crate::table::TableOptions as FileOptions;
 
-/// Settings of a shard.
+/// What the shards of a node use together. Shards of different nodes, or of one that is opened again, have different ones.
+#[derive(Debug, Clone, Default)]
+pub struct CommonResources {
+    /// What is lent of the memory in which memtables grow before they are flushed.
+    pub memtables_until_flush: Lent,
+    /// What is lent of the memory of memtables.
+    pub memtables: Lent,
+    /// What is lent of the room for the commit log.
+    pub commit_log: Lent,
+    /// What is lent of the memory of block caches.
+    pub block_cache: Lent,
+    /// The rate of compactions. A shard that is opened sets it.
+    pub compaction_rate: RateLimiter,
+}
+
+/// Settings of a shard. Budgets and rates are those of all shards of the node together.
 #[derive(Debug, Clone)]
 pub struct ShardOptions {
     /// The shard's own directory. It is created if missing.
@@ -25,13 +40,17 @@ pub struct ShardOptions {
     pub commit_log_directory: Option<PathBuf>,
     /// The place to which a start moves files that the shard does not know.
     pub quarantine: Quarantine,
+    /// The shards of the node, this one among them.
+    pub shards_of_node: usize,
+    /// What they lend each other.
+    pub common: CommonResources,
     /// Memory for memtables. Flushing starts at half of it. Writers wait when it is used up.
     pub memtable_bytes_max: usize,
     /// A row in a memtable does not grow beyond this size by further changes: the memtable is frozen, and the row gets another version
     /// in the next one. At most [`WRITE_BYTES_MAX`].
     pub row_version_bytes_max: usize,
     pub commit_log: CommitLogOptions,
-    /// When the log's files are larger, the memtable with the oldest record is flushed.
+    /// Room for the log's files. When it is used up, the memtable with the oldest record is flushed.
     pub commit_log_bytes_max: u64,
     /// Memory for unpacked blocks of table files.
     pub block_cache_bytes: usize,
@@ -62,6 +81,8 @@ impl ShardOptions {
             directory,
             table_directories: Vec::new(),
             commit_log_directory: None,
+            shards_of_node: 1,
+            common: CommonResources::default(),
             memtable_bytes_max,
             row_version_bytes_max: WRITE_BYTES_MAX,
             commit_log,

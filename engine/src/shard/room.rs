@@ -1,4 +1,4 @@
-//! Measures the room on the disk: once a second, and before anything large is written.
+//! Measures the room on the disk: once a second, and before anything large is written. Budgets that shards lend each other are looked at as often.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Shard {
     /// Measures the room on the disk.
     pub(super) async fn measure_room(&self) {
         let reserve = self.reserve();
-        let memtable_bytes = self.memtable_bytes.get();
+        let memtable_bytes = self.memory.used_bytes();
         reserve.memory_changed(self.measured_memtable_bytes.replace(memtable_bytes), memtable_bytes);
         match self.directories.room(&self.environment).await {
             Ok(room) => reserve.measured(room),
@@ -73,12 +73,13 @@ impl Shard {
     }
 }
 
-/// The task that measures the room on the disk. It ends with its shard.
+/// The task that measures the room on the disk, and gives back what is borrowed. It ends with its shard.
 pub(super) async fn keep_measuring(shard: Weak<Shard>, signals: Rc<Signals>) {
     loop {
         let Some(shard) = shard.upgrade() else { return };
         let free_before = shard.reserve().room().map(|room| room.free_bytes);
         shard.measure_room().await;
+        shard.give_back();
         let free = shard.reserve().room().map(|room| room.free_bytes);
         if shard.log_lacks_room() {
             // A flush releases segments of the log, which are then reused.

@@ -17,6 +17,7 @@ use super::directories::Directories;
 use super::examination::ExaminationState;
 use super::fetches::Fetches;
 use super::leftovers::Leftovers;
+use super::memory::MemtableMemory;
 use super::memtable_index::MemtableIndex;
 use super::options::{ShardOptions, TableStatistics};
 use super::running_compactions::RunningCompactions;
@@ -25,7 +26,7 @@ use super::write_pressure::WritePressure;
 use crate::commit_log::CommitLog;
 use crate::error::{DiskFailure, DiskFailures, EngineError};
 use crate::invariant::Watch;
-use crate::io::{DiskLock, Environment, RateLimiter};
+use crate::io::{DiskLock, Environment, LendingShare};
 use crate::manifest::StoredManifest;
 use crate::mutation::TableId;
 use crate::read::BufferPool;
@@ -50,8 +51,8 @@ pub struct Shard {
     /// The log segment of the newest mutation.
     pub(super) last_segment: Cell<u64>,
     /// Memory of all memtables, frozen ones included.
-    pub(super) memtable_bytes: Cell<usize>,
-    /// The same when the room on the disk was measured last.
+    pub(super) memory: MemtableMemory,
+    /// What they took when the room on the disk was measured last.
     pub(super) measured_memtable_bytes: Cell<usize>,
     /// A compaction waits for room on the disk.
     pub(super) compaction_lacks_room: Cell<bool>,
@@ -60,8 +61,8 @@ pub struct Shard {
     pub(super) compaction_counters: CompactionCounters,
     pub(super) running_compactions: RunningCompactions,
     pub(super) write_pressure: WritePressure,
-    /// The rate of all compactions together.
-    pub(super) compaction_limiter: RateLimiter,
+    /// The shard's share of the room for the commit log.
+    pub(super) log_share: LendingShare,
     /// Stops the shard when an invariant is broken.
     pub(super) watch: Watch,
     /// The failure after which writes are refused.
@@ -155,7 +156,7 @@ impl Shard {
 
     /// Memory of all memtables, in bytes.
     pub fn memtable_bytes(&self) -> usize {
-        self.memtable_bytes.get()
+        self.memory.used_bytes()
     }
 
     /// Bytes of the commit log's files.
@@ -195,7 +196,7 @@ impl Shard {
 
     /// Whether a flush should not limit its rate: the shard is being closed, or writers will soon have to wait for memory.
     pub(super) fn is_flush_urgent(&self) -> bool {
-        self.is_closing.get() || self.memtable_bytes.get() >= self.options.memtable_bytes_max / 4 * 3
+        self.is_closing.get() || self.memory.is_nearly_full()
     }
 
     /// Removes the cached blocks of files that are no longer read.

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::backlog::PaceWait;
+use super::memory::MemtableMemory;
 use super::state::Shard;
 use super::table_state::TableState;
 use crate::commit_log::{CommitLogError, LogPosition};
@@ -145,11 +146,10 @@ impl Shard {
         let grown = table.apply(valid, position);
         self.watch.check()?;
         let grown = grown?;
-        let bytes = self.memtable_bytes.get() + grown;
-        self.memtable_bytes.set(bytes);
+        self.memory.grow(grown);
         let segment = position.unwrap_or_default().segment;
         let is_new_segment = segment > self.last_segment.replace(segment.max(self.last_segment.get()));
-        if is_new_segment || (grown > 0 && bytes >= self.options.memtable_bytes_max / 2) {
+        if is_new_segment || (grown > 0 && self.memory.needs_flush()) {
             if self.is_flush_urgent() {
                 self.flush_hurries.store(true, Ordering::Relaxed);
             }
@@ -218,8 +218,8 @@ impl Shard {
         if self.options.reserve.is_reached() {
             return Err(self.refuse_write(&self.options.reserve.reason()));
         }
-        if self.memtable_bytes.get() > self.options.memtable_bytes_max {
-            self.wait_for_memory(self.options.memtable_bytes_max, WhenFull::Fail).await?;
+        if self.memory.is_full() {
+            self.wait_for_memory(MemtableMemory::is_full, WhenFull::Fail).await?;
         }
         Ok(())
     }
@@ -245,13 +245,17 @@ impl Shard {
     /// could not free room, or could not go on when there is room again. It does not fail for want of room.
     pub async fn admit_essential(&self) -> Result<(), EngineError> {
         self.check_open()?;
-        self.wait_for_memory(2 * self.options.memtable_bytes_max, WhenFull::Wait).await?;
+        self.wait_for_memory(MemtableMemory::is_twice_full, WhenFull::Wait).await?;
         Ok(self.log.admit_essential().await?)
     }
 
-    /// Waits while the memtables take more than `bytes_max`.
-    async fn wait_for_memory(&self, bytes_max: usize, when_full: WhenFull) -> Result<(), EngineError> {
-        while self.memtable_bytes.get() > bytes_max {
+    /// Waits while the memtables take too much memory.
+    async fn wait_for_memory(
+        &self,
+        is_spent: fn(&MemtableMemory) -> bool,
+        when_full: WhenFull,
+    ) -> Result<(), EngineError> {
+        while is_spent(&self.memory) {
             self.watch.check()?;
             if let Some(failure) = &*self.failure.borrow() {
                 return Err(EngineError::Refusing(failure.clone()));

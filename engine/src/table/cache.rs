@@ -17,6 +17,7 @@ use hashbrown::HashMap;
 use super::error::TableError;
 use super::heads::BlockData;
 use super::index::{BlockHandle, BlockPosition};
+use crate::io::{LendingShare, Lent};
 
 /// The rows of a block that are unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +189,7 @@ pub struct CacheStatistics {
 
 /// A cache of block bodies shared by the tables of one shard.
 pub struct BlockCache {
-    capacity_bytes: Cell<usize>,
+    share: LendingShare,
     state: RefCell<CacheState>,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -202,10 +203,15 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// An empty cache. With a capacity of 0 it stores nothing.
+    /// An empty cache of a capacity of its own. With a capacity of 0 it stores nothing.
     pub fn new(capacity_bytes: usize) -> Self {
+        Self::with_share(LendingShare::new(capacity_bytes as u64, 1, Lent::default()))
+    }
+
+    /// An empty cache whose capacity is a share of that of all shards.
+    pub fn with_share(share: LendingShare) -> Self {
         Self {
-            capacity_bytes: Cell::new(capacity_bytes),
+            share,
             state: RefCell::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
@@ -297,7 +303,7 @@ impl BlockCache {
 
     pub fn insert(&self, key: BlockKey, data: BlockData) {
         let weight = data.weight_bytes();
-        let capacity = self.capacity_bytes.get();
+        let capacity = self.capacity_bytes();
         if weight > capacity {
             return;
         }
@@ -312,6 +318,7 @@ impl BlockCache {
         }
         state.by_key.insert(key, CachedBlock { data, place });
         state.used_bytes += weight;
+        self.share.use_bytes(state.used_bytes as u64);
     }
 
     /// Removes the blocks of a table.
@@ -327,10 +334,15 @@ impl BlockCache {
         }
     }
 
-    /// Changes the capacity. Blocks beyond it are evicted immediately.
-    pub fn set_capacity_bytes(&self, capacity_bytes: usize) {
-        self.capacity_bytes.set(capacity_bytes);
-        self.state.borrow_mut().make_room(capacity_bytes);
+    fn capacity_bytes(&self) -> usize {
+        usize::try_from(self.share.bound_bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// Evicts blocks beyond the capacity, which has become smaller if other shards have borrowed of it.
+    pub fn give_back(&self) {
+        let mut state = self.state.borrow_mut();
+        state.make_room(self.capacity_bytes());
+        self.share.use_bytes(state.used_bytes as u64);
     }
 
     pub fn statistics(&self) -> CacheStatistics {
@@ -421,10 +433,25 @@ mod tests {
         cache.remove_table(2);
         assert!(get(&cache, 2, 0).is_none());
         assert_eq!(get(&cache, 1, 0).unwrap().len(), 1);
-        cache.set_capacity_bytes(0);
-        assert_eq!(cache.statistics().used_bytes, 0);
-        cache.insert(whole(1, 0), block(1));
-        assert!(get(&cache, 1, 0).is_none());
+    }
+
+    #[test]
+    fn a_cache_borrows_what_others_leave_and_gives_it_back() {
+        let (lent, budget) = (Lent::default(), 1 << 20);
+        let cache = || BlockCache::with_share(LendingShare::new(budget, 2, lent.clone()));
+        let (busy, late) = (cache(), cache());
+        let fill =
+            |cache: &BlockCache| (0..2000).for_each(|offset| cache.insert(whole(1, offset), block(1000)));
+        fill(&busy);
+        let alone = busy.statistics().used_bytes;
+        assert!(alone > budget as usize / 2, "{alone}");
+        for _ in 0..20 {
+            fill(&late);
+            busy.give_back();
+        }
+        let (busy, late) = (busy.statistics().used_bytes, late.statistics().used_bytes);
+        assert!(busy < alone && late > budget as usize / 3 && busy > budget as usize / 3, "{busy} {late}");
+        assert!(busy + late <= budget as usize);
     }
 
     #[test]

@@ -88,8 +88,8 @@ fn a_compaction_is_seen_and_stopped_and_its_inputs_stay() {
         };
         assert!(matches!(stopped, Err(EngineError::Table(TableError::Stopped))), "{stopped:?}");
         // The strategy comes back to it, and the rate is another one.
-        shard.set_compaction_rate(None);
-        assert_eq!(shard.compaction_rate(), None);
+        shard.compaction_rate().set(None);
+        assert_eq!(shard.compaction_rate().bytes_per_second(), None);
         while_time_passes(&clock, until("it is compacted", || file_count(&shard, TABLE) == 1)).await;
         assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap().len(), 800);
     });
@@ -165,7 +165,7 @@ fn small_compactions_run_beside_a_large_one_of_another_table() {
         };
         while_time_passes(&clock, room_for_small).await;
         assert!(is_large_running());
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         while_time_passes(
             &clock,
             until("all is compacted", || {

@@ -257,7 +257,7 @@ fn it_is_seen_and_stopped_and_its_inputs_stay() {
         };
         assert!(matches!(stopped, Err(EngineError::Table(TableError::Stopped))), "{stopped:?}");
         assert_eq!((read_all(&shard, EVERYTHING, false, NOW).unwrap(), statistics(&shard)), before);
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         let rewritten = while_time_passes(&clock, shard.collect_garbage(TABLE, Granularity::Row)).await;
         assert_eq!(rewritten.unwrap(), 2);
         assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap(), before.0);
@@ -379,7 +379,7 @@ fn what_a_compaction_under_way_may_purge_shadows_nothing() {
         // An older deletion that came later, and its grace period is not over.
         apply(&shard, &delete_row(1, 0, 5));
         shard.flush(TABLE).await.unwrap();
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         shard.collect_garbage(TABLE, Granularity::Cell).await.unwrap();
         assert!(!shard.running_compactions().is_empty(), "the compaction waits for its rate");
         while_time_passes(&clock, compaction).await.unwrap();

@@ -16,6 +16,7 @@ mod garbage;
 mod garbage_collection;
 mod golden;
 mod growth;
+mod lending;
 mod model;
 mod partition_watch;
 mod restore;

@@ -309,7 +309,7 @@ fn a_compaction_under_way_does_not_purge_what_a_restored_row_needs() {
                 tokio::task::yield_now().await;
             }
             assert_eq!(shard.restore_snapshot(&entry, TABLE).await.unwrap().files, 1);
-            shard.set_compaction_rate(None);
+            shard.compaction_rate().set(None);
             while_time_passes(&clock, compaction).await.unwrap();
         }
         assert_eq!(row_count(&shard), 200, "the row stays deleted");
@@ -380,9 +380,9 @@ fn a_cleanup_beside_which_files_come_back_says_that_it_is_not_done() {
         shard.snapshot(TABLE, "monday", &[]).await.unwrap();
         let entry = shard.list_snapshots().await.unwrap().remove(0);
         // Another file than that of the snapshot.
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         shard.compact(TABLE).await.unwrap();
-        shard.set_compaction_rate(Some(1));
+        shard.compaction_rate().set(Some(1));
         let mut cleanup = std::pin::pin!(shard.drop_ranges(TABLE, &[0..=9]));
         while shard.running_compactions().is_empty() {
             assert!(futures::poll!(cleanup.as_mut()).is_pending());
@@ -392,7 +392,7 @@ fn a_cleanup_beside_which_files_come_back_says_that_it_is_not_done() {
         let dropped = while_time_passes(&clock, cleanup).await.unwrap();
         assert_eq!((dropped.rewritten_files, dropped.busy_files), (0, 1), "its file is as it was");
         assert_eq!(row_count(&shard), 200);
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         let dropped = while_time_passes(&clock, shard.drop_ranges(TABLE, &[0..=9])).await.unwrap();
         assert_eq!((dropped.rewritten_files, dropped.busy_files), (2, 0));
         assert_eq!(row_count(&shard), 190);

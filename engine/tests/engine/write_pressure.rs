@@ -79,7 +79,7 @@ fn writes_are_slowed_then_wait_then_are_refused_and_go_on_when_files_have_gone()
         {
             let mut waiting = std::pin::pin!(shard.admit());
             assert!(futures::poll!(waiting.as_mut()).is_pending());
-            shard.set_compaction_rate(None);
+            shard.compaction_rate().set(None);
             while_time_passes(&clock, waiting).await.unwrap();
         }
         assert!(shard.compaction_backlog() < LIMITS.slow_files);
@@ -142,7 +142,7 @@ fn files_stay_bounded_however_fast_writers_are() {
         // Only admitted writes cause flushes, so at most one file comes after the stop.
         assert!(most <= LIMITS.stop_files + 1, "{most}");
         assert!(written.len() > 100, "{}", written.len());
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         let all = read_all(&shard, EVERYTHING, false, NOW).unwrap();
         assert_eq!(all.len(), written.len());
     });
@@ -174,7 +174,7 @@ fn a_start_with_many_files_refuses_no_write() {
         write_files(&shard, LIMITS.stop_files - LIMITS.slow_files).await;
         let refused = while_time_passes(&clock, shard.admit()).await;
         assert!(matches!(refused, Err(EngineError::Backlog { .. })), "{refused:?}");
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         while_time_passes(&clock, shard.admit()).await.unwrap();
     });
 }
@@ -195,9 +195,9 @@ fn a_transfer_waits_as_long_as_it_takes_and_ends_with_the_shard() {
         assert!(futures::poll!(transfer.as_mut()).is_pending());
         let mut other = std::pin::pin!(shard.admit_transfer(long));
         assert!(futures::poll!(other.as_mut()).is_pending());
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         while_time_passes(&clock, transfer).await.unwrap();
-        shard.set_compaction_rate(Some(1));
+        shard.compaction_rate().set(Some(1));
         write_files(&shard, LIMITS.stop_files).await;
         // One that looks now and then whether it is still wanted is not counted as refused.
         let refused = shard.write_waits().refused;

@@ -18,7 +18,7 @@ use helenus_config::Config;
 use helenus_engine::TableId;
 use helenus_engine::commit_log::LogPosition;
 use helenus_engine::io::{Clock, DiskReserve, Environment, SplitMix64};
-use helenus_engine::shard::Shard;
+use helenus_engine::shard::{CommonResources, Shard};
 use helenus_guardrails::NodeGuardrails;
 use helenus_internode::incoming::Peer;
 use helenus_internode::transport::Transport;
@@ -119,6 +119,8 @@ pub struct NodeShared {
     pub disks: DiskTable,
     /// The room on this node's disk.
     pub reserve: Arc<DiskReserve>,
+    /// What the shards use together.
+    pub common: CommonResources,
     /// What an operator can change while the node runs.
     pub settings: RuntimeSettings,
     /// Why the process must end at once (`cluster/failure.rs`, `cluster/applying.rs`).

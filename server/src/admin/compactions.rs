@@ -15,7 +15,6 @@ use super::NodeAdmin;
 struct OfShard {
     running: Vec<RunningCompactionReport>,
     pending: u64,
-    bytes_per_second: Option<u64>,
     /// The tables whose strategy chooses none.
     disabled: Vec<TableId>,
 }
@@ -63,14 +62,13 @@ impl NodeAdmin {
                     Ok(OfShard {
                         running: shard.running_compactions().into_iter().map(report).collect(),
                         pending,
-                        bytes_per_second: shard.compaction_rate(),
                         disabled,
                     })
                 })
             })
             .await?;
         let mut report = CompactionsReport {
-            bytes_per_second: shards.iter().map(|shard| shard.bytes_per_second).sum(),
+            bytes_per_second: self.node.common.compaction_rate.bytes_per_second(),
             ..CompactionsReport::default()
         };
         let mut disabled = BTreeSet::new();
@@ -106,19 +104,6 @@ impl NodeAdmin {
                         "an operator stops compactions"
                     );
                 }
-                Ok(())
-            })
-        })
-        .await
-        .map(drop)
-    }
-
-    pub(super) async fn set_rate(&self, bytes_per_second: Option<u64>) -> Result<(), AdminError> {
-        let shards = self.node.links.len() as u64;
-        let share = bytes_per_second.map(|bytes| (bytes / shards).max(1));
-        self.on_every_shard(move |context| {
-            Box::pin(async move {
-                context.shard.set_compaction_rate(share);
                 Ok(())
             })
         })

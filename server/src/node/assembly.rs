@@ -21,7 +21,7 @@ use helenus_config::{CommitLogMode, Config};
 use helenus_engine::commit_log::{ArchiveOptions, CommitLogOptions, SyncMode};
 use helenus_engine::error::EngineError;
 use helenus_engine::io::{DiskReserve, ReserveSize};
-use helenus_engine::shard::{Quarantine, TableOptions};
+use helenus_engine::shard::{CommonResources, Quarantine, TableOptions};
 use helenus_engine::{Shard, ShardOptions, TableId};
 use helenus_internode::service::PROTOCOL_VERSION;
 use helenus_observe::metrics::ShardMetrics;
@@ -173,6 +173,7 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         connections: AtomicUsize::new(0),
         disks: DiskTable::default(),
         reserve: DiskReserve::new(reserve_size(&config, identity.shards as u64)),
+        common: CommonResources::default(),
         fatal: watch::channel(None).0,
         settings: RuntimeSettings::new(&config),
         config,
@@ -347,15 +348,16 @@ pub(super) fn set_directories(options: &mut ShardOptions, config: &Config, index
 }
 
 fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
-    let (config, files, shard_count) = (&shared.config, &shared.files, shared.shard_count() as u64);
+    let (config, files) = (&shared.config, &shared.files);
     let mut options = ShardOptions::new(shard_directory(files, index));
     set_directories(&mut options, config, index);
     options.reserve = Arc::clone(&shared.reserve);
     options.quarantine =
         Quarantine { directory: files.path(QUARANTINE), base: files.directory().to_path_buf() };
-    options.memtable_bytes_max = (config.memtable_bytes / shard_count) as usize;
-    options.commit_log_bytes_max = config.commit_log_total_bytes / shard_count;
-    options.block_cache_bytes = (config.block_cache_bytes / shard_count) as usize;
+    (options.shards_of_node, options.common) = (shared.shard_count(), shared.common.clone());
+    options.memtable_bytes_max = config.memtable_bytes as usize;
+    options.commit_log_bytes_max = config.commit_log_total_bytes;
+    options.block_cache_bytes = config.block_cache_bytes as usize;
     options.keeps_backups = config.incremental_backups;
     // A part of the time is left for the answer.
     options.backlog.wait_max = Duration::from_millis(config.write_request_timeout_ms / 4 * 3);
@@ -365,7 +367,7 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
         below: PathBuf::from(shared.host_id.to_string()).join(format!("shard-{index}")),
     });
     options.compaction_bytes_per_second =
-        (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second / shard_count);
+        (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second);
     let spares = CommitLogOptions::default().spare_segments_max;
     options.commit_log = CommitLogOptions {
         sync: match config.commit_log {
