@@ -1,19 +1,22 @@
 """The limits that are settings: at them a request is served, over them it is refused and the node goes on."""
 
 import struct
+from contextlib import ExitStack
 
 import pytest
 import wire
 from cassandra import InvalidRequest
 from cassandra.query import BatchStatement, BatchType, SimpleStatement
+from cluster import until
 from conftest import driver_session, new_node
-from wire import BATCH, ERROR, INVALID, OPTIONS, PREPARE, QUERY, RESULT, SUPPORTED, Client, frame
+from wire import BATCH, ERROR, INVALID, OPTIONS, OVERLOADED, PREPARE, QUERY, RESULT, SUPPORTED, SYNTAX_ERROR, Client, frame
 
 MAX_STATEMENT_BYTES = 1024
 MAX_BATCH_STATEMENTS = 10
 MAX_FRAME_BYTES = 65_536
 MAX_CONNECTIONS = 20
 MAX_PAGE_BYTES = 65_536
+MAX_ANSWER_BYTES = 131_072
 
 
 @pytest.fixture(scope="module")
@@ -112,18 +115,20 @@ def test_a_large_frame_in_segments_is_refused_too(node):
         assert [row.c for row in session.execute("SELECT c FROM t WHERE k = 3")] == [1]
 
 
-def test_connections_over_max_connections_are_closed_and_a_free_place_is_taken(node):
+def test_a_connection_over_max_connections_learns_why_and_a_free_place_is_taken(node):
     kept = []
     try:
-        while len(kept) <= MAX_CONNECTIONS:
+        while True:
             client = Client((node.host, node.port), started=False)
-            answer = client.ask(OPTIONS)
-            if answer is None:
-                client.socket.close()
-                break
-            assert answer.opcode == SUPPORTED
             kept.append(client)
-        assert 0 < len(kept) <= MAX_CONNECTIONS
+            answer = client.ask(OPTIONS)
+            if answer.opcode == ERROR:
+                break
+            assert answer.opcode == SUPPORTED and len(kept) <= MAX_CONNECTIONS
+        assert (answer.error_code, len(kept) > 1) == (OVERLOADED, True)
+        assert f"{MAX_CONNECTIONS} connections" in answer.message
+        assert client.ask(OPTIONS) is None, "it has ended"
+        kept.pop().finish()
         kept.pop().finish()
         again = Client((node.host, node.port), started=False)
         kept.append(again)
@@ -131,6 +136,50 @@ def test_connections_over_max_connections_are_closed_and_a_free_place_is_taken(n
     finally:
         for client in kept:
             client.finish()
+
+
+def test_an_answer_without_pages_is_bounded():
+    with new_node(settings={"max_answer_bytes": MAX_ANSWER_BYTES}) as node, driver_session(node) as session:
+        session.execute("CREATE TABLE t (k int, c int, v text, PRIMARY KEY (k, c))")
+        session.default_fetch_size = None
+        write = session.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, ?)")
+        for c in range(40):
+            session.execute(write, (7, c, "x" * 4096))
+        read = "SELECT v FROM t WHERE k = 7"
+        assert len(list(session.execute(f"{read} LIMIT 10"))) == 10
+        with pytest.raises(InvalidRequest, match=f"more than {MAX_ANSWER_BYTES} bytes"):
+            session.execute(read)
+        assert session.execute("SELECT count(v) AS n FROM t WHERE k = 7").one().n == 40
+        assert len(list(session.execute(SimpleStatement(read, fetch_size=5)))) == 40
+
+
+def test_connections_of_one_address_are_bounded_and_those_of_others_are_not():
+    with new_node(settings={"max_connections_per_address": 3}) as node:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(Client((node.host, node.port))) for _ in range(3)]
+            refused = stack.enter_context(Client((node.host, node.port), started=False))
+            answer = refused.ask(OPTIONS)
+            assert answer.error_code == OVERLOADED
+            assert "3 connections from 127.0.0.1" in answer.message
+            other = stack.enter_context(Client((node.host, node.port), source="127.0.0.2"))
+            assert all(client.ask(OPTIONS).opcode == SUPPORTED for client in [other, *clients])
+
+
+def test_frames_that_clients_leave_unfinished_take_bounded_memory():
+    """Clients that send the head of a large frame and stop. Further large frames are refused, small ones are not."""
+    frame_bytes, room = 4 << 20, 16 << 20
+    with new_node(settings={"max_frame_bytes": frame_bytes, "max_partial_frames_bytes": room}) as node:
+        with ExitStack() as stack:
+            stalled = [stack.enter_context(Client((node.host, node.port))) for _ in range(20)]
+            for client in stalled:
+                client.send(frame(QUERY, b"x" * 1000, length=frame_bytes - 1000))
+            client = stack.enter_context(Client((node.host, node.port)))
+            large = wire.query("SELECT " + "x" * (1 << 20))
+            until("the room is used up", lambda: client.ask(QUERY, large).error_code == OVERLOADED)
+            assert client.ask(QUERY, wire.query("SELECT release_version FROM system.local")).opcode == RESULT
+            for other in stalled:
+                other.socket.close()
+            until("the room is free again", lambda: client.ask(QUERY, large).error_code == SYNTAX_ERROR)
 
 
 def test_requests_over_max_requests_per_connection_wait_and_are_answered(client):

@@ -147,10 +147,10 @@ def take_answer(received):
 class Client:
     """A connection over which anything can be sent. Answers are read as bare frames unless told otherwise."""
 
-    def __init__(self, address, version=4, started=True, **options):
+    def __init__(self, address, version=4, started=True, source=None, **options):
         self.version = version
         self.received = bytearray()
-        self.socket = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
+        self.socket = socket.create_connection(address, timeout=TIMEOUT_SECONDS, source_address=(source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if started:
             self.send(frame(STARTUP, startup(**options), version))

@@ -56,6 +56,11 @@ macro_rules! clients_settings {
             unit Bytes,
             range Range::at_least(64 * KIB),
             cassandra Alias::Scaled("native_transport_max_frame_size_in_mb", MIB);
+        /// Memory for frames above 64 KiB of all clients that are not in whole yet. One for which there is no room is answered with
+        /// OVERLOADED and skipped as it arrives. Not below `max_frame_bytes`.
+        max_partial_frames_bytes: u64 = 512 << 20,
+            unit Bytes,
+            range Range::at_least(64 * KIB);
         /// Longest text of a statement.
         max_statement_bytes: usize = 16 << 20,
             unit Bytes,
@@ -75,10 +80,13 @@ macro_rules! clients_settings {
             cassandra Alias::Scaled("batch_size_fail_threshold_in_kb", KIB);
         /// Partitions of a batch that is not logged above which its client gets a warning.
         unlogged_batch_across_partitions_warn_threshold: usize = 10;
-        /// Most connections at a time; further ones are closed at once.
+        /// Most connections at a time. Further ones end with OVERLOADED as the answer to their first request, or at once if many come.
         max_connections: usize = 10_000,
             range Range::at_least(1),
             cassandra Alias::Same("native_transport_max_concurrent_connections");
+        /// Most connections of one address at a time, refused alike. 0: no limit.
+        max_connections_per_address: usize = 0,
+            cassandra Alias::Same("native_transport_max_concurrent_connections_per_ip");
         /// Most requests of one connection that are carried out at a time; meanwhile no more are read from it.
         max_requests_per_connection: usize = 256,
             range Range::at_least(1);
@@ -100,7 +108,7 @@ macro_rules! clients_settings {
         /// minutes. 0: none is.
         tombstone_warn_threshold: u64 = 1_000,
             cassandra Alias::Same("tombstone_warn_threshold");
-        /// Rows of a page for clients that name no page size. 0: such a client gets its whole answer at once, whatever its size.
+        /// Rows of a page for clients that name no page size. 0: such a client gets its whole answer at once.
         default_page_rows: u32 = 0;
         /// A page ends early, with a cursor for the next, when it has this many bytes ...
         max_page_bytes: usize = 8 << 20,
@@ -109,6 +117,10 @@ macro_rules! clients_settings {
         /// ... or when this many tombstones were passed for it.
         max_page_tombstones: usize = 100_000,
             range Range::at_least(1_000);
+        /// Largest answer without pages. A request for more is refused when it has read as much.
+        max_answer_bytes: usize = 256 << 20,
+            unit Bytes,
+            range Range::at_least(64 * KIB);
         /// Whether ALTER TABLE may drop COMPACT STORAGE.
         drop_compact_storage_enabled: bool = false;
 

@@ -92,8 +92,8 @@ macro_rules! node_settings {
             unit Bytes,
             range Range::at_least(16 * KIB),
             example Some(DataSize(8 << 20));
-        /// Size of the commit log of all shards above which the oldest memtables are flushed, so that segments become free. At
-        /// least four segments.
+        /// Size of the commit log of all shards above which the oldest memtables are flushed, so that segments become free. Shards lend each
+        /// other what they do not use of it. At least four segments.
         commit_log_total_bytes: u64 = 2 << 30,
             unit Bytes,
             cassandra Alias::Scaled("commitlog_total_space_in_mb", MIB);
@@ -159,7 +159,7 @@ macro_rules! node_settings {
         commit_log_archive_dir: Option<PathBuf> = None,
             example Some(PathBuf::from("helenus-commit-log-archive"));
 
-        section "Memory and background work" "Each is for the node as a whole; every shard gets an equal part.";
+        section "Memory and background work" "Each is for the node as a whole. Shards lend each other what they do not use of memory, room and rates.";
         /// Memory for memtables. Flushing begins at half of it; writes wait when all of it is used.
         memtable_bytes: u64 = 256 << 20,
             unit Bytes,

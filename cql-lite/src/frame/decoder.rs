@@ -79,6 +79,8 @@ pub struct Decoder {
     handed_out: usize,
     /// Number of bytes of a rejected envelope that are still to be skipped.
     refused_bytes: usize,
+    /// Length of the envelope that has begun and is not complete; 0: there is none, or its header is not in yet.
+    awaited_bytes: usize,
     payload: Payload,
     /// The decompressed payload of a self-contained segment.
     unpacked: Vec<u8>,
@@ -101,6 +103,7 @@ impl Decoder {
             segments: None,
             handed_out: 0,
             refused_bytes: 0,
+            awaited_bytes: 0,
             payload: Payload::None,
             unpacked: Vec::new(),
             assembled: Vec::new(),
@@ -114,6 +117,11 @@ impl Decoder {
     pub fn set_limit(&mut self, body_bytes_max: usize, bounds_segments: bool) {
         self.body_bytes_max = body_bytes_max;
         self.segment_bytes_max = bounds_segments.then_some(body_bytes_max.saturating_add(HEADER_BYTES));
+    }
+
+    /// Length of the envelope for which the last call of [`Self::next`] needs more bytes, with its header; 0: its header is not in yet.
+    pub fn awaited_bytes(&self) -> usize {
+        self.awaited_bytes
     }
 
     /// The version of the connection, once the first envelope has arrived.
@@ -172,12 +180,14 @@ impl Decoder {
     }
 
     fn next_bare(&mut self, input: &mut BytesMut) -> Result<Option<FoundEnvelope>, FrameError> {
+        self.awaited_bytes = 0;
         let skipped = self.refused_bytes.min(input.len());
         input.advance(skipped);
         self.refused_bytes -= skipped;
         let Some(header) = self.read_header(input)? else { return Ok(None) };
         let end = HEADER_BYTES + header.body_bytes;
         if input.len() < end {
+            self.awaited_bytes = end;
             return Ok(None);
         }
         self.handed_out = end;
@@ -352,7 +362,9 @@ impl Decoder {
                     if self.assembled.len() > end {
                         return Err(FrameError::SplitEnvelopeOverrun);
                     }
+                    self.awaited_bytes = 0;
                     if self.assembled.len() < end {
+                        self.awaited_bytes = end;
                         return Ok(Segment::Opened);
                     }
                     self.assembled_done = true;
@@ -376,6 +388,7 @@ impl Decoder {
     fn drop_refused(&mut self) -> Result<(), FrameError> {
         let arrived = self.assembled.len();
         self.assembled.clear();
+        self.awaited_bytes = 0;
         self.refused_bytes =
             self.refused_bytes.checked_sub(arrived).ok_or(FrameError::SplitEnvelopeOverrun)?;
         Ok(())

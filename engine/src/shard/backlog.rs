@@ -121,7 +121,9 @@ impl Shard {
     pub(super) async fn wait_for_compactions(&self, wait: PaceWait) -> Result<(), EngineError> {
         let (clock, pressure, limits) = (&self.environment.clock, &self.write_pressure, self.options.backlog);
         let begun = clock.monotonic();
-        let first_rate = self.compaction_rate().bytes_per_second().unwrap_or(FIRST_RATE);
+        // What compactions of this shard have while all shards compact.
+        let rate_of_shards = self.compaction_rate().bytes_per_second();
+        let first_rate = rate_of_shards.map_or(FIRST_RATE, |rate| rate / self.options.shards_of_node as u64);
         while pressure.is_on.get() {
             self.check_open()?;
             let now = clock.monotonic();

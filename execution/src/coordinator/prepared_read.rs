@@ -48,7 +48,8 @@ impl PreparedRead {
             .transpose()?;
         let ranges = ranges(context, request.plan(), &request.bindings(), paging_state.as_ref())?;
         denylist::check_read(context, request.plan(), &ranges)?;
-        let bytes = if options.page_rows.is_some() { context.node.config.max_page_bytes } else { usize::MAX };
+        let config = &context.node.config;
+        let bytes = if options.page_rows.is_some() { config.max_page_bytes } else { config.max_answer_bytes };
         Ok(Self {
             ranges,
             paging_state,

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cql_lite::frame::Event;
@@ -113,8 +112,6 @@ pub struct NodeShared {
     /// The engine tables in which the node keeps rows of its own.
     pub private_tables: BTreeSet<TableId>,
     pub last_snapshot: LastSnapshot,
-    /// Number of open connections of clients.
-    pub connections: AtomicUsize,
     /// How full the disks of the nodes are.
     pub disks: DiskTable,
     /// The room on this node's disk.
@@ -136,20 +133,6 @@ impl NodeShared {
     #[inline]
     pub fn shard_of(&self, token: i64) -> usize {
         token::shard_of(token, self.links.len() as u32, IGNORE_MSB) as usize
-    }
-
-    /// Counts a new connection of a client. Returns false when the limit is reached.
-    pub fn connection_begun(&self) -> bool {
-        let open = self.connections.fetch_add(1, Ordering::Relaxed);
-        if open >= self.config.max_connections {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
-            return false;
-        }
-        true
-    }
-
-    pub fn connection_ended(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records that this node is not a member any more. From now on the node serves nothing. `learned_from` is for

@@ -91,8 +91,9 @@ pub struct ResultPage {
 /// Limits of a page.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBounds {
-    /// Rows; `None`: no limit.
+    /// Rows; `None`: the answer has no pages.
     pub rows: Option<usize>,
+    /// The page ends with the row that reaches this size. An answer without pages that goes on behind it is refused.
     pub bytes: usize,
 }
 
@@ -394,6 +395,12 @@ impl<'p> SelectRun<'p> {
             let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
             let row_count = self.collected.write_sorted(self.plan, limit, &mut self.out);
             return Ok(ResultPage { rows: self.out, row_count, paging_state: None });
+        }
+        if more && self.bounds.rows.is_none() && self.out.len() >= self.bounds.bytes {
+            let limit = self.bounds.bytes;
+            return Err(RequestError::invalid(format!(
+                "The answer has more than {limit} bytes, the most without pages: ask for pages"
+            )));
         }
         let paging_state = match (more, self.last.take()) {
             (true, Some((partition_key, position))) => {

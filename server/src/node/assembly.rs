@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use helenus_config::{CommitLogMode, Config};
@@ -170,7 +169,6 @@ pub async fn assemble(parts: NodeParts) -> Result<Assembled, StartError> {
         has_catalog,
         private_tables: private_tables().into_iter().map(|(id, _)| id).chain([log_store::TABLE.0]).collect(),
         last_snapshot: LastSnapshot::default(),
-        connections: AtomicUsize::new(0),
         disks: DiskTable::default(),
         reserve: DiskReserve::new(reserve_size(&config, identity.shards as u64)),
         common: CommonResources::default(),

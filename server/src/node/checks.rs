@@ -11,8 +11,6 @@ use self::machine::Machine;
 
 /// Open files that a node wants besides one for each connection of a client.
 const FILES_WANTED: u64 = 10_000;
-/// Cassandra's recommendation for `vm.max_map_count`.
-const MAPS_WANTED: u64 = 1_048_575;
 /// Bytes that a node takes besides memtables and caches: its program, threads, and what requests hold.
 const OTHER_BYTES: u64 = 256 << 20;
 /// Seconds since the epoch before which no version of this program was built: 2026-11-01.
@@ -28,11 +26,6 @@ pub fn warnings(machine: &Machine, config: &Config) -> Vec<String> {
         warnings.push(format!(
             "the process may open {limit} files, and {files_wanted} are recommended: run `ulimit -n 1048576` before the \
              start, or set LimitNOFILE=1048576 in the service's unit"
-        ));
-    }
-    if let Some(count) = machine.memory_maps_max.filter(|count| *count < MAPS_WANTED) {
-        warnings.push(format!(
-            "vm.max_map_count is {count}, and {MAPS_WANTED} is recommended: run `sysctl -w vm.max_map_count={MAPS_WANTED}`"
         ));
     }
     let budget = config.memtable_bytes + config.block_cache_bytes + OTHER_BYTES;
@@ -84,7 +77,6 @@ mod tests {
     fn good() -> Machine {
         Machine {
             open_files_max: Some(1 << 20),
-            memory_maps_max: Some(MAPS_WANTED),
             memory_bytes_max: Some(8 << 30),
             swap_bytes: 0,
             now_seconds: PROGRAM_SECONDS + 1_000,
@@ -112,10 +104,6 @@ mod tests {
             (
                 Machine { open_files_max: Some(1024), ..good() },
                 ["may open 1024 files", "`ulimit -n 1048576`"],
-            ),
-            (
-                Machine { memory_maps_max: Some(65_530), ..good() },
-                ["vm.max_map_count is 65530", "`sysctl -w vm.max_map_count=1048575`"],
             ),
             (
                 Machine { memory_bytes_max: Some(512 << 20), ..good() },

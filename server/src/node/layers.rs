@@ -12,8 +12,10 @@ use crate::session::allowance::RoleLimits;
 use crate::session::authentication::logins::Logins;
 use crate::session::charges::Charges;
 use crate::session::connection::{self, Connections};
+use crate::session::connection_places::ConnectionPlaces;
 use crate::session::encryption::{LoggedFailures, OpenCertificates};
 use crate::session::latencies::Latencies;
+use crate::session::partial_frames::PartialFrames;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests::SlowRequests;
 use crate::streaming::progress::Transfers;
@@ -46,6 +48,8 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(StreamsConfirmation::default())
         .with(Wakes::default())
         .with(request_logs)
+        .with(Arc::new(ConnectionPlaces::default()))
+        .with(Arc::new(PartialFrames::default()))
         .with(RoleLimits::default())
         .with(RoleShares::default())
         .with(TableRateLimits::default())

@@ -182,25 +182,16 @@ async fn pass_on_clients(
         };
         // On a wildcard address of IPv6 clients with IPv4 have addresses that stand for theirs.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        if !context.node.connection_begun() {
-            tracing::warn!(%peer, "refused: too many connections");
-            continue;
-        }
         let shard = if let Some(shards) = by_source_port {
             usize::from(peer.port()) % shards
         } else {
             next = (next + 1) % context.node.shard_count();
             next
         };
-        let handed_over = match stream.into_std() {
-            Ok(stream) => {
-                let login_share = logins::share(&context.node);
-                context.node.links[shard].send(Message::Connection(stream, peer, login_share)).await.is_ok()
-            }
-            Err(_) => false,
-        };
-        if !handed_over {
-            context.node.connection_ended();
+        if let Ok(stream) = stream.into_std() {
+            let login_share = logins::share(&context.node);
+            // A shard that takes none any more is about to stop.
+            let _ = context.node.links[shard].send(Message::Connection(stream, peer, login_share)).await;
         }
     }
 }

@@ -15,6 +15,7 @@ use super::dispatch::Dispatcher;
 use crate::cluster;
 use crate::session::authentication::logins::Logins;
 use crate::session::connection;
+use crate::session::connection_places::ConnectionPlaces;
 use crate::session::encryption::{self, Certificates};
 use helenus_execution::shard::context::{Message, ShardContext};
 use helenus_execution::shard::shares::RoleShare;
@@ -29,7 +30,6 @@ pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>
             Message::Connection(stream, peer, login_share) => {
                 if let Err(error) = accept(&context, stream, peer, login_share) {
                     tracing::warn!(%peer, %error, "cannot serve a connection");
-                    context.node.connection_ended();
                 }
             }
             Message::Link(stream, peer) => {
@@ -55,10 +55,15 @@ fn accept(
     let context = context.clone();
     context.metrics.connections.increment();
     let counted = CountedConnection(context.clone());
+    let places = context.node.layers.get::<Arc<ConnectionPlaces>>();
+    let Some(place) = places.take(&context.node.config, peer.ip()) else {
+        tracing::warn!(%peer, "a connection is closed: there are too many");
+        return Ok(());
+    };
     let mut slot = Logins::slot(&context, peer);
     tokio::task::spawn_local(async move {
         if let Some(stream) = encryption::open(&context, stream, peer, &mut slot).await {
-            connection::serve(context, stream, peer, slot, login_share).await;
+            connection::serve(context, stream, peer, slot, login_share, place).await;
         }
         drop(counted);
     });
@@ -71,7 +76,6 @@ struct CountedConnection(Rc<ShardContext>);
 impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.metrics.connections.decrement();
-        self.0.node.connection_ended();
     }
 }
 

@@ -48,9 +48,11 @@ use super::notes::Notes;
 use super::receipts::CostWishes;
 use super::request;
 use crate::cluster::confirmation;
+use crate::session::connection_places::{Place, REFUSAL_MAX};
 use crate::session::connection_state::{Connection, WaitingRequest};
 use crate::session::decisions::Decisions;
 use crate::session::logged;
+use crate::session::partial_frames::{FrameClaim, PartialFrames};
 use crate::session::request_logs::RequestLogs;
 use helenus_answers::errors::to_response;
 use helenus_execution::shard::context::ShardContext;
@@ -81,8 +83,11 @@ struct Wire {
     /// `output` has held more than `RETAINED_BYTES` since it was last replaced.
     is_output_large: bool,
     decoder: Decoder,
+    claim: FrameClaim,
     /// Set once the connection has switched to segments.
     segments: Option<SegmentEncoder>,
+    /// The client is not in yet: its frames are short.
+    is_limited: bool,
     held: HeldRequests,
     /// The login that is under way.
     login: Option<LocalBoxFuture<'static, ()>>,
@@ -150,13 +155,14 @@ fn client(connection: &Connection) -> Option<ConnectedClient> {
 }
 
 /// Serves a connection until it ends. `slot` and `login_share`: its place, and what makes roles take turns, until the client has logged in;
-/// `None` for clients that need not.
+/// `None` for clients that need not. `place`: among the connections of the node.
 pub async fn serve(
     context: Rc<ShardContext>,
     stream: Stream,
     peer: SocketAddr,
     slot: Option<Slot>,
     login_share: Option<Arc<RoleShare>>,
+    place: Place,
 ) {
     let mut events = context.node.events.subscribe();
     let mut stopping = context.node.stopping.subscribe();
@@ -168,6 +174,7 @@ pub async fn serve(
         allowance: RefCell::new(None),
         max_charge: Cell::new(None),
         logs,
+        place,
         identity: stream.peer_names().and_then(Names::identity).map(Rc::from),
         keyspace: RefCell::new(None),
         startup: RefCell::new(None),
@@ -188,6 +195,9 @@ pub async fn serve(
         version: Cell::new(ProtocolVersion::HIGHEST),
     });
     Connections::of(&connection.context).borrow_mut().insert(peer, Rc::downgrade(&connection));
+    let node = &connection.context.node;
+    let partial_frames = node.layers.get::<Arc<PartialFrames>>().clone();
+    let claim = FrameClaim::new(partial_frames, node.config.max_partial_frames_bytes as usize);
     let mut wire = Wire {
         stream,
         input: BytesMut::with_capacity(READ_BYTES),
@@ -195,7 +205,9 @@ pub async fn serve(
         written: 0,
         is_output_large: false,
         decoder: Decoder::new(Role::Server, BYTES_BEFORE_LOGIN),
+        claim,
         segments: None,
+        is_limited: true,
         held: HeldRequests::default(),
         login: None,
     };
@@ -217,6 +229,9 @@ pub async fn serve(
             // Polled first: no request begins after the node has announced that it accepts no more.
             () = closing => Ok(()),
             _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+            () = refused_for_long(&connection) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "a client for which there is no place has asked nothing"))
+            }
             () = login::overdue(&connection, slot) => {
                 connection.context.metrics.logins[LoginResult::Abandoned as usize].increment();
                 Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not log in in time"))
@@ -230,6 +245,14 @@ pub async fn serve(
     }
     wire.stream.close();
     Connections::of(&connection.context).borrow_mut().remove(&peer);
+}
+
+/// Resolves when a client for which there is no place has had time to ask something.
+async fn refused_for_long(connection: &Connection) {
+    match connection.place.refusal() {
+        Some(_) => connection.context.clock.sleep(REFUSAL_MAX).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Wire {
@@ -357,14 +380,17 @@ impl Wire {
             if !self.takes_input(connection) {
                 return Ok(true);
             }
+            self.limit_frame(connection);
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
+                    self.claim.awaits(self.decoder.awaited_bytes());
                     if is_large && self.input.len() < READ_BYTES {
                         self.input = BytesMut::from(self.input.as_ref());
                     }
                     return Ok(false);
                 }
                 Ok(Some(envelope)) => {
+                    self.claim.awaits(0);
                     match connection.handle(&envelope) {
                         Effect::None => {}
                         Effect::Startup(Startup { compression, .. }) => {
@@ -391,6 +417,7 @@ impl Wire {
                     }
                 }
                 Err(error) => {
+                    self.claim.awaits(0);
                     connection.refuse_frame(&error);
                     if error.is_fatal() {
                         connection.closing.set(true);
@@ -404,7 +431,16 @@ impl Wire {
     /// Takes large frames when the client is in.
     fn lift_limits(&mut self, connection: &Connection) {
         if connection.stage.get() == Stage::Ready {
-            self.decoder.set_limit(connection.context.node.config.max_frame_bytes as usize, false);
+            self.is_limited = false;
+        }
+    }
+
+    /// Takes frames as long as there is room for.
+    #[inline]
+    fn limit_frame(&mut self, connection: &Connection) {
+        if !self.is_limited {
+            let longest = connection.context.node.config.max_frame_bytes as usize;
+            self.decoder.set_limit(longest.min(self.claim.room_bytes()), false);
         }
     }
 
@@ -469,6 +505,11 @@ impl Connection {
         let header = &envelope.header;
         self.version.set(header.version);
         self.context.metrics.requests.increment();
+        if let Some(message) = self.place.refusal() {
+            self.error(header.stream, &ErrorResponse::new(ErrorKind::Overloaded, message));
+            self.close();
+            return Effect::None;
+        }
         if let Some(message) = self.stage.get().refusal(header.opcode) {
             self.error(header.stream, &ErrorResponse::new(ErrorKind::Protocol, message));
             return Effect::None;
@@ -586,7 +627,17 @@ impl Connection {
 
     fn refuse_frame(&self, error: &FrameError) {
         self.context.metrics.errors.increment();
-        if let FrameError::UnsupportedVersion { number, stream } = error {
+        let longest = self.context.node.config.max_frame_bytes as usize;
+        if let FrameError::TooLarge { length, version, stream, .. } = error
+            && self.stage.get() == Stage::Ready
+            && *length <= longest
+        {
+            let message = format!(
+                "The node waits for the rest of large frames of its clients, and has no room for another one of {length} bytes"
+            );
+            let response = ErrorResponse::new(ErrorKind::Overloaded, message);
+            self.write(|out| encode_error(out, *version, *stream, &response, &Prefix::default()));
+        } else if let FrameError::UnsupportedVersion { number, stream } = error {
             self.out_bare(|out| write_unsupported_version(out, *stream, *number));
         } else if let Some((version, stream)) = error.reply_to() {
             let response = ErrorResponse::from(error.clone());

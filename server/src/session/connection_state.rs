@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::session::allowance::{self, Allowance};
 use crate::session::authentication::admission::Admission;
 use crate::session::authentication::stage::Stage;
+use crate::session::connection_places::Place;
 use crate::session::decisions::Decisions;
 use crate::session::handshake::Startup;
 use crate::session::latencies::{Latencies, Measured, micros};
@@ -47,6 +48,8 @@ pub struct Connection {
     pub(super) max_charge: Cell<Option<u64>>,
     /// Those that record its requests, while they are on.
     pub logs: Arc<RequestLogs>,
+    /// Its place among the connections of the node.
+    pub place: Place,
     /// The identity that the client's certificate names; `None`: it has shown none, or it names none.
     pub identity: Option<Rc<str>>,
     pub keyspace: RefCell<Option<Rc<str>>>,

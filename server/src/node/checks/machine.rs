@@ -9,8 +9,6 @@ use std::time::UNIX_EPOCH;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     pub open_files_max: Option<u64>,
-    /// `vm.max_map_count`.
-    pub memory_maps_max: Option<u64>,
     /// The least of the machine's memory and the limits of the process's control groups, in bytes.
     pub memory_bytes_max: Option<u64>,
     pub swap_bytes: u64,
@@ -36,7 +34,6 @@ impl Machine {
         let limits = [group_limits(root), memory_kib(&memory, "MemTotal:").map(|kib| kib << 10)];
         Self {
             open_files_max: text("proc/self/limits").and_then(|limits| open_files(&limits)),
-            memory_maps_max: text("proc/sys/vm/max_map_count").and_then(|count| count.trim().parse().ok()),
             memory_bytes_max: limits.into_iter().flatten().min(),
             swap_bytes: memory_kib(&memory, "SwapTotal:").unwrap_or(0) << 10,
             now_seconds,
@@ -133,12 +130,10 @@ mod tests {
                       Max open files            1024                 1048576              files\n";
         let files = [
             ("proc/self/limits", limits),
-            ("proc/sys/vm/max_map_count", "65530\n"),
             ("proc/meminfo", "MemTotal:       2048 kB\nSwapTotal:      1024 kB\n"),
         ];
         let expected = Machine {
             open_files_max: Some(1024),
-            memory_maps_max: Some(65_530),
             memory_bytes_max: Some(2 << 20),
             swap_bytes: 1 << 20,
             now_seconds: 7,

@@ -1,0 +1,76 @@
+//! The memory for large frames of clients that are not in whole yet, over all connections of a node.
+//!
+//! A frame takes memory as its bytes arrive, and a client may stop in the midst of it. So a frame above [`SMALL_BYTES`] claims its whole
+//! length when its header is in. One that finds no room is refused with OVERLOADED and skipped as it arrives, like one above the limit for
+//! frames: nobody waits for room, so clients that stop in the midst of frames hold up large frames of others only.
+//!
+//! Invariant: what is claimed is given back when the frame is in whole, or when its connection ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A frame up to this length claims nothing: a connection reads as much at a time.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// What the connections of a node have claimed.
+#[derive(Debug, Default)]
+pub struct PartialFrames(AtomicUsize);
+
+/// The claim of a connection.
+#[derive(Debug)]
+pub struct FrameClaim {
+    all: Arc<PartialFrames>,
+    bytes_max: usize,
+    claimed_bytes: usize,
+}
+
+impl FrameClaim {
+    /// `bytes_max`: what all connections together may claim.
+    pub fn new(all: Arc<PartialFrames>, bytes_max: usize) -> Self {
+        Self { all, bytes_max, claimed_bytes: 0 }
+    }
+
+    /// The longest frame for which there is room, the one for which it is claimed included.
+    pub fn room_bytes(&self) -> usize {
+        let others = self.all.0.load(Ordering::Relaxed).saturating_sub(self.claimed_bytes);
+        self.bytes_max.saturating_sub(others).max(SMALL_BYTES)
+    }
+
+    /// Says the length of the frame that is not in whole yet; 0: there is none.
+    pub fn awaits(&mut self, frame_bytes: usize) {
+        let wanted = if frame_bytes > SMALL_BYTES { frame_bytes } else { 0 };
+        let before = std::mem::replace(&mut self.claimed_bytes, wanted);
+        if wanted != before {
+            self.all.0.fetch_add(wanted.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for FrameClaim {
+    fn drop(&mut self) {
+        self.awaits(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_claim_room_until_they_are_in() {
+        let all = Arc::new(PartialFrames::default());
+        let claim = || FrameClaim::new(all.clone(), 1 << 20);
+        let (mut first, mut second) = (claim(), claim());
+        first.awaits(700 << 10);
+        assert_eq!(first.room_bytes(), 1 << 20);
+        assert_eq!(second.room_bytes(), 324 << 10);
+        second.awaits(300 << 10);
+        assert_eq!(claim().room_bytes(), SMALL_BYTES, "small frames always have room");
+        second.awaits(SMALL_BYTES);
+        first.awaits(0);
+        assert_eq!(second.room_bytes(), 1 << 20);
+        first.awaits(700 << 10);
+        drop(first);
+        assert_eq!(second.room_bytes(), 1 << 20);
+    }
+}
