@@ -15,7 +15,7 @@ const ROWS_PER_TURN: u64 = 1024;
 /// Reads a whole table: every block is checked and unpacked, every row decoded. Keys must ascend, every row must be found by the
 /// filters, and the counts must be `written`, those with which the table was written. Otherwise the table is damaged. Now and then
 /// `pause` gets the bytes of the rows since it was called last; it lets other tasks run.
-pub(crate) async fn verify(
+pub async fn verify(
     table: &Arc<TableReader>,
     written: &TableStatistics,
     mut pause: impl AsyncFnMut(u64),

@@ -25,7 +25,7 @@ use crate::row::RowRef;
 const WRITE_BYTES: usize = 256 << 10;
 
 /// The largest row with its key, in bytes. Such a row has a block of its own.
-pub(crate) const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
+pub const ROW_BYTES_MAX: usize = BLOCK_BYTES_MAX / 2;
 
 /// Blocks are closed at this size at the latest. This leaves room for the overhead of the last row.
 const BLOCK_BYTES_CLOSED: usize = BLOCK_BYTES_MAX / 2;
