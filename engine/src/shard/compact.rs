@@ -279,17 +279,12 @@ impl Shard {
             self.running_compactions.list(RunningCompaction { table: table.id, kind, progress, job, begun });
         // If this is a large one, small ones may begin.
         self.signals.want_compaction();
-        let built = run_in_background(&*self.environment.background, job, move |context| {
-            Box::pin(async move { task.run(context).await })
-        })
-        .await;
-        let outcome = match built {
-            Ok(Ok(compacted)) => {
+        let outcome = match self.carry_out(task, job).await {
+            Ok(compacted) => {
                 self.install_compaction(table, merge, &busy, compacted, (directory, job, kind), restores)
                     .await
             }
-            Ok(Err(error)) => Err(error.into()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         // Others may begin only now: the indexes of the outputs are part of the work.
         drop(listed);

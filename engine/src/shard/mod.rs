@@ -68,6 +68,7 @@ mod scan;
 mod schema;
 mod search_cost;
 mod search_turn;
+mod shared_compaction;
 mod snapshot;
 mod state;
 mod table_state;
