@@ -47,10 +47,10 @@ pub struct PartThreads {
 }
 
 impl PartThreads {
-    /// Starts as many threads as may be at long work at the same time, those of the shards included.
-    pub fn start_on(threads: usize, disk: &Arc<dyn Disk>) -> io::Result<Self> {
-        // Where every shard has a long job, all of them may have a part under way.
-        let queue = start_threads("compaction-part", threads, LOW_NICENESS, disk, None)?;
+    /// `threads`: those that may be at long work at the same time, over all `shards`.
+    pub fn start_on(threads: usize, shards: usize, disk: &Arc<dyn Disk>) -> io::Result<Self> {
+        // Each shard may have a part under way without a claim. So no part waits for a thread, however long others keep theirs.
+        let queue = start_threads("compaction-part", threads + shards, LOW_NICENESS, disk, None)?;
         Ok(Self { queue, budget: ThreadBudget::new(threads) })
     }
 }
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_long_job_takes_a_thread_of_the_node_and_its_parts_have_others() {
         let disk: Arc<dyn Disk> = Arc::new(DirectDisk::new());
-        let parts = PartThreads::start_on(2, &disk).unwrap();
+        let parts = PartThreads::start_on(2, 1, &disk).unwrap();
         let budget = parts.budget.clone();
         let pool = BackgroundPool::start_with(1, &disk, Some(parts)).unwrap();
         assert_eq!(pool.part_budget().map(ThreadBudget::threads), Some(2));

@@ -62,9 +62,9 @@ impl<'b, T: Send + 'static> Jobs<'b, T> {
         self.under_way.push(job.boxed_local());
     }
 
-    /// Gives back the threads that are not used.
+    /// Gives back the threads that are not used: a job that has ended may not be the next one to get its thread.
     fn give_back(&mut self) {
-        self.claims.truncate(self.under_way.len());
+        self.claims.truncate(self.under_way.len().saturating_sub(1));
     }
 
     /// Begins jobs as there are threads for them, until all have ended. After an error no more are begun; it is returned, or the one that was
@@ -180,8 +180,8 @@ async fn merge_subranges(
         let can_go_on = outcome.is_ok() && is_written;
         while can_go_on
             && waiting.peek().is_some()
-            && jobs.has_thread()
             && unwritten < UNWRITTEN_PER_THREAD * (jobs.claims.len() + 1)
+            && jobs.has_thread()
         {
             let Some(task) = waiting.next().and_then(|range| to_assembly.begin(tasks, range.clone())) else {
                 break;

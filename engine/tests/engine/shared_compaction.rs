@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
+use helenus_at_rest::{EncryptedDisk, MasterKeys, Randomness};
 use helenus_engine::compaction::{Leveled, SizeTiered, Strategy, TimeWindow, Unified};
 use helenus_engine::io::{
-    Background, BackgroundError, BackgroundPool, CrashStyle, Disk, DiskReserve, Environment, Fault,
+    Background, BackgroundError, BackgroundPool, Clock, CrashStyle, Disk, DiskReserve, Environment, Fault,
     InlineBackground, Job, JobKind, JobOutput, ManualClock, PartThreads, ReadPool, RealClock, ReserveSize,
-    SimulatedDisk, SystemRandom, ThreadBudget, ThreadedDisk,
+    SeededRandom, SimulatedDisk, SystemRandom, ThreadBudget, ThreadedDisk,
 };
 use helenus_engine::shard::Quarantine;
 use helenus_engine::table::{TableError, TableReader, TableStatistics};
@@ -464,11 +465,38 @@ fn jobs_take_no_more_threads_than_are_free() {
 }
 
 #[test]
+fn files_are_encrypted_on_every_thread() {
+    const KEY: &[u8] = b"one AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let below = SimulatedDisk::new(1);
+    run_local(async {
+        let random = Randomness::new(SeededRandom::new(1));
+        let keys = MasterKeys::parse(KEY).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(EncryptedDisk::new(Arc::new(below.clone()), keys, random));
+        let clock: Rc<dyn Clock> = Rc::new(ManualClock::new(START_MICROS));
+        let parts = Rc::new(Parts::default());
+        let inner = InlineBackground::new(Arc::clone(&disk), Rc::clone(&clock)).with_threads(3);
+        let background = Rc::new(Counting { inner, parts: Rc::clone(&parts) });
+        let random = Rc::new(SeededRandom::new(2));
+        let environment = Environment { disk, background, clock, random };
+        let shard = Shard::open(environment, sharing_options()).await.unwrap();
+        shard.create_table(TABLE, small_blocks()).await.unwrap();
+        shard.set_auto_compaction(TABLE, false).unwrap();
+        let expected = write_files(&shard, 100).await;
+        shard.compact(TABLE).await.unwrap();
+        assert!(parts.begun.get() > 4);
+        assert_eq!(shard.statistics(TABLE).unwrap().file_count, 1);
+        assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap(), expected);
+        let has_plain = |bytes: &[u8]| bytes.windows(20).any(|window| window == [2; 20]);
+        assert!(!below.files().values().any(|bytes| has_plain(bytes)));
+    });
+}
+
+#[test]
 fn real_threads_share_a_compaction() {
     let directory = tempfile::tempdir().unwrap();
     run_local(async {
         let disk: Arc<dyn Disk> = Arc::new(helenus_engine::io::DirectDisk::new());
-        let threads = PartThreads::start_on(3, &disk).unwrap();
+        let threads = PartThreads::start_on(3, 1, &disk).unwrap();
         let environment = Environment {
             disk: Arc::new(ThreadedDisk::start("disk", ReadPool::start(1).unwrap()).unwrap()),
             background: Rc::new(BackgroundPool::start_with(1, &disk, Some(threads)).unwrap()),
