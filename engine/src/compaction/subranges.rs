@@ -46,12 +46,15 @@ fn by_bytes(inputs: &[Arc<TableReader>], subrange_bytes: u64) -> Vec<Vec<u8>> {
         samples.extend(separators.into_iter().map(|separator| (separator, bytes)));
     }
     samples.sort_unstable();
+    let first_key =
+        inputs.iter().map(|input| input.statistics().min_key.as_slice()).min().unwrap_or_default();
     let mut bounds: Vec<Vec<u8>> = Vec::new();
     let mut bytes = 0;
     for (separator, sample_bytes) in samples {
         bytes += sample_bytes;
         let bound = between_partitions(&separator);
-        if bytes >= subrange_bytes && bounds.last().is_none_or(|last| last.as_slice() < bound) {
+        let last = bounds.last().map_or(first_key, Vec::as_slice);
+        if bytes >= subrange_bytes && last < bound {
             bounds.push(bound.to_vec());
             bytes = 0;
         }
