@@ -175,7 +175,7 @@ macro_rules! node_settings {
             unit BytesPerSecond,
             cassandra Alias::Scaled("compaction_throughput_mb_per_sec", MIB);
         /// Bytes of rows, before compression, from which on a compaction of a shard gets the threads of others that have nothing to compact. 0:
-        /// each has one thread.
+        /// each has one thread. Below 64 MiB each has, too.
         shared_compaction_bytes: u64 = 256 << 20,
             unit Bytes;
         /// The threads that may merge at the same time for large compactions, over all shards. 1: each compaction has one thread. Default: as many as

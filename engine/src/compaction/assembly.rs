@@ -6,8 +6,7 @@
 use futures::StreamExt;
 use futures::channel::mpsc;
 
-use super::merging::KeyRange;
-use super::merging::{MergeOutput, Pace};
+use super::merging::{KeyRange, MergeOutput, Pace};
 use super::outputs::{Compacted, Outputs, Unverified};
 use super::subrange_task::{SubrangeOutput, SubrangeOutputs, SubrangeTask, SubrangeTasks};
 use crate::io::JobContext;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use helenus_rows::dropped_columns::DroppedColumns;
 use smallvec::SmallVec;
 
-use super::garbage::Garbage;
+use super::dropped::DroppedRanges;
+use super::garbage::{Garbage, GarbageSources};
 use super::progress::CompactionProgress;
 use super::purging::{Once, Purging};
-use super::task::LeftOut;
 use crate::cell::Deletion;
 use crate::invariant::{BrokenInvariant, broken};
 use crate::io::{Claim, JobContext, RateLimiter, yield_now};
@@ -30,6 +30,15 @@ const BYTES_PER_TURN: u64 = 64 << 10;
 pub(crate) struct KeyRange {
     pub start: Vec<u8>,
     pub end: Option<Vec<u8>>,
+}
+
+/// What a rewrite leaves out besides what every compaction does. The default: nothing.
+#[derive(Default)]
+pub(crate) struct LeftOut {
+    /// Partitions that the shard has lost.
+    pub tokens: DroppedRanges,
+    /// What these files shadow.
+    pub garbage: GarbageSources,
 }
 
 /// Where a merge writes to.

@@ -7,24 +7,13 @@ use helenus_rows::dropped_columns::DroppedColumns;
 
 use super::assembly::{Assembly, ToAssembly, assembly_channel};
 use super::choice::Split;
-use super::dropped::DroppedRanges;
-use super::garbage::GarbageSources;
-use super::merging::{KeyRange, Merge, MergeSources, Pace};
+use super::merging::{KeyRange, LeftOut, Merge, MergeSources, Pace};
 use super::outputs::{Compacted, OutputNames, Outputs};
 use super::progress::CompactionProgress;
 use super::purging::Purging;
 use super::subrange_task::SubrangeTasks;
 use crate::io::{Claim, JobContext, RateLimiter};
 use crate::table::{TableError, TableOptions, TableReader};
-
-/// What a rewrite leaves out besides what every compaction does. The default: nothing.
-#[derive(Default)]
-pub(crate) struct LeftOut {
-    /// Partitions that the shard has lost.
-    pub tokens: DroppedRanges,
-    /// What these files shadow.
-    pub garbage: GarbageSources,
-}
 
 /// A compaction, independent of the shard's thread.
 pub(crate) struct CompactionTask {
