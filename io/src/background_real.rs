@@ -130,13 +130,13 @@ impl Background for BackgroundPool {
             JobKind::Soon => &self.soon,
             JobKind::Short => &self.short,
             JobKind::Long => &self.long,
-            JobKind::Part => match &self.parts {
-                Some(parts) => &parts.queue,
-                None => {
+            JobKind::Part => {
+                let Some(parts) = &self.parts else {
                     let broken = broken!("a job has parts only where there are threads for them");
                     return Box::pin(async move { Err(BackgroundError::BrokenInvariant(broken)) });
-                }
-            },
+                };
+                &parts.queue
+            }
         };
         let sent = queue.send(Task { job, answer });
         Box::pin(async move {

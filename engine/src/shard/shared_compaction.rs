@@ -158,6 +158,8 @@ impl Shard {
             (Ok(_), Err(error)) | (Err(error), Ok(())) => return Err(error),
             (Err(error), Err(other)) => return Err(if is_stop(&error) { other } else { error }),
         };
+        // The job that wrote has ended, and with it the place of one of these.
+        let _thread = budget.take();
         let begun = self.environment.clock.monotonic();
         verify_outputs(Jobs::new(background, budget), &unverified, &ranges).await?;
         compacted.verification = self.environment.clock.monotonic().saturating_sub(begun);
