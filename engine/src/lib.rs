@@ -31,7 +31,7 @@
 //! | [`commit_log`] | every mutation on disk before it is acknowledged; in a crate of its own, `helenus_commit_log` |
 //! | [`secondary_index`] | which rows may have a term |
 //! | `memtable` | the newest rows, by partition |
-//! | [`table`] | immutable sorted files |
+//! | [`table`] | immutable sorted files; in a crate of their own, `helenus_table_files` |
 //! | [`read`] | the bounded merge of all of these |
 //! | [`compaction`] | choosing files, and merging them |
 //! | [`shard`] | the owner of all of these |
@@ -39,8 +39,8 @@
 //! | `merge` | the k-way merge of scans, compactions and answers of replicas; in the crate [`io`] |
 //! | `invariant` | what a defect in the engine's own state does |
 //!
-//! A module uses only modules before it in this order: `manifest`, `table`, `error`, `secondary_index`,
-//! `memtable`, `compaction`, `read`, `shard`. Files within a module have no circles either.
+//! A module uses only modules before it in this order: `manifest`, `error`, `secondary_index`, `memtable`,
+//!, `compaction`, `read`, `shard`. Files within a module have no circles either.
 
 pub mod compaction;
 pub mod error;
@@ -49,7 +49,6 @@ mod memtable;
 pub mod read;
 pub mod secondary_index;
 pub mod shard;
-pub mod table;
 
 use helenus_io::{codec, invariant, merge};
 use helenus_rows::{cell, partition_watch, prefetch, range_tombstone, reconcile, row, row_writer};
@@ -57,6 +56,7 @@ use helenus_rows::{cell, partition_watch, prefetch, range_tombstone, reconcile, 
 pub use helenus_commit_log as commit_log;
 pub use helenus_io as io;
 pub use helenus_rows::{counter, key, mutation};
+pub use helenus_table_files as table;
 
 pub use cell::{Cell, CellKind, Deletion, Expiry, Liveness};
 pub use codec::DecodeError;

@@ -3,6 +3,9 @@
 //! A job is a closure that creates a local future on the thread which runs it. So a job may use `Rc` internally; its input and its
 //! result are `Send`. The real implementation is `BackgroundPool`. [`InlineBackground`] runs the job as part of the awaiting
 //! task, which keeps a simulation on one thread and deterministic.
+//!
+//! A long job may have parts, which are jobs as well. How many of them are under way follows from the threads of the node that have
+//! nothing else to do ([`ThreadBudget`](super::ThreadBudget)).
 
 use std::any::Any;
 use std::rc::Rc;
@@ -13,6 +16,7 @@ use thiserror::Error;
 
 use super::clock::Clock;
 use super::disk::Disk;
+use super::thread_budget::ThreadBudget;
 use crate::invariant::{self, BrokenInvariant};
 
 /// The resources of a job on the thread that runs it.
@@ -36,6 +40,8 @@ pub enum JobKind {
     Short,
     /// It may take hours: a compaction.
     Long,
+    /// A part of a long one, which takes a second or so. Only for those who have a thread for it: see [`Background::part_budget`].
+    Part,
 }
 
 /// Why a job has no result.
@@ -55,6 +61,12 @@ pub enum BackgroundError {
 pub trait Background {
     /// Starts `job`. Await the answer: an implementation may make progress only while it is polled.
     fn spawn(&self, kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>>;
+
+    /// The threads for parts of long jobs, which the shards of a node share. A long job that only waits for its parts has a thread for one of
+    /// them; each further one needs a claim. `None`: jobs have no parts.
+    fn part_budget(&self) -> Option<&ThreadBudget> {
+        None
+    }
 }
 
 /// The broken invariant that a job has reported on its thread, if any.
@@ -95,18 +107,33 @@ where
 pub struct InlineBackground {
     disk: Arc<dyn Disk>,
     clock: Rc<dyn Clock>,
+    budget: Option<ThreadBudget>,
 }
 
 impl InlineBackground {
     /// Jobs use this disk and this clock.
     pub fn new(disk: Arc<dyn Disk>, clock: Rc<dyn Clock>) -> Self {
-        Self { disk, clock }
+        Self { disk, clock, budget: None }
+    }
+
+    /// As if there were this many threads for long jobs and their parts.
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { budget: Some(ThreadBudget::new(threads)), ..self }
     }
 }
 
 impl Background for InlineBackground {
-    fn spawn(&self, _kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
+    fn spawn(&self, kind: JobKind, job: Job) -> LocalBoxFuture<'static, Result<JobOutput, BackgroundError>> {
         let context = JobContext { disk: Arc::clone(&self.disk), clock: Rc::clone(&self.clock) };
-        Box::pin(async move { Ok(job(context).await) })
+        let budget = self.budget.clone().filter(|_| kind == JobKind::Long);
+        Box::pin(async move {
+            let _thread = budget.map(|budget| budget.take());
+            Ok(job(context).await)
+        })
+    }
+
+    fn part_budget(&self) -> Option<&ThreadBudget> {
+        self.budget.as_ref()
     }
 }

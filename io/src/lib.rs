@@ -29,13 +29,14 @@ mod read_ring;
 mod record_log;
 mod reserve;
 mod signal;
+mod thread_budget;
 mod two_copies;
 mod yield_now;
 
 pub use background::{
     Background, BackgroundError, InlineBackground, Job, JobContext, JobKind, JobOutput, run_in_background,
 };
-pub use background_real::BackgroundPool;
+pub use background_real::{BackgroundPool, PartThreads};
 pub use clock::{Clock, ManualClock, whole_seconds};
 pub use clock_real::RealClock;
 pub use disk::{CompleteFile, DirectoryEntry, Disk, DiskError, DiskFile, DiskFuture, DiskLock, DiskRoom};
@@ -50,5 +51,6 @@ pub use read_pool::ReadPool;
 pub use record_log::{Mended, RecordLog, RecordLogError, RecordLogKind, RecordLogPlace, Records};
 pub use reserve::{Claim, DiskReserve, NoRoom, ReserveSize};
 pub use signal::Signal;
+pub use thread_budget::{ThreadBudget, ThreadClaim};
 pub use two_copies::{Defect, LoadError, Newest, ReplaceError, Replaced, TwoCopies, Unusable};
 pub use yield_now::yield_now;

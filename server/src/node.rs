@@ -35,7 +35,7 @@ use std::time::Duration;
 use futures::future::{Either, Fuse, FutureExt, select};
 use helenus_config::Config;
 use helenus_engine::io::{
-    BackgroundPool, Clock, Environment, ReadPool, RealClock, SystemRandom, ThreadedDisk,
+    BackgroundPool, Clock, Environment, PartThreads, ReadPool, RealClock, SystemRandom, ThreadedDisk,
 };
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::Local;
@@ -353,11 +353,12 @@ fn start_shards(
     let mut ready = Vec::with_capacity(queues.len());
     // Deadlines go from shard to shard, so all have the same monotonic time.
     let clock = RealClock::new();
+    let part_threads = part_threads(&shared).map_err(StartError::Thread)?;
     for (index, queue) in queues.into_iter().enumerate() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let (shared, state) = (shared.clone(), state.clone());
-        let (local, clock) = (local.clone(), clock.clone());
-        let parts = move |shared: &NodeShared| real_parts(index, shared, local, clock);
+        let (local, clock, part_threads) = (local.clone(), clock.clone(), part_threads.clone());
+        let parts = move |shared: &NodeShared| real_parts(index, shared, local, clock, part_threads);
         let thread = std::thread::Builder::new()
             .name(format!("shard-{index}"))
             .spawn(move || run_shard(index, shared, queue, state, parts, &sender))
@@ -430,18 +431,26 @@ pub(crate) fn user_functions(config: &Config) -> &'static dyn UserFunctionRuntim
     if config.user_defined_functions_enabled { &LUA } else { &NoUserFunctions }
 }
 
+/// The threads that share large compactions of all shards. `None`: each has one.
+fn part_threads(shared: &NodeShared) -> io::Result<Option<PartThreads>> {
+    let threads = shared.config.compaction_threads.unwrap_or(shared.shard_count());
+    let at_rest = shared.layers.get::<OpenAtRest>().get();
+    (threads > 1).then(|| PartThreads::start_on(threads, shared.shard_count(), &at_rest.disk_of_jobs())).transpose()
+}
+
 /// The real disk, threads, network and randomness of the machine.
 fn real_parts(
     index: usize,
     shared: &NodeShared,
     local: Arc<Local>,
     clock: RealClock,
+    part_threads: Option<PartThreads>,
 ) -> io::Result<ShardParts> {
     let clock: Rc<dyn Clock> = Rc::new(clock);
     let at_rest = shared.layers.get::<OpenAtRest>().get();
     let environment = Environment {
         disk: at_rest.disk(ThreadedDisk::start(&format!("disk-{index}"), ReadPool::start(READ_THREADS)?)?),
-        background: Rc::new(BackgroundPool::start_on(1, &at_rest.disk_of_jobs())?),
+        background: Rc::new(BackgroundPool::start_with(1, &at_rest.disk_of_jobs(), part_threads)?),
         clock: clock.clone(),
         random: Rc::new(SystemRandom),
     };

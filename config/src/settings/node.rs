@@ -174,6 +174,15 @@ macro_rules! node_settings {
         compaction_bytes_per_second: u64 = 64 << 20,
             unit BytesPerSecond,
             cassandra Alias::Scaled("compaction_throughput_mb_per_sec", MIB);
+        /// Bytes of rows, before compression, from which on a compaction of a shard gets the threads of others that have nothing to compact. 0:
+        /// each has one thread. Below 64 MiB each has, too.
+        shared_compaction_bytes: u64 = 256 << 20,
+            unit Bytes;
+        /// The threads that may merge at the same time for large compactions, over all shards. 1: each compaction has one thread. Default: as many as
+        /// shards.
+        compaction_threads: Option<usize> = None,
+            range Range::from_to(1, 256),
+            example Some(4);
         /// Bytes a second that a node fetches from others when it takes ranges over (it joins, or another one leaves). 0: no bound.
         stream_throughput_bytes_per_second: u64 = 100 << 20,
             unit BytesPerSecond;

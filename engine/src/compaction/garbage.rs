@@ -62,8 +62,8 @@ impl GarbageSources {
     }
 
     /// Ready to be looked into, on the thread that rewrites.
-    pub(super) fn open(self) -> Garbage {
-        let cursors = self.files.into_iter().map(|file| TableCursor::new(file, None)).collect();
+    pub(super) fn open(&self) -> Garbage {
+        let cursors = self.files.iter().map(|file| TableCursor::new(Arc::clone(file), None)).collect();
         Garbage { cursors, needs_cells: self.needs_cells, found: SmallVec::new(), rest: Vec::new() }
     }
 }

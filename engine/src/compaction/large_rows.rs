@@ -37,6 +37,14 @@ impl LargeRows {
         }
     }
 
+    /// Adds those of another part of the merge.
+    pub fn add_all(&mut self, other: Self) {
+        self.count += other.count;
+        if other.largest_bytes > self.largest_bytes {
+            (self.largest_bytes, self.largest_key) = (other.largest_bytes, other.largest_key);
+        }
+    }
+
     /// Says which row is the largest, if there is any.
     pub fn warn(&self, table: TableId) {
         let Ok(KeyRef { token, partition_key, .. }) = KeyRef::parse(&self.largest_key) else { return };

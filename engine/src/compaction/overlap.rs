@@ -73,6 +73,12 @@ pub(crate) fn part_of(parts: u32, key: &[u8]) -> u64 {
     ((u128::from(place_of(key)) * u128::from(parts)) >> 64) as u64
 }
 
+/// The least key that lies in a part, which must not be the first one.
+pub(crate) fn start_of_part(parts: u32, part: u64) -> [u8; 8] {
+    let place = (u128::from(part) << 64).div_ceil(u128::from(parts.max(1)));
+    (place as u64).to_be_bytes()
+}
+
 /// The maximal sections, by key: each is contained in no other one, and no table skips a section between two of its own.
 pub(crate) fn sections(tables: &[&TableSummary]) -> Vec<Section> {
     let mut by_first_key: Vec<usize> = (0..tables.len()).collect();

@@ -1,4 +1,4 @@
-//! How far a compaction is, and whether it should stop: shared by the thread that works and the shard that asks.
+//! How far a compaction is, and whether it should stop: shared by the threads that work and the shard that asks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -36,9 +36,9 @@ impl CompactionProgress {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Takes note of what was read. An error if the compaction should stop.
+    /// Takes note of what was read since the last call. An error if the compaction should stop.
     pub(crate) fn note(&self, read_bytes: u64) -> Result<(), TableError> {
-        self.read_bytes.store(read_bytes, Ordering::Relaxed);
+        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
         if self.is_stopped() { Err(TableError::Stopped) } else { Ok(()) }
     }
 }

@@ -1,38 +1,19 @@
-//! The compaction itself: merges rows and range tombstones of the inputs in key order, reconciles them, and writes one or more
-//! files.
+//! A compaction as a job: one that does all of it, or several that share the work ([`super::assembly`], [`super::subrange_task`]).
 
 use std::sync::Arc;
 
+use futures::channel::mpsc;
 use helenus_rows::dropped_columns::DroppedColumns;
-use smallvec::SmallVec;
 
+use super::assembly::{Assembly, ToAssembly, assembly_channel};
 use super::choice::Split;
-use super::dropped::DroppedRanges;
-use super::garbage::{Garbage, GarbageSources};
+use super::merging::{KeyRange, LeftOut, Merge, MergeSources, Pace};
 use super::outputs::{Compacted, OutputNames, Outputs};
 use super::progress::CompactionProgress;
-use super::purging::{Once, Purging};
-use crate::invariant::{BrokenInvariant, broken};
-use crate::io::{Claim, JobContext, RateLimiter, yield_now};
-use crate::key;
-use crate::merge::KWayMerge;
-use crate::range_tombstone::{RangeTombstone, Union, Walked};
-use crate::reconcile::{Purpose, is_passthrough, merge_rows};
-use crate::row::RowRef;
-use crate::table::{RangeTombstoneCursor, TableCursor, TableError, TableOptions, TableReader};
-
-/// Rows, and bytes written, after which the compaction yields to other tasks and checks its rate.
-const ROWS_PER_TURN: u32 = 128;
-const BYTES_PER_TURN: u64 = 64 << 10;
-
-/// What a rewrite leaves out besides what every compaction does. The default: nothing.
-#[derive(Default)]
-pub(crate) struct LeftOut {
-    /// Partitions that the shard has lost.
-    pub tokens: DroppedRanges,
-    /// What these files shadow.
-    pub garbage: GarbageSources,
-}
+use super::purging::Purging;
+use super::subrange_task::SubrangeTasks;
+use crate::io::{Claim, JobContext, RateLimiter};
+use crate::table::{TableError, TableOptions, TableReader};
 
 /// A compaction, independent of the shard's thread.
 pub(crate) struct CompactionTask {
@@ -51,257 +32,57 @@ pub(crate) struct CompactionTask {
     pub progress: Arc<CompactionProgress>,
 }
 
-/// The state of a running merge.
-struct Merge {
-    inputs: Vec<Arc<TableReader>>,
-    dropped: DroppedRanges,
-    garbage: Garbage,
-    dropped_columns: DroppedColumns,
-    purging: Purging,
-    outputs: Outputs,
-    limiter: RateLimiter,
-    room: Option<Claim>,
-    context: JobContext,
-    paced_bytes: u64,
-    progress: Arc<CompactionProgress>,
-    read_bytes: u64,
-    /// The prefix of the current partition.
-    prefix: Vec<u8>,
-    purpose: Purpose,
-    /// For each input the number of its first unwritten range tombstone.
-    next_range_tombstone: Vec<usize>,
+/// A compaction whose subranges are merged by jobs of their own.
+pub(crate) struct SharedCompaction {
+    pub assembly: Assembly,
+    pub subranges: SubrangeTasks,
+    pub to_assembly: ToAssembly,
+    /// A message for each subrange that is in the file.
+    pub assembled: mpsc::UnboundedReceiver<()>,
 }
 
 impl CompactionTask {
     /// Merges the inputs into complete, synced, verified outputs. After an error, files of any of the reserved names may exist.
     pub async fn run(self, context: JobContext) -> Result<Compacted, TableError> {
         let begun = context.clock.monotonic();
-        let mut cursors = Vec::with_capacity(self.inputs.len());
-        for input in &self.inputs {
-            let mut cursor = TableCursor::new(Arc::clone(input), None);
-            cursor.seek_first()?;
-            cursors.push(cursor);
-        }
+        let (sources, outputs, pace) = self.into_parts();
+        let mut merge = Merge::new(Arc::new(sources), outputs, pace, KeyRange::default(), context);
+        merge.run().await?;
+        let Merge { outputs, context, .. } = merge;
+        outputs.end(begun, &context).await
+    }
+
+    /// The same as several jobs. `subrange_bytes`: about what a subrange has.
+    pub fn share(self, subrange_bytes: u64) -> SharedCompaction {
+        let (piece_options, row_bytes_max) = (self.file_options.clone(), self.row_bytes_max);
+        let (sources, outputs, pace) = self.into_parts();
+        let piece_bytes = outputs.piece_bytes(subrange_bytes);
+        let subranges = SubrangeTasks {
+            sources: Arc::new(sources),
+            file_options: piece_options,
+            piece_bytes,
+            row_bytes_max,
+        };
+        let (to_assembly, from_subranges) = assembly_channel();
+        let (taken, assembled) = mpsc::unbounded();
+        let assembly =
+            Assembly { outputs: outputs.to_be_verified_later(), pace, subranges: from_subranges, taken };
+        SharedCompaction { assembly, subranges, to_assembly, assembled }
+    }
+
+    fn into_parts(self) -> (MergeSources, Outputs, Pace) {
         // Without deletions and expiries there is nothing to purge, and the other files need not be checked.
         let mut purging = self.purging;
         purging.purge =
             purging.purge.filter(|_| self.inputs.iter().any(|input| input.statistics().has_mortal()));
-        let mut merge = Merge {
-            paced_bytes: 0,
-            progress: self.progress,
-            read_bytes: 0,
-            prefix: Vec::new(),
-            purpose: Purpose::Keep,
-            next_range_tombstone: vec![0; self.inputs.len()],
+        let sources = MergeSources {
             inputs: self.inputs,
-            dropped: self.left_out.tokens,
-            garbage: self.left_out.garbage.open(),
+            left_out: self.left_out,
             dropped_columns: self.dropped_columns,
             purging,
-            outputs: Outputs::new(self.outputs, self.split, self.file_options, self.row_bytes_max),
-            limiter: self.limiter,
-            room: self.room,
-            context,
+            progress: Arc::clone(&self.progress),
         };
-        merge.merge(&mut cursors).await?;
-        merge.outputs.end(begun, &merge.context).await
-    }
-}
-
-/// The key of the row that a cursor is on; `None` behind the last.
-#[inline]
-fn key_of(cursor: &TableCursor) -> Option<&[u8]> {
-    cursor.is_valid().then(|| cursor.key())
-}
-
-/// Moves every cursor to its first row at or behind `key`.
-fn skip_to(cursors: &mut [TableCursor], key: &[u8]) -> Result<(), TableError> {
-    for cursor in cursors {
-        if key_of(cursor).is_some_and(|present| present < key) {
-            cursor.seek(key)?;
-        }
-    }
-    Ok(())
-}
-
-#[cold]
-fn no_cursor() -> BrokenInvariant {
-    broken!("the current sources of a merge are cursors of the compaction")
-}
-
-impl Merge {
-    async fn merge(&mut self, cursors: &mut [TableCursor]) -> Result<(), TableError> {
-        let mut merge = KWayMerge::default();
-        let mut merged = Vec::new();
-        let mut key = Vec::new();
-        let mut row_count = 0_u32;
-        while merge.next(cursors, key_of)? {
-            let Some(first) = merge.first().and_then(|index| cursors.get(index)) else {
-                return Err(no_cursor().into());
-            };
-            key.clear();
-            key.extend_from_slice(first.key());
-            if let Some(end) = self.dropped.end_of(&key) {
-                skip_to(cursors, end)?;
-                merge.forget();
-                continue;
-            }
-            if !self.dropped.takes_row(&key) {
-                self.put_current(&key, cursors, merge.current(), &mut merged).await?;
-            }
-            for &index in merge.current() {
-                cursors.get_mut(index as usize).ok_or_else(no_cursor)?.next()?;
-            }
-            row_count += 1;
-            if row_count.is_multiple_of(ROWS_PER_TURN)
-                || self.outputs.bytes() >= self.paced_bytes + BYTES_PER_TURN
-            {
-                self.pause().await?;
-            }
-        }
-        self.write_range_tombstones(None).await
-    }
-
-    /// Writes what stays of the row that the cursors of these indexes are on.
-    async fn put_current(
-        &mut self,
-        key: &[u8],
-        cursors: &[TableCursor],
-        current: &[u32],
-        merged: &mut Vec<u8>,
-    ) -> Result<(), TableError> {
-        if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
-            self.enter_partition(key).await?;
-        }
-        let mut versions: SmallVec<[RowRef<'_>; 8]> = SmallVec::new();
-        for &index in current {
-            let row = cursors.get(index as usize).ok_or_else(no_cursor)?.row();
-            self.read_bytes += (key.len() + row.bytes.len()) as u64;
-            versions.push(row);
-        }
-        self.put_versions(key, &versions, merged).await
-    }
-
-    /// Writes what stays of the versions of a row.
-    async fn put_versions(
-        &mut self,
-        key: &[u8],
-        versions: &[RowRef<'_>],
-        merged: &mut Vec<u8>,
-    ) -> Result<(), TableError> {
-        if self.purging.writes_once && self.purging.once(key, versions) == Once::Goes {
-            return Ok(());
-        }
-        let shadow = self.inputs.iter().filter_map(|input| input.range_tombstones().covering(key)).max();
-        if let [only] = versions
-            && is_passthrough(*only, shadow)
-        {
-            return self.write_row(key, *only).await;
-        }
-        merged.clear();
-        let base = versions.first().map_or(0, |row| row.base);
-        if merge_rows(versions, shadow, self.purpose, base, merged)?.is_written {
-            self.write_row(key, RowRef::new(merged, base)).await?;
-        }
-        Ok(())
-    }
-
-    /// Lets other tasks run and keeps the rate limit. An error if the compaction should stop.
-    async fn pause(&mut self) -> Result<(), TableError> {
-        let bytes = self.outputs.bytes();
-        let fresh = bytes.saturating_sub(self.paced_bytes);
-        self.paced_bytes = self.paced_bytes.max(bytes);
-        if let Some(room) = &mut self.room {
-            room.written(fresh);
-        }
-        self.progress.note(self.read_bytes)?;
-        let progress = &self.progress;
-        self.limiter.spend_unless(fresh, &*self.context.clock, || progress.is_stopped()).await;
-        yield_now().await;
-        Ok(())
-    }
-
-    async fn enter_partition(&mut self, key: &[u8]) -> Result<(), TableError> {
-        let length = key::prefix_length(key).ok_or(TableError::InvalidKey)?;
-        self.prefix.clear();
-        self.prefix.extend_from_slice(&key[..length]);
-        let prefix = self.prefix.clone();
-        self.write_range_tombstones(Some(&prefix)).await?;
-        self.purpose = self.purging.purpose_of(&prefix);
-        Ok(())
-    }
-
-    async fn write_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {
-        let row = if self.garbage.is_empty() { Some(row) } else { self.garbage.rest(key, row)? };
-        let Some(row) = row else { return Ok(()) };
-        if !self.dropped_columns.touch(row) {
-            return self.outputs.write_row(key, row, &self.context).await;
-        }
-        let mut rest = Vec::new();
-        if self.dropped_columns.write_rest(row, &mut rest)? {
-            self.outputs.write_row(key, RowRef::new(&rest, row.base), &self.context).await?;
-        }
-        Ok(())
-    }
-
-    /// Begins the partition `prefix` in the outputs (`None`: none), after it has written the range tombstones of all partitions up
-    /// to and including it (`None`: all remaining ones).
-    async fn write_range_tombstones(&mut self, prefix: Option<&[u8]>) -> Result<(), TableError> {
-        let mut has_begun = false;
-        while let Some(next) = self.next_range_tombstone_prefix() {
-            if prefix.is_some_and(|prefix| next.as_slice() > prefix) {
-                break;
-            }
-            if self.dropped.end_of(&next).is_none() {
-                let are_written = self.unite_range_tombstones(&next).await?;
-                has_begun |= are_written && prefix == Some(next.as_slice());
-            }
-            for (input, number) in self.inputs.iter().zip(&mut self.next_range_tombstone) {
-                let range_tombstones = input.range_tombstones();
-                while range_tombstones.get(*number).is_some_and(|it| it.prefix == next) {
-                    *number += 1;
-                }
-            }
-        }
-        match prefix {
-            Some(prefix) if !has_begun => self.outputs.begin_partition(prefix, &self.context).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// The first partition that has unwritten range tombstones.
-    fn next_range_tombstone_prefix(&self) -> Option<Vec<u8>> {
-        let inputs = self.inputs.iter().zip(&self.next_range_tombstone);
-        let prefixes =
-            inputs.filter_map(|(input, &number)| Some(input.range_tombstones().get(number)?.prefix));
-        prefixes.min().map(<[u8]>::to_vec)
-    }
-
-    /// Writes the range tombstones of a partition, united from all inputs. False: none of them stays, and the partition is not begun.
-    async fn unite_range_tombstones(&mut self, prefix: &[u8]) -> Result<bool, TableError> {
-        let (low, high) = (&[][..], key::PARTITION_END);
-        let cursor =
-            |input: &Arc<TableReader>| RangeTombstoneCursor::new(Arc::clone(input), prefix, low, high, false);
-        let mut walk = Union::new(self.inputs.iter().map(cursor).collect(), low, high, false);
-        let purge = self.purging.purge_of(prefix);
-        let is_kept = |deletion| purge.is_none_or(|purge| !purge.forgets(deletion));
-        let mut written = 0_u32;
-        let mut are_written = false;
-        while let Some(Walked::RangeTombstone(RangeTombstone { start, end, deletion })) =
-            walk.next(u64::MAX, is_kept)
-        {
-            if !are_written {
-                self.outputs.begin_partition(prefix, &self.context).await?;
-                are_written = true;
-            }
-            let full = |position: &[u8]| [prefix, position].concat();
-            let (start, end) = (full(&start), full(&end));
-            self.outputs.write_range_tombstone(&start, &end, deletion, &self.context).await?;
-            written = written.wrapping_add(1);
-            if written.is_multiple_of(ROWS_PER_TURN) {
-                self.pause().await?;
-            }
-        }
-        Ok(are_written)
+        let outputs = Outputs::new(self.outputs, self.split, self.file_options, self.row_bytes_max);
+        (sources, outputs, Pace::new(self.limiter, self.room, self.progress))
     }
 }

@@ -3,7 +3,7 @@
 //! One compaction runs at a time, and the tables take turns. While that is a large one, or files are examined, small ones of other tables run
 //! beside it, one at a time. A table that is so far behind that writers will be slowed ([`super::write_pressure`]) comes first, the one that
 //! holds them up most before all; and it does not wait for the end of long work: it gets relief, a merge of a few of its small files, also beside a
-//! large compaction of its own. All share one rate. A compaction that fails is tried again after a pause that grows
+//! large compaction of its own. A large one has several threads, where the node has some to spare ([`super::shared_compaction`]). All share one rate. A compaction that fails is tried again after a pause that grows
 //! ([`super::compaction_failures`]); other tables, and other files of the table, go on meanwhile.
 
 use std::collections::BTreeSet;
@@ -279,17 +279,12 @@ impl Shard {
             self.running_compactions.list(RunningCompaction { table: table.id, kind, progress, job, begun });
         // If this is a large one, small ones may begin.
         self.signals.want_compaction();
-        let built = run_in_background(&*self.environment.background, job, move |context| {
-            Box::pin(async move { task.run(context).await })
-        })
-        .await;
-        let outcome = match built {
-            Ok(Ok(compacted)) => {
+        let outcome = match self.carry_out(task, job).await {
+            Ok(compacted) => {
                 self.install_compaction(table, merge, &busy, compacted, (directory, job, kind), restores)
                     .await
             }
-            Ok(Err(error)) => Err(error.into()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         // Others may begin only now: the indexes of the outputs are part of the work.
         drop(listed);

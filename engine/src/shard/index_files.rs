@@ -248,7 +248,7 @@ impl Shard {
         // The index of a flushed file may take what is kept for flushes: without it searches are refused.
         let _room = match job {
             JobKind::Soon => self.reserve().claim_for_flush(bytes)?,
-            JobKind::Short | JobKind::Long => self.reserve().claim_for_compaction(bytes)?,
+            JobKind::Short | JobKind::Long | JobKind::Part => self.reserve().claim_for_compaction(bytes)?,
         };
         let build = IndexBuild { reader: Arc::clone(reader), definition, path: unfinished.clone(), limiter };
         table.has_index_files.set(true);

@@ -69,6 +69,7 @@ mod scan;
 mod schema;
 mod search_cost;
 mod search_turn;
+mod shared_compaction;
 mod snapshot;
 mod state;
 mod table_state;

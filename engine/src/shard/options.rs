@@ -59,6 +59,11 @@ pub struct ShardOptions {
     /// Bytes of inputs, before compression, from which on a compaction is a large one: it takes several seconds, and small ones run beside
     /// it. Those are at most a quarter as large.
     pub large_compaction_bytes: u64,
+    /// Bytes of inputs, before compression, from which on a compaction has several threads, where the node has threads for parts of long jobs.
+    /// `None`: none has.
+    pub shared_compaction_bytes: Option<u64>,
+    /// Bytes of the input files that a thread merges at a time then, about. A few such pieces are in memory for each thread.
+    pub compaction_subrange_bytes: u64,
     /// When writes are slowed because compactions are behind.
     pub backlog: BacklogLimits,
     /// How long [`Shard::close`](super::Shard::close) begins flushes of what the commit log has.
@@ -90,6 +95,8 @@ impl ShardOptions {
             block_cache_bytes: 64 << 20,
             compaction_bytes_per_second: Some(64 << 20),
             large_compaction_bytes: 256 << 20,
+            shared_compaction_bytes: Some(256 << 20),
+            compaction_subrange_bytes: 4 << 20,
             backlog: BacklogLimits::default(),
             close_flush_max: Duration::from_secs(10),
             keeps_backups: false,

@@ -22,6 +22,7 @@ mod partition_watch;
 mod restore;
 mod scans;
 mod shard;
+mod shared_compaction;
 mod support;
 mod versions;
 mod write_pressure;

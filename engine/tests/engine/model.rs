@@ -17,7 +17,8 @@ use crate::support::model::{Model, VisibleRow};
 use crate::support::random_operations::{COLLECTION_COLUMNS, Generator};
 use crate::support::trouble::{RESERVE_BYTES, Trouble};
 use crate::support::{
-    START_MICROS, TABLE, environment, read_page, run_local, small_options, table_options, while_time_passes,
+    START_MICROS, TABLE, environment, environment_with, read_page, run_local, sharing_options, small_options,
+    table_options, while_time_passes,
 };
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -32,6 +33,8 @@ struct Test {
     operations_left: u64,
     trouble: Trouble,
     has_trouble: bool,
+    /// Compactions are shared by several jobs.
+    shares: bool,
     /// Rows that a lookup found without a merge.
     looked_up: u64,
 }
@@ -39,12 +42,21 @@ struct Test {
 impl Test {
     /// One life of the shard: until a restart is due or all operations are done.
     async fn live(&mut self) {
-        let mut options = small_options();
+        let mut options = if self.shares { sharing_options() } else { small_options() };
         if self.has_trouble {
             options.reserve = DiskReserve::new(ReserveSize::Bytes(RESERVE_BYTES));
         }
-        let shard = Shard::open(environment(&self.disk, &self.clock), options).await.unwrap();
-        shard.create_table(TABLE, table_options()).await.unwrap();
+        let environment = if self.shares {
+            environment_with(&self.disk, &self.clock, |background| Rc::new(background.with_threads(3)))
+        } else {
+            environment(&self.disk, &self.clock)
+        };
+        let shard = Shard::open(environment, options).await.unwrap();
+        let mut options = table_options();
+        if self.shares {
+            options.writer.block_bytes = 512;
+        }
+        shard.create_table(TABLE, options).await.unwrap();
         self.check_everything(&shard);
         let mut last = helenus_engine::LogPosition::default();
         while self.operations_left > 0 {
@@ -237,10 +249,10 @@ impl Test {
 }
 
 fn agrees_with_the_reference(generator: Generator, seed: u64) {
-    lives_agree(generator, seed, false);
+    lives_agree(generator, seed, false, false);
 }
 
-fn lives_agree(generator: Generator, seed: u64, has_trouble: bool) -> Test {
+fn lives_agree(generator: Generator, seed: u64, has_trouble: bool, shares: bool) -> Test {
     let mut test = Test {
         generator,
         model: Model::default(),
@@ -249,6 +261,7 @@ fn lives_agree(generator: Generator, seed: u64, has_trouble: bool) -> Test {
         operations_left: setting("HELENUS_MODEL_OPERATIONS", 60_000),
         trouble: Trouble::default(),
         has_trouble,
+        shares,
         looked_up: 0,
     };
     let guard = SeedOnFailure { seed };
@@ -287,7 +300,16 @@ fn the_engine_agrees_with_the_reference_about_range_deletes_at_volume() {
 #[test]
 fn the_engine_agrees_with_the_reference_through_damage_and_full_disks() {
     let seed = setting("HELENUS_MODEL_SEED", 1);
-    let test = lives_agree(Generator::new(seed), seed, true);
+    let test = lives_agree(Generator::new(seed), seed, true, false);
+    assert!(test.trouble.refused_for_damage > 0 && test.trouble.refused_for_room > 0);
+}
+
+/// Every compaction is shared by several jobs, through damage and full disks too.
+#[test]
+fn the_engine_agrees_with_the_reference_where_compactions_are_shared() {
+    let seed = setting("HELENUS_MODEL_SEED", 1);
+    let generator = Generator { range_deletes: 3, ..Generator::new(seed) };
+    let test = lives_agree(generator, seed, true, true);
     assert!(test.trouble.refused_for_damage > 0 && test.trouble.refused_for_room > 0);
 }
 

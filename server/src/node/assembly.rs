@@ -366,6 +366,7 @@ fn shard_options(shared: &NodeShared, index: usize) -> ShardOptions {
     });
     options.compaction_bytes_per_second =
         (config.compaction_bytes_per_second > 0).then_some(config.compaction_bytes_per_second);
+    options.shared_compaction_bytes = Some(config.shared_compaction_bytes).filter(|bytes| *bytes > 0);
     let spares = CommitLogOptions::default().spare_segments_max;
     options.commit_log = CommitLogOptions {
         sync: match config.commit_log {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use helenus_engine::io::{
-    Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
+    Background, Clock, Disk, Environment, InlineBackground, ManualClock, SeededRandom, SimulatedDisk,
 };
 use helenus_engine::read::{Budget, Purgeable, ScanRequest, Step};
 use helenus_engine::{
@@ -33,12 +33,31 @@ pub const NOW: u32 = (START_MICROS / 1_000_000) as u32;
 pub const EVERYTHING: (&[u8], &[u8]) = (&[], &[0xFF; 9]);
 
 pub fn environment(disk: &SimulatedDisk, clock: &Rc<ManualClock>) -> Environment {
+    environment_with(disk, clock, |background| Rc::new(background))
+}
+
+/// As [`environment`], where the background is changed.
+pub fn environment_with(
+    disk: &SimulatedDisk,
+    clock: &Rc<ManualClock>,
+    change: impl FnOnce(InlineBackground) -> Rc<dyn Background>,
+) -> Environment {
     // Another one at each start: the number of operations only grows.
     let random = Rc::new(SeededRandom::new(disk.operations()));
     let clock: Rc<dyn Clock> = Rc::clone(clock) as Rc<dyn Clock>;
-    let background = Rc::new(InlineBackground::new(Arc::new(disk.of_jobs()), Rc::clone(&clock)));
+    let background = change(InlineBackground::new(Arc::new(disk.of_jobs()), Rc::clone(&clock)));
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     Environment { disk, background, clock, random }
+}
+
+/// Compactions of little data are shared by several jobs, if there are threads for them.
+pub fn sharing_options() -> ShardOptions {
+    ShardOptions {
+        large_compaction_bytes: 4,
+        shared_compaction_bytes: Some(1),
+        compaction_subrange_bytes: 2000,
+        ..small_options()
+    }
 }
 
 /// Small memtables and log segments, so that little data exercises everything.

@@ -22,7 +22,7 @@ use crate::cell::Deletion;
 use crate::codec::{Reader, put_bytes, put_signed, put_unsigned};
 use crate::invariant::broken;
 use crate::key;
-pub(crate) use crate::range_tombstone::RangeTombstoneRef;
+pub use crate::range_tombstone::RangeTombstoneRef;
 
 /// The first field of a section since version 3. In older sections it is the number of range tombstones, which is never this large.
 const MARK: u32 = u32::MAX;
@@ -240,7 +240,7 @@ impl<'a> RangeTombstones<'a> {
 
     #[inline]
     fn decode_at(&self, place: usize) -> Option<(&'a [u8], &'a [u8], Deletion)> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         crate::range_tombstone::work::note();
         let mut reader = Reader::new(self.contents.get(place..)?);
         let start = reader.bytes(WHAT).ok()?;

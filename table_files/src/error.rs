@@ -15,7 +15,7 @@ pub enum TableError {
     Disk(#[from] DiskError),
     #[error("table {} is damaged at offset {offset}: {reason}", path.display())]
     Damaged { path: PathBuf, offset: u64, reason: &'static str },
-    /// A read that may not wait for the disk needs a block that is in no cache. See [`crate::Shard::attempt`].
+    /// A read that may not wait for the disk needs a block that is in no cache. See `Shard::attempt` of the engine.
     #[error("table {}: the block at offset {offset} is in no cache", path.display())]
     NotCached { path: PathBuf, offset: u64 },
     #[error("table {} has format version {version}; this program reads versions up to {newest}", path.display())]
@@ -38,7 +38,7 @@ pub enum TableError {
 }
 
 impl TableError {
-    pub(crate) fn damaged(path: &Path, offset: u64, reason: &'static str) -> Self {
+    pub fn damaged(path: &Path, offset: u64, reason: &'static str) -> Self {
         Self::Damaged { path: path.to_path_buf(), offset, reason }
     }
 }

@@ -1,5 +1,7 @@
 //! The guarantees of tables: they return the rows that were written, in both directions; damage is an error and never data.
 
+mod pieces;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;

@@ -19,7 +19,7 @@ use crate::row::RowRef;
 
 /// The result of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Salvaged {
+pub struct Salvaged {
     pub rows: u64,
     /// Why blocks were left out, in the order of the file.
     pub lost_blocks: Vec<String>,
@@ -34,10 +34,7 @@ struct BlockRows {
 }
 
 /// Copies a table into a writer. Errors are those of the writer alone.
-pub(crate) async fn salvage(
-    table: &Arc<TableReader>,
-    writer: &mut TableWriter,
-) -> Result<Salvaged, TableError> {
+pub async fn salvage(table: &Arc<TableReader>, writer: &mut TableWriter) -> Result<Salvaged, TableError> {
     let range_tombstones = table.range_tombstones();
     for number in 0..range_tombstones.len() {
         let Some(StoredRangeTombstone { prefix, start, end, deletion }) = range_tombstones.get(number) else {

@@ -182,13 +182,13 @@ impl HeadsBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::{BlockView, EntryOffset};
     use crate::cell::{Cell, CellKind, Deletion, Liveness};
     use crate::io::SplitMix64;
     use crate::key::full_key;
+    use crate::packing;
     use crate::row::RowRef;
     use crate::row_writer::RowBuilder;
-    use crate::table::block::{BlockView, EntryOffset};
-    use crate::table::packing;
 
     /// Keys of a block of partitions of random sizes with a random part of dead rows, and whether every reader sees their rows.
     fn block(random: &mut SplitMix64) -> (Vec<u8>, Vec<(Vec<u8>, bool)>) {

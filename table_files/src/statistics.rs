@@ -82,6 +82,15 @@ impl Positions {
     }
 }
 
+impl Positions {
+    fn add_later(&mut self, later: &Self) {
+        self.has_static |= later.has_static;
+        for position in [&later.first, &later.last].into_iter().filter(|position| !position.is_empty()) {
+            self.add(position);
+        }
+    }
+}
+
 impl Default for TableStatistics {
     fn default() -> Self {
         Self {
@@ -125,6 +134,35 @@ fn read_optional(reader: &mut Reader<'_>, what: &'static str) -> Result<Option<u
 }
 
 impl TableStatistics {
+    /// Adds the rows of a later piece of the table. A partition that both have a part of counts in the first one only.
+    pub(super) fn add_later(&mut self, later: &Self) {
+        if self.rows == 0 {
+            self.min_key.clone_from(&later.min_key);
+        }
+        self.rows += later.rows;
+        self.partitions += later.partitions;
+        self.cells += later.cells;
+        self.tombstones += later.tombstones;
+        self.range_tombstones += later.range_tombstones;
+        self.expiring += later.expiring;
+        self.raw_bytes += later.raw_bytes;
+        self.largest_partition_rows = self.largest_partition_rows.max(later.largest_partition_rows);
+        self.largest_partition_bytes = self.largest_partition_bytes.max(later.largest_partition_bytes);
+        self.min_timestamp = self.min_timestamp.min(later.min_timestamp);
+        self.max_timestamp = self.max_timestamp.max(later.max_timestamp);
+        for time in [later.min_deletion_time, later.max_deletion_time].into_iter().flatten() {
+            self.add_deletion_time(time);
+        }
+        for ttl in [later.min_ttl, later.max_ttl].into_iter().flatten() {
+            widen(&mut self.min_ttl, &mut self.max_ttl, ttl);
+        }
+        self.permanent += later.permanent;
+        match (&mut self.positions, &later.positions) {
+            (Some(own), Some(later)) => own.add_later(later),
+            (own, _) => *own = None,
+        }
+    }
+
     /// Adds a row. Returns one of its timestamps, if it has any.
     pub(super) fn add_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<Option<i64>, DecodeError> {
         let RowHead { liveness, deletion, column_deletions, cells } = row.head()?;

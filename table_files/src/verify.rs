@@ -12,25 +12,67 @@ use crate::key;
 /// Rows after which other tasks run.
 const ROWS_PER_TURN: u64 = 1024;
 
+/// What a part of a table holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub rows: u64,
+    pub cells: u64,
+    pub partitions: u64,
+}
+
+impl Counted {
+    /// Adds another part of the table, which holds other partitions.
+    pub fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.cells += other.cells;
+        self.partitions += other.partitions;
+    }
+
+    /// Compares the parts of a whole table with what was written. Otherwise the table is damaged.
+    pub fn check(&self, table: &TableReader, written: &TableStatistics) -> Result<(), TableError> {
+        if table.statistics() != written {
+            return Err(table.damaged(0, "the statistics are not those that were written"));
+        }
+        if (self.rows, self.cells, self.partitions) != (written.rows, written.cells, written.partitions) {
+            return Err(
+                table.damaged(0, "it does not hold as many rows, cells and partitions as were written")
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Reads a whole table: every block is checked and unpacked, every row decoded. Keys must ascend, every row must be found by the
 /// filters, and the counts must be `written`, those with which the table was written. Otherwise the table is damaged. Now and then
 /// `pause` gets the bytes of the rows since it was called last; it lets other tasks run.
-pub(crate) async fn verify(
+pub async fn verify(
     table: &Arc<TableReader>,
     written: &TableStatistics,
-    mut pause: impl AsyncFnMut(u64),
+    pause: impl AsyncFnMut(u64),
 ) -> Result<(), TableError> {
+    verify_between(table, &[], None, pause).await?.check(table, written)
+}
+
+/// Reads the part of a table with the full keys `[start, end)`, which begins and ends between partitions, as [`verify`] does. The parts
+/// together must be what was written: see [`Counted::check`].
+pub async fn verify_between(
+    table: &Arc<TableReader>,
+    start: &[u8],
+    end: Option<&[u8]>,
+    mut pause: impl AsyncFnMut(u64),
+) -> Result<Counted, TableError> {
     let damaged = |reason| Err(table.damaged(0, reason));
-    if table.statistics() != written {
-        return damaged("the statistics are not those that were written");
-    }
+    let written = table.statistics();
     let mut cursor = TableCursor::new(Arc::clone(table), None);
     let (mut rows, mut cells, mut partitions, mut unpaced_bytes) = (0, 0, 0, 0);
     let mut previous = Vec::new();
     let mut prefix = Vec::new();
-    let mut is_there = cursor.seek_first()?;
+    let mut is_there = if start.is_empty() { cursor.seek_first()? } else { cursor.seek(start)? };
     while is_there {
         let row_key = cursor.key();
+        if end.is_some_and(|end| row_key >= end) {
+            break;
+        }
         if rows > 0 && row_key <= previous.as_slice() {
             return damaged("the keys do not ascend");
         }
@@ -56,9 +98,6 @@ pub(crate) async fn verify(
             pause(std::mem::take(&mut unpaced_bytes)).await;
         }
     }
-    if (rows, cells, partitions) != (written.rows, written.cells, written.partitions) {
-        return damaged("it does not hold as many rows, cells and partitions as were written");
-    }
     pause(unpaced_bytes).await;
-    Ok(())
+    Ok(Counted { rows, cells, partitions })
 }

@@ -75,12 +75,12 @@ impl TableRow {
 
 impl TableReader {
     /// Whether the file is of the version that a writer would give it now.
-    pub(crate) fn is_of_present_version(&self) -> bool {
+    pub fn is_of_present_version(&self) -> bool {
         self.footer.version == VERSION
     }
 
     /// The version of the file.
-    pub(crate) fn version(&self) -> u32 {
+    pub fn version(&self) -> u32 {
         self.footer.version
     }
 
@@ -153,7 +153,7 @@ impl TableReader {
     }
 
     /// A checksum of what the file contains.
-    pub(crate) fn checksum(&self) -> u64 {
+    pub fn checksum(&self) -> u64 {
         let Footer { index_leaves, statistics, .. } = &self.footer;
         u64::from(index_leaves.crc32) << 32 | u64::from(statistics.crc32)
     }
@@ -271,12 +271,12 @@ impl TableReader {
     }
 
     /// From the block of one full key up to that of another, for estimates. `None`: nothing lies between them.
-    pub(crate) fn blocks_between(&self, start: &[u8], end: &[u8]) -> Option<Range<usize>> {
+    pub fn blocks_between(&self, start: &[u8], end: &[u8]) -> Option<Range<usize>> {
         Some(self.block_number(start)?..self.block_number(end)?)
     }
 
     /// About how many rows lie in [`TableReader::blocks_between`].
-    pub(crate) fn estimate_rows(&self, blocks: &Range<usize>) -> u64 {
+    pub fn estimate_rows(&self, blocks: &Range<usize>) -> u64 {
         let Some(root) = self.root() else { return 0 };
         let last_leaf = root.len().checked_sub(1).and_then(|last| self.leaf(last));
         let all = root.len().saturating_sub(1) * LEAF_ENTRIES_MAX + last_leaf.map_or(0, |leaf| leaf.len());
@@ -287,7 +287,7 @@ impl TableReader {
 
     /// The separators before some of [`TableReader::blocks_between`] two full keys, ascending: each is greater than every key of the blocks before it, and at most
     /// the first key of its own.
-    pub(crate) fn sample_separators(&self, blocks: Range<usize>, count: usize) -> Vec<Separator> {
+    pub fn sample_separators(&self, blocks: Range<usize>, count: usize) -> Vec<Separator> {
         let step = blocks.len() / count.max(1) + 1;
         let separator =
             |block: usize| self.leaf(block / LEAF_ENTRIES_MAX)?.separator(block % LEAF_ENTRIES_MAX);

@@ -100,6 +100,12 @@ impl BlockBuilder {
         &self.last_key
     }
 
+    /// Takes note of the last key of rows that were encoded elsewhere.
+    pub(super) fn set_last_key(&mut self, key: &[u8]) {
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+    }
+
     /// Appends a row. Keys must ascend. The `base` of the first row becomes the base of the block; it should be near the
     /// timestamps of the other rows.
     pub fn add(&mut self, key: &[u8], row: RowRef<'_>, base: i64) -> Result<(), DecodeError> {

@@ -6,6 +6,8 @@
 //! and offset, never data. `docs/formats.md` describes the layout. The encoders are in `format` and in the modules named after
 //! the sections.
 //!
+//! The storage engine hands this crate on as its module `table`. Nothing here knows which files a shard has.
+//!
 //! A point read goes through row filter, index root, index leaf, block cache and restart search, without an allocation.
 
 mod block;
@@ -17,10 +19,13 @@ mod filter;
 mod format;
 mod heads;
 mod index;
+mod options;
 mod packing;
+mod piece;
 mod range_tombstone_cursor;
 mod range_tombstones;
 mod reader;
+mod rows_encoder;
 mod salvage;
 mod statistics;
 #[cfg(test)]
@@ -29,16 +34,22 @@ mod verify;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
-pub(crate) use cache::{BlockCache, BlockKey, BlockPart, FetchedBlocks, MissingBlock, ReadPattern};
+pub use cache::{BlockCache, BlockKey, BlockPart, FetchedBlocks, MissingBlock, ReadPattern};
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;
 pub use filter::{Filter, KeyHash, build as build_filter};
+pub use options::TableOptions;
 pub use packing::unpack as unpack_block;
-pub(crate) use range_tombstone_cursor::RangeTombstoneCursor;
+pub use piece::{PieceBuilder, TablePiece};
+pub use range_tombstone_cursor::RangeTombstoneCursor;
 pub use reader::{TableReader, TableRow};
-pub(crate) use salvage::{Salvaged, salvage};
-pub(crate) use statistics::{Positions, TableStatistics};
-pub(crate) use verify::verify;
-pub use writer::TableOptions;
-pub(crate) use writer::{ROW_BYTES_MAX, TableWriter, WrittenTable};
+pub use rows_encoder::ROW_BYTES_MAX;
+pub use salvage::{Salvaged, salvage};
+pub use statistics::{Positions, TableStatistics};
+pub use verify::{Counted, verify, verify_between};
+pub use writer::{TableWriter, WrittenTable};
+
+use helenus_io as io;
+use helenus_io::{codec, invariant};
+use helenus_rows::{cell, key, partition_watch, prefetch, range_tombstone, row, row_writer};

@@ -445,11 +445,11 @@ fn unpack_body(packed: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::BlockBuilder;
     use crate::cell::{Cell, CellKind, Deletion, Expiry, Liveness};
     use crate::io::SplitMix64;
     use crate::row::RowRef;
     use crate::row_writer::RowBuilder;
-    use crate::table::block::BlockBuilder;
 
     /// A block of rows of all kinds. Many have the same shape.
     fn block(seed: u64, rows: usize) -> Vec<u8> {
