@@ -356,7 +356,7 @@ pub(crate) enum AdminCommand {
         /// Those for this member only: its host id or address.
         member: Option<String>,
     },
-    /// Removes a dead member without giving its ranges' rows to others: only where removenode cannot.
+    /// Removes a dead member as removenode does, also if it has the only copy of some rows, or others have old data of its ranges.
     Assassinate {
         /// Its host id or address, with or without port.
         member: String,

@@ -518,3 +518,23 @@ fn a_file_read_through_the_disk_is_the_same_table() {
         let _: Bytes = disk.read(Path::new(PATH)).await.unwrap();
     });
 }
+
+#[test]
+fn a_file_is_synced_while_it_is_written() {
+    block_on(async {
+        let disk = SimulatedDisk::new(1);
+        let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
+        let mut writer = TableWriter::create(&disk, Path::new(PATH), options).await.unwrap();
+        disk.sync_directory(Path::new("/")).await.unwrap();
+        let written = 40 << 20;
+        let bytes = row(1, &[7; 1 << 20]);
+        for number in 0..written >> 20 {
+            let key = full_key(i64::from(number), b"partition", &[2]).unwrap();
+            writer.add(&key, RowRef::new(&bytes, 0)).await.unwrap();
+        }
+        disk.crash();
+        disk.restart(CrashStyle::LoseAll, 1);
+        let left = disk.length(Path::new(PATH)).await.unwrap();
+        assert!(left >= u64::from(written as u32) - (20 << 20), "{left} bytes are on the disk");
+    });
+}

@@ -27,6 +27,9 @@ use crate::row::RowRef;
 
 /// Size of the write buffer.
 const WRITE_BYTES: usize = 256 << 10;
+/// Bytes after which a file is synced while it is written. What a sync at the end has to write would hold up the syncs of the commit log, which
+/// wait for the same disk.
+const SYNC_BYTES: u64 = 16 << 20;
 
 /// A complete, synced table.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ pub struct WrittenTable {
 struct Output {
     file: Arc<dyn DiskFile>,
     written: u64,
+    synced: u64,
     buffer: BytesMut,
 }
 
@@ -53,6 +57,10 @@ impl Output {
         let length = data.len() as u64;
         self.file.write_at(self.written, data).await?;
         self.written += length;
+        if self.written - self.synced >= SYNC_BYTES {
+            self.file.sync_data().await?;
+            self.synced = self.written;
+        }
         self.buffer.reserve(WRITE_BYTES);
         Ok(())
     }
@@ -100,7 +108,7 @@ impl TableWriter {
         let measure = options.partition_watch.as_ref().map(|watch| PartitionMeasure::new(watch, path));
         Ok(Self {
             bloom_filter_fp_chance: options.bloom_filter_fp_chance,
-            output: Output { file, written: 0, buffer: BytesMut::with_capacity(WRITE_BYTES) },
+            output: Output { file, written: 0, synced: 0, buffer: BytesMut::with_capacity(WRITE_BYTES) },
             rows: RowsEncoder::new(options.compression, options.block_bytes),
             leaf: NodeBuilder::default(),
             leaves: Vec::new(),
