@@ -6,6 +6,7 @@ mod deadlines;
 mod full_disks;
 mod large;
 mod leaving;
+mod pending_reads;
 mod reads;
 
 use std::collections::BTreeMap;
