@@ -451,9 +451,9 @@ fn revive_parts(
 }
 
 /// Whether something that was written at that time is too old to be applied to a table: nine tenths of its
-/// `gc_grace_seconds` have passed, so that what has deleted it since may soon be purged.
+/// `gc_grace_seconds`, now or since then, have passed, so that what has deleted it since may soon be purged, or was.
 pub fn has_expired(context: &ShardContext, table: &Table, written_micros: i64) -> bool {
-    let grace_micros = i64::from(table.options.delivery_seconds()) * 1_000_000;
+    let grace_micros = i64::from(table.options.delivery_seconds_of(written_micros)) * 1_000_000;
     let age_micros = context.clock.now_micros().saturating_sub(written_micros);
     age_micros > grace_micros / 10 * 9
 }
