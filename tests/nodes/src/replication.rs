@@ -4,6 +4,7 @@
 mod damage;
 mod deadlines;
 mod full_disks;
+mod kept;
 mod large;
 mod leaving;
 mod pending_reads;

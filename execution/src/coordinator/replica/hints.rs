@@ -10,6 +10,8 @@
 //!   partition's present replicas instead (the target has left or does not own the partition any more), or when it
 //!   must not be applied any more: its table was dropped or truncated, or nine tenths of the table's
 //!   `gc_grace_seconds` have passed. So no tombstone is purged before the data that it deletes is known everywhere.
+//! * Whether a truncation is later goes by the time at which this node has stored the hint, the timestamp of the row: the node notes its
+//!   truncations by the same clock. For a hint that another node has handed over, that is the time at which this one would have stored it.
 //! * Hints are bounded: in bytes for each target, and none are stored for a target that has been down for longer than
 //!   the window.
 //! * Nothing is delivered before the hints and truncations of the last run are known: without a truncation deleted rows would come back.
@@ -102,9 +104,9 @@ impl Hints {
         self.is_loaded.get()
     }
 
-    /// Whether a mutation of that time was removed by a truncation.
-    pub fn is_truncated(&self, table: &TableId, created_micros: i64) -> bool {
-        self.truncated.borrow().get(table).is_some_and(|truncated| created_micros <= *truncated)
+    /// Whether a mutation that this node had at that time was removed by a truncation.
+    pub fn is_truncated(&self, table: &TableId, kept_micros: i64) -> bool {
+        self.truncated.borrow().get(table).is_some_and(|truncated| kept_micros <= *truncated)
     }
 
     /// The last time of a truncation of a table that was agreed on: no transaction up to it is applied any more.
@@ -146,8 +148,17 @@ pub fn pending(context: &ShardContext) -> Result<Vec<PendingHints>> {
 /// A stored hint.
 struct Hint {
     position: Vec<u8>,
-    created_micros: i64,
+    age: WrittenAt,
     mutation: Bytes,
+}
+
+/// When something was written that waits to be delivered, in microseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct WrittenAt {
+    /// By the clock of its coordinator: it expires after that.
+    pub created_micros: i64,
+    /// By the clock of this node, which keeps it: later truncations of this node have removed it.
+    pub kept_micros: i64,
 }
 
 fn damaged(what: &str) -> RequestError {
@@ -228,9 +239,10 @@ async fn write_hint(
     mutation: &Mutation,
 ) -> Result<()> {
     context.shard.admit_internal().await?;
-    let position = position_at(context, context.next_timestamp());
+    let now_micros = context.next_timestamp();
+    let position = position_at(context, now_micros);
     known.note_written(&position);
-    write_hint_at(context, target, &position, mutation.bytes()).await
+    write_hint_at(context, target, &position, now_micros, mutation.bytes()).await
 }
 
 /// An unused position for a hint of that time.
@@ -245,20 +257,24 @@ async fn write_hint_at(
     context: &ShardContext,
     target: HostId,
     position: &[u8],
+    kept_micros: i64,
     mutation: &[u8],
 ) -> Result<()> {
     let mut change = TABLE.change(target.as_bytes());
-    change.put(position, context.next_timestamp(), mutation);
+    change.put(position, kept_micros, mutation);
     write_durably(context, change).await
 }
 
-/// Stores a hint that a leaving member hands over, durably.
+/// Stores a hint that a leaving member hands over, durably. `age_micros`: how long that one has kept it.
 pub async fn keep(
     context: &ShardContext,
     target: HostId,
     created_micros: i64,
+    age_micros: u64,
     mutation: &[u8],
 ) -> Result<()> {
+    let age_micros = i64::try_from(age_micros).unwrap_or(i64::MAX);
+    let kept_micros = context.next_timestamp().saturating_sub(age_micros);
     let known = context.replication().hints.target(target);
     let bytes = mutation.len() as u64;
     let _writing = known.begin_writing();
@@ -268,7 +284,7 @@ pub async fn keep(
         context.shard.admit_internal().await?;
         let position = position_at(context, created_micros);
         known.note_written(&position);
-        write_hint_at(context, target, &position, mutation).await
+        write_hint_at(context, target, &position, kept_micros, mutation).await
     };
     let written = written.await;
     if written.is_err() {
@@ -390,18 +406,18 @@ impl Left {
 }
 
 /// The mutation of a hint or batch together with its table, without the parts that must not be applied any more; `None`: nothing is left.
-pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
-    let is_lasting = |table: &Table| !has_expired(context, table, created_micros);
-    known(revive_parts(context, mutation, created_micros, is_lasting))
+pub fn revive(context: &ShardContext, mutation: &Mutation, age: WrittenAt) -> Option<PartitionMutation> {
+    let is_lasting = |table: &Table| !has_expired(context, table, age.created_micros);
+    known(revive_parts(context, mutation, age.kept_micros, is_lasting))
 }
 
 /// The same where nothing has been purged since, however long ago that is: on a single node that has just started.
 pub fn revive_at_start(
     context: &ShardContext,
     mutation: &Mutation,
-    created_micros: i64,
+    age: WrittenAt,
 ) -> Option<PartitionMutation> {
-    known(revive_parts(context, mutation, created_micros, |_| true))
+    known(revive_parts(context, mutation, age.kept_micros, |_| true))
 }
 
 fn known(revived: Result<Option<PartitionMutation>, DecodeError>) -> Option<PartitionMutation> {
@@ -415,7 +431,7 @@ fn known(revived: Result<Option<PartitionMutation>, DecodeError>) -> Option<Part
 fn revive_parts(
     context: &ShardContext,
     mutation: &Mutation,
-    created_micros: i64,
+    kept_micros: i64,
     is_lasting: impl Fn(&Table) -> bool,
 ) -> Result<Option<PartitionMutation>, DecodeError> {
     let view = mutation.view()?;
@@ -423,7 +439,7 @@ fn revive_parts(
     let catalog = context.catalog_view();
     let lasting_table = |id| catalog.table(id).filter(|table| is_lasting(table)).cloned();
     let Some(table) = lasting_table(view.table) else { return Ok(None) };
-    let is_truncated = |table: &TableId| context.replication().hints.is_truncated(table, created_micros);
+    let is_truncated = |table: &TableId| context.replication().hints.is_truncated(table, kept_micros);
     let is_wanted = !is_truncated(&view.table);
     if !view.has_companions() {
         let revive = || PartitionMutation { token: view.token, table, mutation: mutation.clone() };
