@@ -3,7 +3,8 @@
 //! They are rows of an engine table of the shard that coordinated the write. The table is not visible in CQL and has
 //! no part in the ring. The partition is the replica's host id, the position begins with the time, and the one cell
 //! is the mutation. A second partition records when tables were truncated: older hints are not applied. A third one
-//! records the times of truncations that all members have agreed on: they bind transactions (`super::truncate`).
+//! records the times of truncations that all members have agreed on: they bind transactions (`super::truncate`). A fourth one records since
+//! when members are down ([`absence`]).
 //!
 //! Invariants:
 //! * A stored hint is durable. It is deleted when the replica has acknowledged it, when its mutation was sent to the
@@ -18,6 +19,7 @@
 //! * The hints of a target are delivered in the order in which they were stored, several at a time. A position is
 //!   never used twice.
 
+mod absence;
 pub mod replay;
 mod target;
 
@@ -36,6 +38,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
+use self::absence::Absences;
 use self::target::HintTarget;
 use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
@@ -70,8 +73,7 @@ pub fn table_options() -> TableOptions {
 #[derive(Default)]
 pub struct Hints {
     targets: RefCell<BTreeMap<HostId, Rc<HintTarget>>>,
-    /// When this shard saw a member go down, in monotonic time.
-    down_since: RefCell<BTreeMap<HostId, Duration>>,
+    absences: RefCell<Absences>,
     /// When tables were truncated, in microseconds since the epoch.
     truncated: RefCell<BTreeMap<TableId, i64>>,
     /// The last time of a truncation that was agreed on, in microseconds since the epoch.
@@ -87,6 +89,8 @@ struct Left {
     bytes: BTreeMap<HostId, u64>,
     truncated: BTreeMap<TableId, i64>,
     agreed: BTreeMap<TableId, i64>,
+    /// Since when members are down, in microseconds since the epoch.
+    absent: BTreeMap<HostId, i64>,
 }
 
 impl Hints {
@@ -193,12 +197,7 @@ pub async fn store(
     }
     let known = hints.target(target);
     let window = Duration::from_millis(config.max_hint_window_ms);
-    let is_too_late = hints
-        .down_since
-        .borrow()
-        .get(&target)
-        .is_some_and(|since| context.clock.monotonic().saturating_sub(*since) > window);
-    if is_too_late {
+    if hints.absences.borrow().of(context, &target) > window {
         context.metrics.hints_dropped.increment();
         return Stored::AwayTooLong;
     }
@@ -353,6 +352,7 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
         known.bytes.set(known.bytes.get() + bytes);
         context.metrics.hints_pending_bytes.add(bytes as i64);
     }
+    hints.absences.borrow_mut().take_over(context, left.absent);
     let mut truncated = hints.truncated.borrow_mut();
     for (table, time) in left.truncated {
         // A truncation of this run is newer.
@@ -389,7 +389,10 @@ async fn read_left(context: &Rc<ShardContext>) -> Result<Left> {
 impl Left {
     fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
         let is_agreed = row.partition == AGREED_TRUNCATIONS;
-        if is_agreed || row.partition == TRUNCATIONS {
+        if row.partition == absence::PARTITION {
+            let (host_id, since_micros) = absence::noted(row)?;
+            self.absent.insert(host_id, since_micros);
+        } else if is_agreed || row.partition == TRUNCATIONS {
             let table = row.position.get(1..).and_then(|id| id.try_into().ok());
             // A truncation that is passed over would let deleted rows come back.
             let (Some(table), Ok(time)) = (table, row.value.try_into()) else {

@@ -1,4 +1,5 @@
-//! What waits to be delivered, on nodes whose clocks differ: TRUNCATE removes what precedes it and nothing else.
+//! What waits to be delivered, on nodes whose clocks differ and that are started again: TRUNCATE removes what precedes it and nothing else, and
+//! the window of hints goes on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -79,5 +80,37 @@ fn hints_that_are_handed_over_precede_a_truncation_by_their_age() {
         cluster.pass(Duration::from_secs(3)).await;
         assert_eq!(cluster.stored(2, "three", "t"), row(1, 10));
         assert_eq!(cluster.hinted_bytes(1, 2), 0);
+    });
+}
+
+#[test]
+fn the_window_of_hints_goes_on_after_a_restart() {
+    let config = Config { max_hint_window_ms: 120_000, ..Config::default() };
+    with_cluster(3, &config, |mut cluster| async move {
+        cluster.set_alive(2, false);
+        cluster.pass(Duration::from_secs(100)).await;
+        cluster.execute(0, INSERT, Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        let bytes = cluster.hinted_bytes(0, 2);
+        assert!(bytes > 0);
+        for pause_seconds in [1, 60] {
+            cluster.restart(0).await;
+            cluster.show(0);
+            cluster.pass(Duration::from_secs(pause_seconds)).await;
+        }
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (2, 20)", Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        assert_eq!(cluster.hinted_bytes(0, 2), bytes, "the window is over");
+        // The window begins anew when the member has been back.
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_secs(3)).await;
+        assert_eq!(cluster.hinted_bytes(0, 2), 0);
+        cluster.set_alive(2, false);
+        cluster.restart(0).await;
+        cluster.show(0);
+        cluster.pass(Duration::from_secs(3)).await;
+        cluster.execute(0, "INSERT INTO three.t (k, v) VALUES (3, 30)", Consistency::Quorum).await.unwrap();
+        cluster.settle().await;
+        assert!(cluster.hinted_bytes(0, 2) > 0);
     });
 }

@@ -156,7 +156,9 @@ async fn give_up_for(context: &Rc<ShardContext>, host_id: HostId, target: &HintT
 /// Starts the task that looks, every second, for members that can receive their hints.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
-        note_who_is_down(context);
+        if let Err(error) = absence::look(context).await {
+            tracing::debug!(%error, "who is down could not be noted; it will be retried");
+        }
         if context.replication().hints.is_loaded() && may_deliver(context) {
             begin_deliveries(context);
         }
@@ -166,16 +168,6 @@ pub fn spawn_replay(context: &Rc<ShardContext>) {
 /// Whether hints are delivered now. A node that leaves delivers them even where an operator has paused that.
 fn may_deliver(context: &ShardContext) -> bool {
     context.node.settings.delivers_hints() || context.node.status.state() == ServingState::Leaving
-}
-
-fn note_who_is_down(context: &ShardContext) {
-    let view = context.cluster();
-    let now = context.clock.monotonic();
-    let mut down = context.replication().hints.down_since.borrow_mut();
-    down.retain(|host_id, _| view.topology.member(host_id).is_some() && !view.is_alive(host_id));
-    for host_id in view.topology.members.keys().filter(|host_id| !view.is_alive(host_id)) {
-        down.entry(*host_id).or_insert(now);
-    }
 }
 
 /// Starts delivery to every member that has hints, is reachable, and has no delivery in progress.
