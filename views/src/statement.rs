@@ -294,7 +294,8 @@ fn alter(
     };
     let kind = kind_name(alter.kind);
     let properties = Properties::from_ast(&alter.properties)?;
-    let options = view.options.alter(&properties)?;
+    let mut options = view.options.alter(&properties)?;
+    options.keep_graces(&view.options, context.now_micros);
     if options.gc_grace_seconds == 0 {
         return invalid(format!(
             "Cannot alter gc_grace_seconds of a {kind} to 0, since this value is used to TTL undelivered updates. Setting \

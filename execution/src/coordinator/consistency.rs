@@ -121,7 +121,7 @@ impl RequiredReplicas {
         if self.other.is_some() { count.min(self.required() - 1) } else { count }
     }
 
-    /// The required replicas of a write to these replicas, seen from the coordinator `this_node` in `data_center`, while ownership changes
+    /// The required replicas of a write to these replicas, or of a read that is to last ([`super::replica::ranges`]), seen from the coordinator `this_node` in `data_center`, while ownership changes
     /// hands. ANY needs no more.
     ///
     /// * A member is in a transition: one more acknowledgement for each pending replica in the level's scope.
@@ -210,7 +210,7 @@ impl RequiredReplicas {
         }
     }
 
-    /// Takes as many of `members`, in their order, as the level needs. Returns them, and the others that count.
+    /// Takes as many of `members`, in their order, as are required. Returns them, and the others that count.
     pub fn choose(&self, members: Vec<Arc<Member>>) -> (Vec<Arc<Member>>, Vec<Arc<Member>>) {
         let (mut chosen, mut others): (Vec<Arc<Member>>, Vec<Arc<Member>>) = (Vec::new(), Vec::new());
         for member in members {
@@ -221,10 +221,18 @@ impl RequiredReplicas {
                 }),
                 _ => (chosen.len() as u32) < self.required,
             };
-            if !self.counts(&member) {
-                continue;
+            let counts_on_other_side = |other: &OtherRequirement| {
+                other.members.contains(&member.host_id) && other.required.counts(&member)
+            };
+            if self.counts(&member) && is_wanted {
+                chosen.push(member);
+            } else if self.counts(&member) || self.other.as_deref().is_some_and(counts_on_other_side) {
+                others.push(member);
             }
-            if is_wanted { chosen.push(member) } else { others.push(member) }
+        }
+        // Those of the other side that are missing.
+        while !others.is_empty() && !self.is_met(chosen.iter().map(|member| &**member)) {
+            chosen.push(others.remove(0));
         }
         (chosen, others)
     }

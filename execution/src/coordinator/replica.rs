@@ -172,7 +172,7 @@ impl Serve for ReplicaRequest {
                 PaxosOrder::Commit(_) => "PAXOS_COMMIT",
                 PaxosOrder::Forget { .. } => "PAXOS_CLEANUP",
             },
-            Self::KeepHint { .. } => "KEEP_HINT",
+            Self::KeepHint { .. } | Self::KeepAgedHint { .. } => "KEEP_HINT",
             Self::Lease(_) => "PAXOS_LEASE",
             Self::Truncation(_) => "TRUNCATE_PREPARE",
             Self::Search(_) | Self::SearchTogether { .. } => "INDEX_SEARCH",
@@ -190,7 +190,11 @@ async fn serve(
     let failed = |error: helenus_query::error::RequestError| Failure::Internal(error.to_string());
     let is_leaving = context.node.status.state() == ServingState::Leaving;
     match request {
-        ReplicaRequest::StoreBatch { .. } | ReplicaRequest::KeepHint { .. } if is_leaving => {
+        ReplicaRequest::StoreBatch { .. }
+        | ReplicaRequest::KeepHint { .. }
+        | ReplicaRequest::KeepAgedHint { .. }
+            if is_leaving =>
+        {
             Err(Failure::Overloaded("the node keeps nothing for others any more: it leaves".to_owned()))
         }
         ReplicaRequest::Write { epoch, mutation } => {
@@ -218,7 +222,12 @@ async fn serve(
         }
         ReplicaRequest::KeepHint { target, created_micros, mutation } => {
             let _guard = admission::receive(context, mutation.len() as u64)?;
-            hints::keep(context, target, created_micros, &mutation).await.map_err(failed)?;
+            hints::keep(context, target, created_micros, 0, &mutation).await.map_err(failed)?;
+            Ok(ReplicaResponse::Written)
+        }
+        ReplicaRequest::KeepAgedHint { target, created_micros, age_micros, mutation } => {
+            let _guard = admission::receive(context, mutation.len() as u64)?;
+            hints::keep(context, target, created_micros, age_micros, &mutation).await.map_err(failed)?;
             Ok(ReplicaResponse::Written)
         }
         ReplicaRequest::Paxos(request) => {

@@ -10,6 +10,7 @@ pub mod cap;
 pub mod compaction;
 pub mod compression;
 pub mod encryption;
+pub mod grace;
 pub mod properties;
 pub mod rate_limit;
 pub mod replication;
@@ -27,6 +28,7 @@ pub use self::caching::Caching;
 pub use self::cap::{Cap, Standing};
 pub use self::compaction::{Compaction, CompactionClass};
 pub use self::compression::{CHUNK_LENGTH_BYTES_MAX, Compression, Compressor};
+pub use self::grace::EarlierGrace;
 pub use self::properties::Properties;
 pub use self::rate_limit::RateLimit;
 pub use self::replication::{DataCenters, KeyspaceOptions, replication_warnings};
@@ -139,6 +141,9 @@ pub struct TableOptions {
     /// Whether every node encrypts the files of the table. Otherwise each does as its settings say.
     #[serde(rename = "encryption", skip_serializing_if = "std::ops::Not::not")]
     pub is_encrypted: bool,
+    /// Shorter times of delivery that held before ([`grace`]).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub earlier_graces: Vec<EarlierGrace>,
     /// Opaque bytes by name.
     pub extensions: BTreeMap<String, Vec<u8>>,
     /// From when on the log of a change feed is complete.
@@ -185,6 +190,7 @@ impl Default for TableOptions {
             crc_check_chance: 1.0,
             default_time_to_live: 0,
             is_encrypted: false,
+            earlier_graces: Vec::new(),
             extensions: BTreeMap::new(),
             feed_history: None,
             gc_grace_seconds: 864_000,
@@ -245,7 +251,7 @@ impl TableOptions {
         self.set_tombstone_gc.unwrap_or_else(|| TombstoneGc::of_unset(replica_count, self.gc_grace_seconds))
     }
 
-    /// How long a write may be under way to a replica that has missed it: until then its deletions elsewhere are not purged.
+    /// How long a write of now may be under way to a replica that has missed it: until then its deletions elsewhere are not purged.
     pub fn delivery_seconds(&self) -> u32 {
         if self.is_feed_log {
             // Entries are never deleted: they may always be delivered.

@@ -26,7 +26,7 @@ use super::log_throttle::LogThrottle;
 use super::message::{ClusterRequest, ClusterResponse, JoinRequest, Place};
 use super::only_copy::check_other_copies;
 use super::propose::{commit, forward_to, wait_applied, within};
-use super::start::resolve;
+use super::seeds::resolve;
 use crate::cluster::own_member::{is_own_address, own_member, version_as_member};
 use helenus_execution::shard::context::ShardContext;
 

@@ -1,8 +1,8 @@
 //! The part of a node in the metadata log from its start to its stop.
 //!
 //! * With a stored state it continues from there. If its address has changed, it announces the new one.
-//! * Without a stored state, and if its first seed is not the address of another node, it asks its other seeds. If one is in a
-//!   cluster, the disk of this node was lost: it joins that cluster. Otherwise it founds one with itself as the only member.
+//! * Without a stored state, and if its first seed is not the address of another node, it founds a cluster with itself as the only member
+//!   ([`super::founding`]), unless its other seeds say that there is one: then its disk was lost, and it joins that cluster.
 //! * Without a stored state, but with seeds, it waits for [`super::join::join`]. So does a node that is to take the place of another one,
 //!   whatever its seeds are.
 
@@ -13,35 +13,28 @@ use std::time::Duration;
 use futures::future::join_all;
 use helenus_internode::endpoint::Endpoint;
 use helenus_internode::handshake::SAME_HOST_CODE;
-use helenus_internode::service::{self};
-use helenus_internode::transport::{CallError, Destination};
+use helenus_internode::transport::CallError;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::document::CatalogDocument;
-use helenus_ring::HostId;
 use helenus_ring::member::MemberState;
 use helenus_ring::metadata::{Command, CommandOutcome, MemberUpdate, Refusal};
 
 use super::log_throttle::LogThrottle;
-use super::message::{ClusterRequest, ClusterResponse};
 use super::propose::{commit, propose};
 use super::raft::{MetadataLog, OpenMetadataLog};
+use super::seeds::{RESOLVING_PAUSE, resolve, version_at};
 use super::stored::{self, Contents, Stored};
-use super::{departure, unknown_tables, voters};
+use super::{departure, founding, unknown_tables, voters};
 use crate::cluster::drops::PendingDrop;
 use crate::cluster::own_member::{is_own_address, own_member, version_as_member};
 use helenus_execution::shard::context::ShardContext;
 
 /// Time limit for founding a cluster.
 const FOUNDING_DEADLINE: Duration = Duration::from_secs(30);
-/// Timeout of one attempt to resolve a seed.
-const RESOLVING_PATIENCE: Duration = Duration::from_secs(10);
 /// Time for which resolving the first seed, which may be this node, is retried before the start fails.
 const RESOLVING_DEADLINE: Duration = Duration::from_mins(1);
 /// Time for which resolving the first seed is retried if there are other seeds.
 const RESOLVING_PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
-const RESOLVING_PAUSE: Duration = Duration::from_secs(1);
-/// Timeout of a request to this node's former address, or to a seed that the node does not need.
-const COPY_PATIENCE: Duration = Duration::from_secs(2);
 /// Timeout of one attempt to announce a new address.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(30);
 /// Pause before the next attempt.
@@ -61,7 +54,7 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
     loop {
         match resolve(context, first).await {
             Ok(addresses) if has_own(context, &addresses) => {
-                return Ok(!is_any_founded(context, seeds).await?);
+                return founding::is_wanted(context, seeds).await;
             }
             Ok(_) => return Ok(false),
             Err(error) => {
@@ -83,52 +76,6 @@ async fn founds(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> 
 
 fn has_own(context: &ShardContext, addresses: &[SocketAddr]) -> bool {
     addresses.iter().any(|address| is_own_address(context, *address))
-}
-
-/// Whether one of these seeds is in a cluster. Those that do not answer may not have been started yet.
-async fn is_any_founded(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
-    let resolved = join_all(seeds.iter().map(|seed| resolve(context, seed))).await;
-    let mut others = Vec::new();
-    for addresses in resolved {
-        match addresses {
-            Ok(addresses) => {
-                others.extend(addresses.into_iter().filter(|address| !is_own_address(context, *address)));
-            }
-            Err(error) => tracing::warn!(%error, "no address of a seed; this node begins without it"),
-        }
-    }
-    for (address, answer) in versions_at(context, others).await? {
-        // Version 0: the seed is about to join the cluster that this node founds.
-        if let Ok(Some(version)) = answer
-            && version > 0
-        {
-            tracing::warn!(
-                seed = %address,
-                "this node has no data, and its seed is in a cluster: it joins that one instead of founding another"
-            );
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// A seed that could not be resolved to an address.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("seed '{seed}' cannot be resolved: {reason}")]
-pub struct Unresolved {
-    seed: Endpoint,
-    reason: String,
-}
-
-/// The present addresses of a seed: at least one.
-pub async fn resolve(context: &ShardContext, seed: &Endpoint) -> Result<Vec<SocketAddr>, Unresolved> {
-    let unresolved = |reason: String| Unresolved { seed: seed.clone(), reason };
-    match super::propose::within(context, RESOLVING_PATIENCE, context.transport.resolve(seed)).await {
-        Some(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Some(Ok(_)) => Err(unresolved("the name has no address".to_owned())),
-        Some(Err(error)) => Err(unresolved(error.to_string())),
-        None => Err(unresolved(format!("no answer within {} s", RESOLVING_PATIENCE.as_secs()))),
-    }
 }
 
 /// Opens the metadata log and participates in it. Call on the first shard, when all shards are served. Returns
@@ -189,24 +136,6 @@ async fn versions_at(
         .into_iter()
         .map(|address| async move { Ok((address, version_at(context, None, address).await?)) });
     join_all(asked).await.into_iter().collect()
-}
-
-/// The topology version of the node at an address (0: none yet; `None`: another answer). `host_id`: the expected
-/// node.
-async fn version_at(
-    context: &ShardContext,
-    host_id: Option<HostId>,
-    address: SocketAddr,
-) -> Result<Result<Option<u64>, CallError>> {
-    let question = ClusterRequest::Applied { version: 0, patience_ms: 0 };
-    let question =
-        service::encode_request(&question).map_err(|error| RequestError::Server(error.to_string()))?;
-    let to = Destination { host_id, address, shard: 0 };
-    let answer = context.transport.call(to, question, COPY_PATIENCE).await;
-    Ok(answer.map(|answer| match service::decode_response::<ClusterRequest>(&answer) {
-        Ok(Ok(ClusterResponse::Applied { version })) => Some(version),
-        _ => None,
-    }))
 }
 
 /// Returns an error if a node that is the only member of its cluster has seeds in another cluster: it may have been

@@ -193,6 +193,15 @@ pub fn requests() -> Vec<Sample> {
             ReplicaRequest::KeepHint {
                 target: host(2),
                 created_micros: 1_700_000_000_000_000,
+                mutation: bytes.clone(),
+            },
+        ),
+        replica(
+            "keep aged hint",
+            ReplicaRequest::KeepAgedHint {
+                target: host(2),
+                created_micros: 1_700_000_000_000_000,
+                age_micros: 60_000_000,
                 mutation: bytes,
             },
         ),

@@ -2,6 +2,7 @@
 
 mod change_feed;
 mod cleanup;
+mod delivery;
 mod denylist;
 mod drops;
 mod encryption;

@@ -4,8 +4,10 @@
 mod damage;
 mod deadlines;
 mod full_disks;
+mod kept;
 mod large;
 mod leaving;
+mod pending_reads;
 mod reads;
 
 use std::collections::BTreeMap;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_config::Config;
+use tokio::time::Instant;
 
 use super::transactions::{INSERT, is_applied, serial_read, swap};
-use crate::cluster::{Cluster, with_cluster};
+use crate::cluster::{Cluster, host_id, with_cluster};
 use helenus_execution::coordinator::paxos::message::PartitionName;
 use helenus_execution::coordinator::paxos::state::Registers;
 use helenus_execution::coordinator::paxos::{settle, store};
@@ -137,5 +138,51 @@ fn a_coordinator_whose_clock_is_far_behind_writes_nothing_that_is_hidden_by_what
             ),
             "{answer:?}"
         );
+    });
+}
+
+/// A transaction on each of these keys.
+async fn insert_keys(cluster: &Cluster, keys: std::ops::Range<i32>) {
+    for key in keys {
+        let insert = format!("INSERT INTO three.t (k, v) VALUES ({key}, 1) IF NOT EXISTS");
+        assert!(is_applied(cluster.query(0, &insert, Consistency::Quorum).await));
+    }
+    cluster.settle().await;
+}
+
+#[test]
+fn partitions_that_cannot_be_settled_do_not_keep_others_from_it() {
+    with_cluster(4, &config(), |cluster| async move {
+        insert_keys(&cluster, 0..300).await;
+        tokio::time::advance(6 * IDLE).await;
+        // No other node has noticed.
+        cluster.set_silent(3, true);
+        let view = cluster.view();
+        let placement = view.placement("three").unwrap();
+        let can_be_settled = |name: &PartitionName| !placement.replicas(name.token).contains(&host_id(3));
+        let left = |cluster: &Cluster| {
+            let states = states(cluster, 0).into_iter();
+            let left = states.filter(|(name, registers)| can_be_settled(name) && !registers.is_empty());
+            left.count()
+        };
+        assert!(left(&cluster) > 20, "{}", left(&cluster));
+        for _ in 0..4 {
+            rounds(&cluster, 3).await;
+        }
+        assert_eq!(left(&cluster), 0);
+    });
+}
+
+#[test]
+fn many_partitions_are_settled_at_once() {
+    with_cluster(3, &config(), |cluster| async move {
+        insert_keys(&cluster, 0..60).await;
+        tokio::time::advance(6 * IDLE).await;
+        cluster.set_silent(2, true);
+        let begun = Instant::now();
+        assert_eq!(rounds(&cluster, 1).await, 0);
+        // Each of them has taken a second to fail.
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert_eq!(remembered(&cluster, 0), 60);
     });
 }

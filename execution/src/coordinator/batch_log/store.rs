@@ -8,7 +8,10 @@
 //! every replica has every mutation or a hint for it. An entry that remains (the coordinator died or gave up) is
 //! replayed by the node that keeps it, after twice the write timeout. Replaying an entry twice changes nothing,
 //! because mutations carry their timestamps. Mutations that are so old that the tombstones which delete them may have
-//! been purged are not replayed.
+//! been purged are not replayed. That goes by the coordinator's time, as their timestamps do.
+//!
+//! What precedes a TRUNCATE is not replayed either. That goes by the time of arrival at this shard, which is the timestamp of the row: this node
+//! notes its truncations by the same clock, and those of others may differ by seconds.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,7 +23,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 
 use crate::coordinator::change_feed::anew;
-use crate::coordinator::replica::hints::{revive, revive_at_start};
+use crate::coordinator::replica::hints::{WrittenAt, revive, revive_at_start};
 use crate::coordinator::replica::only_here;
 use crate::coordinator::replica::write::deliver;
 use crate::shard::context::ShardContext;
@@ -95,8 +98,15 @@ pub fn remove(context: &ShardContext, position: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// A batch of the log.
+struct Entry {
+    position: Vec<u8>,
+    age: WrittenAt,
+    mutations: Vec<Mutation>,
+}
+
 /// The batch at a position, or all batches of the log.
-fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>, Vec<Mutation>)>> {
+fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<Entry>> {
     let range = match position {
         Some(position) => PrivateRange::row(PARTITION, position),
         None => PrivateRange::partition(PARTITION),
@@ -104,7 +114,11 @@ fn read(context: &ShardContext, position: Option<&[u8]>) -> Result<Vec<(Vec<u8>,
     let mut scan = TABLE.scan(&context.shard, &range, context.now_seconds(), Budget::UNLIMITED)?;
     let mut batches = Vec::new();
     while let Some(row) = scan.next()? {
-        batches.push((row.position.to_vec(), decode(row.value)?));
+        batches.push(Entry {
+            position: row.position.to_vec(),
+            age: WrittenAt { created_micros: created_micros(row.position)?, kept_micros: row.timestamp },
+            mutations: decode(row.value)?,
+        });
     }
     Ok(batches)
 }
@@ -116,29 +130,23 @@ fn created_micros(position: &[u8]) -> Result<i64> {
     bytes.map(|bytes| i64::from_be_bytes(*bytes)).ok_or_else(|| malformed(&"a position is cut short"))
 }
 
-/// The mutations of a batch that may still be applied: their tables exist and keep tombstones long enough.
-fn applicable(
-    context: &ShardContext,
-    position: &[u8],
-    mutations: &[Mutation],
-) -> Result<Vec<PartitionMutation>> {
-    let created = created_micros(position)?;
-    Ok(mutations.iter().filter_map(|mutation| revive(context, mutation, created)).collect())
+/// The mutations of a batch that may still be applied: their tables exist, were not truncated since, and keep tombstones long enough.
+fn applicable(context: &ShardContext, batch: &Entry) -> Vec<PartitionMutation> {
+    batch.mutations.iter().filter_map(|mutation| revive(context, mutation, batch.age)).collect()
 }
 
 /// Replays at the start the batches that a crash of this node has left, where their partitions are only here. The others wait
 /// for their time. The truncations must be known ([`crate::coordinator::replica::hints::load`]). Returns the number of replayed batches.
 pub async fn replay(context: &Rc<ShardContext>) -> Result<usize> {
     let mut count = 0;
-    for (position, mutations) in read(context, None)? {
+    for Entry { position, age, mutations } in read(context, None)? {
         if !context.cluster_view().is_alone() {
             note_left_behind(context, position);
             continue;
         }
         // What belongs to tables that were dropped or truncated since then is left out.
-        let created = created_micros(&position)?;
         let known: Vec<PartitionMutation> =
-            mutations.iter().filter_map(|mutation| revive_at_start(context, mutation, created)).collect();
+            mutations.iter().filter_map(|mutation| revive_at_start(context, mutation, age)).collect();
         let late: Vec<Mutation> = known.iter().map(|change| change.mutation.clone()).collect();
         match only_here::apply(context, known).await {
             Ok(elsewhere) if elsewhere.is_empty() && are_told(context, &late).await => {
@@ -216,8 +224,8 @@ pub async fn replay_all(context: &Rc<ShardContext>) -> Result<bool> {
 }
 
 async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
-    for (_, mutations) in read(context, Some(position))? {
-        let changes = applicable(context, position, &mutations)?;
+    for batch in read(context, Some(position))? {
+        let changes = applicable(context, &batch);
         let late: Vec<Mutation> = changes.iter().map(|change| change.mutation.clone()).collect();
         let delivered =
             futures::future::join_all(changes.into_iter().map(|change| deliver(context, change, false)))

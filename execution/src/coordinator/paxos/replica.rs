@@ -9,7 +9,7 @@
 //! * Nothing is promised, accepted or applied that is not above the last truncation of the table that was agreed on. While the truncations
 //!   of the last run cannot be read, no question is answered.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub struct PaxosState {
     pub leases: super::lease::Leases,
     /// Replicas that are not asked for leases at the moment.
     pub silent: super::silent_replicas::SilentReplicas,
+    /// Where the next scan for idle transactions begins: a full key, or nothing.
+    pub settling_from: RefCell<Vec<u8>>,
 }
 
 impl ShardContext {

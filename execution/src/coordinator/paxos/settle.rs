@@ -12,11 +12,15 @@
 //!
 //! Every replica scans its own state. The first live replica in the order of the ring settles a partition. The others
 //! settle only partitions that have been idle for longer (because that replica has nothing to forget).
+//!
+//! Many partitions are settled at once. Those that cannot be settled do not keep others from it: after some of them a scan ends, and the next one
+//! goes on behind them.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
+use futures::{StreamExt, stream};
 use helenus_engine::TableId;
 use helenus_query::error::Result;
 use helenus_query::schema::catalog::Table;
@@ -35,8 +39,10 @@ use crate::shard::context::ShardContext;
 const PART_ROWS: usize = 256;
 /// Number of scans within the time after which a partition counts as idle.
 const ROUNDS_PER_IDLE: u64 = 4;
-/// After this number of partitions that could not be settled, the rest waits for the next scan.
-const FAILURES_MAX: u32 = 3;
+/// Most partitions that are settled at a time.
+const AT_A_TIME: usize = 32;
+/// After this number of partitions that could not be settled, the rest waits for the next scan: the replicas may have too much to do.
+const FAILURES_MAX: usize = 64;
 /// Timeout of a request to forget.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -51,30 +57,45 @@ pub fn spawn(context: &Rc<ShardContext>) {
     });
 }
 
-/// Scans all transaction state of this shard once. Returns the number of partitions settled.
+/// Scans all transaction state of this shard once, from where the last scan has ended. Returns the number of partitions settled.
 pub async fn round(context: &Rc<ShardContext>) -> Result<u64> {
     let failed = |error: store::StoreError| helenus_query::error::RequestError::Server(error.to_string());
+    let from = context.paxos().settling_from.take();
     let (mut settled, mut failures) = (0, 0);
-    let mut next = Some(Vec::new());
-    while let Some(start) = next {
+    let mut is_rest_done = from.is_empty();
+    let mut next = Some(from.clone());
+    loop {
+        let start = match next {
+            Some(start) if !from.is_empty() && is_rest_done && start >= from => break,
+            Some(start) => start,
+            None if is_rest_done => break,
+            None => {
+                is_rest_done = true;
+                Vec::new()
+            }
+        };
         let part = store::load_part(&context.shard, &start, PART_ROWS).map_err(failed)?;
+        let mut due = Vec::new();
         for (name, registers) in part.states {
             let Some(rested) = rested_times(context, &registers) else { continue };
             let Some(table) = context.catalog_view().table(TableId(name.table_id)).cloned() else {
                 store::remove(&context.shard, &name, context.now_seconds()).map_err(failed)?;
                 continue;
             };
-            if !is_due(context, &name, rested, &table) {
-                continue;
+            if is_due(context, &name, rested, &table) {
+                due.push((name, table));
             }
-            if settle(context, &name, table).await {
-                settled += 1;
-            } else {
-                failures += 1;
-            }
-            if failures >= FAILURES_MAX || *context.node.stopping.borrow() {
-                return Ok(settled);
-            }
+        }
+        let settling = due.into_iter().map(|(name, table)| async move {
+            !*context.node.stopping.borrow() && settle(context, &name, table).await
+        });
+        let outcomes: Vec<bool> = stream::iter(settling).buffer_unordered(AT_A_TIME).collect().await;
+        let count = outcomes.iter().filter(|is_settled| **is_settled).count();
+        settled += count as u64;
+        failures += outcomes.len() - count;
+        if failures >= FAILURES_MAX || *context.node.stopping.borrow() {
+            *context.paxos().settling_from.borrow_mut() = part.resume.unwrap_or_default();
+            break;
         }
         next = part.resume;
         tokio::task::yield_now().await;

@@ -3,19 +3,23 @@
 //! They are rows of an engine table of the shard that coordinated the write. The table is not visible in CQL and has
 //! no part in the ring. The partition is the replica's host id, the position begins with the time, and the one cell
 //! is the mutation. A second partition records when tables were truncated: older hints are not applied. A third one
-//! records the times of truncations that all members have agreed on: they bind transactions (`super::truncate`).
+//! records the times of truncations that all members have agreed on: they bind transactions (`super::truncate`). A fourth one records since
+//! when members are down ([`absence`]).
 //!
 //! Invariants:
 //! * A stored hint is durable. It is deleted when the replica has acknowledged it, when its mutation was sent to the
 //!   partition's present replicas instead (the target has left or does not own the partition any more), or when it
 //!   must not be applied any more: its table was dropped or truncated, or nine tenths of the table's
 //!   `gc_grace_seconds` have passed. So no tombstone is purged before the data that it deletes is known everywhere.
+//! * Whether a truncation is later goes by the time at which this node has stored the hint, the timestamp of the row: the node notes its
+//!   truncations by the same clock. For a hint that another node has handed over, that is the time at which this one would have stored it.
 //! * Hints are bounded: in bytes for each target, and none are stored for a target that has been down for longer than
 //!   the window.
 //! * Nothing is delivered before the hints and truncations of the last run are known: without a truncation deleted rows would come back.
 //! * The hints of a target are delivered in the order in which they were stored, several at a time. A position is
 //!   never used twice.
 
+mod absence;
 pub mod replay;
 mod target;
 
@@ -34,6 +38,7 @@ use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
+use self::absence::Absences;
 use self::target::HintTarget;
 use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
@@ -68,8 +73,7 @@ pub fn table_options() -> TableOptions {
 #[derive(Default)]
 pub struct Hints {
     targets: RefCell<BTreeMap<HostId, Rc<HintTarget>>>,
-    /// When this shard saw a member go down, in monotonic time.
-    down_since: RefCell<BTreeMap<HostId, Duration>>,
+    absences: RefCell<Absences>,
     /// When tables were truncated, in microseconds since the epoch.
     truncated: RefCell<BTreeMap<TableId, i64>>,
     /// The last time of a truncation that was agreed on, in microseconds since the epoch.
@@ -85,6 +89,8 @@ struct Left {
     bytes: BTreeMap<HostId, u64>,
     truncated: BTreeMap<TableId, i64>,
     agreed: BTreeMap<TableId, i64>,
+    /// Since when members are down, in microseconds since the epoch.
+    absent: BTreeMap<HostId, i64>,
 }
 
 impl Hints {
@@ -102,9 +108,9 @@ impl Hints {
         self.is_loaded.get()
     }
 
-    /// Whether a mutation of that time was removed by a truncation.
-    pub fn is_truncated(&self, table: &TableId, created_micros: i64) -> bool {
-        self.truncated.borrow().get(table).is_some_and(|truncated| created_micros <= *truncated)
+    /// Whether a mutation that this node had at that time was removed by a truncation.
+    pub fn is_truncated(&self, table: &TableId, kept_micros: i64) -> bool {
+        self.truncated.borrow().get(table).is_some_and(|truncated| kept_micros <= *truncated)
     }
 
     /// The last time of a truncation of a table that was agreed on: no transaction up to it is applied any more.
@@ -146,8 +152,17 @@ pub fn pending(context: &ShardContext) -> Result<Vec<PendingHints>> {
 /// A stored hint.
 struct Hint {
     position: Vec<u8>,
-    created_micros: i64,
+    age: WrittenAt,
     mutation: Bytes,
+}
+
+/// When something was written that waits to be delivered, in microseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct WrittenAt {
+    /// By the clock of its coordinator: it expires after that.
+    pub created_micros: i64,
+    /// By the clock of this node, which keeps it: later truncations of this node have removed it.
+    pub kept_micros: i64,
 }
 
 fn damaged(what: &str) -> RequestError {
@@ -182,12 +197,7 @@ pub async fn store(
     }
     let known = hints.target(target);
     let window = Duration::from_millis(config.max_hint_window_ms);
-    let is_too_late = hints
-        .down_since
-        .borrow()
-        .get(&target)
-        .is_some_and(|since| context.clock.monotonic().saturating_sub(*since) > window);
-    if is_too_late {
+    if hints.absences.borrow().of(context, &target) > window {
         context.metrics.hints_dropped.increment();
         return Stored::AwayTooLong;
     }
@@ -228,9 +238,10 @@ async fn write_hint(
     mutation: &Mutation,
 ) -> Result<()> {
     context.shard.admit_internal().await?;
-    let position = position_at(context, context.next_timestamp());
+    let now_micros = context.next_timestamp();
+    let position = position_at(context, now_micros);
     known.note_written(&position);
-    write_hint_at(context, target, &position, mutation.bytes()).await
+    write_hint_at(context, target, &position, now_micros, mutation.bytes()).await
 }
 
 /// An unused position for a hint of that time.
@@ -245,20 +256,24 @@ async fn write_hint_at(
     context: &ShardContext,
     target: HostId,
     position: &[u8],
+    kept_micros: i64,
     mutation: &[u8],
 ) -> Result<()> {
     let mut change = TABLE.change(target.as_bytes());
-    change.put(position, context.next_timestamp(), mutation);
+    change.put(position, kept_micros, mutation);
     write_durably(context, change).await
 }
 
-/// Stores a hint that a leaving member hands over, durably.
+/// Stores a hint that a leaving member hands over, durably. `age_micros`: how long that one has kept it.
 pub async fn keep(
     context: &ShardContext,
     target: HostId,
     created_micros: i64,
+    age_micros: u64,
     mutation: &[u8],
 ) -> Result<()> {
+    let age_micros = i64::try_from(age_micros).unwrap_or(i64::MAX);
+    let kept_micros = context.next_timestamp().saturating_sub(age_micros);
     let known = context.replication().hints.target(target);
     let bytes = mutation.len() as u64;
     let _writing = known.begin_writing();
@@ -268,7 +283,7 @@ pub async fn keep(
         context.shard.admit_internal().await?;
         let position = position_at(context, created_micros);
         known.note_written(&position);
-        write_hint_at(context, target, &position, mutation).await
+        write_hint_at(context, target, &position, kept_micros, mutation).await
     };
     let written = written.await;
     if written.is_err() {
@@ -337,6 +352,7 @@ pub async fn load(context: &Rc<ShardContext>) -> Result<()> {
         known.bytes.set(known.bytes.get() + bytes);
         context.metrics.hints_pending_bytes.add(bytes as i64);
     }
+    hints.absences.borrow_mut().take_over(context, left.absent);
     let mut truncated = hints.truncated.borrow_mut();
     for (table, time) in left.truncated {
         // A truncation of this run is newer.
@@ -373,7 +389,10 @@ async fn read_left(context: &Rc<ShardContext>) -> Result<Left> {
 impl Left {
     fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
         let is_agreed = row.partition == AGREED_TRUNCATIONS;
-        if is_agreed || row.partition == TRUNCATIONS {
+        if row.partition == absence::PARTITION {
+            let (host_id, since_micros) = absence::noted(row)?;
+            self.absent.insert(host_id, since_micros);
+        } else if is_agreed || row.partition == TRUNCATIONS {
             let table = row.position.get(1..).and_then(|id| id.try_into().ok());
             // A truncation that is passed over would let deleted rows come back.
             let (Some(table), Ok(time)) = (table, row.value.try_into()) else {
@@ -390,18 +409,18 @@ impl Left {
 }
 
 /// The mutation of a hint or batch together with its table, without the parts that must not be applied any more; `None`: nothing is left.
-pub fn revive(context: &ShardContext, mutation: &Mutation, created_micros: i64) -> Option<PartitionMutation> {
-    let is_lasting = |table: &Table| !has_expired(context, table, created_micros);
-    known(revive_parts(context, mutation, created_micros, is_lasting))
+pub fn revive(context: &ShardContext, mutation: &Mutation, age: WrittenAt) -> Option<PartitionMutation> {
+    let is_lasting = |table: &Table| !has_expired(context, table, age.created_micros);
+    known(revive_parts(context, mutation, age.kept_micros, is_lasting))
 }
 
 /// The same where nothing has been purged since, however long ago that is: on a single node that has just started.
 pub fn revive_at_start(
     context: &ShardContext,
     mutation: &Mutation,
-    created_micros: i64,
+    age: WrittenAt,
 ) -> Option<PartitionMutation> {
-    known(revive_parts(context, mutation, created_micros, |_| true))
+    known(revive_parts(context, mutation, age.kept_micros, |_| true))
 }
 
 fn known(revived: Result<Option<PartitionMutation>, DecodeError>) -> Option<PartitionMutation> {
@@ -415,7 +434,7 @@ fn known(revived: Result<Option<PartitionMutation>, DecodeError>) -> Option<Part
 fn revive_parts(
     context: &ShardContext,
     mutation: &Mutation,
-    created_micros: i64,
+    kept_micros: i64,
     is_lasting: impl Fn(&Table) -> bool,
 ) -> Result<Option<PartitionMutation>, DecodeError> {
     let view = mutation.view()?;
@@ -423,7 +442,7 @@ fn revive_parts(
     let catalog = context.catalog_view();
     let lasting_table = |id| catalog.table(id).filter(|table| is_lasting(table)).cloned();
     let Some(table) = lasting_table(view.table) else { return Ok(None) };
-    let is_truncated = |table: &TableId| context.replication().hints.is_truncated(table, created_micros);
+    let is_truncated = |table: &TableId| context.replication().hints.is_truncated(table, kept_micros);
     let is_wanted = !is_truncated(&view.table);
     if !view.has_companions() {
         let revive = || PartitionMutation { token: view.token, table, mutation: mutation.clone() };
@@ -451,9 +470,9 @@ fn revive_parts(
 }
 
 /// Whether something that was written at that time is too old to be applied to a table: nine tenths of its
-/// `gc_grace_seconds` have passed, so that what has deleted it since may soon be purged.
+/// `gc_grace_seconds`, now or since then, have passed, so that what has deleted it since may soon be purged, or was.
 pub fn has_expired(context: &ShardContext, table: &Table, written_micros: i64) -> bool {
-    let grace_micros = i64::from(table.options.delivery_seconds()) * 1_000_000;
+    let grace_micros = i64::from(table.options.delivery_seconds_of(written_micros)) * 1_000_000;
     let age_micros = context.clock.now_micros().saturating_sub(written_micros);
     age_micros > grace_micros / 10 * 9
 }

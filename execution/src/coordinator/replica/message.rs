@@ -46,7 +46,7 @@ pub enum ReplicaRequest {
     /// Keep a hint of a leaving member. Sent to the shard that would own the mutation.
     KeepHint {
         target: HostId,
-        /// When the hint was first stored; it expires as if it had been stored here.
+        /// When the hint was first stored; it expires as if it had been stored here at that time.
         created_micros: i64,
         #[serde(with = "byte_string")]
         mutation: Vec<u8>,
@@ -63,6 +63,15 @@ pub enum ReplicaRequest {
     /// Search for the nearest vectors. Sent from the feature level [`helenus_ring::metadata::CASSANDRA_5_SCHEMAS`] on, because before there are no
     /// indexes of vectors.
     Nearest(NearestRequest),
+    /// As [`Self::KeepHint`], with how long the leaving member has kept it: it precedes what this one has truncated since, whatever their
+    /// clocks say. Sent from the feature level [`helenus_ring::metadata::AGED_HINTS`] on.
+    KeepAgedHint {
+        target: HostId,
+        created_micros: i64,
+        age_micros: u64,
+        #[serde(with = "byte_string")]
+        mutation: Vec<u8>,
+    },
 }
 
 /// What a member does for a TRUNCATE before it empties the table ([`ReplicaRequest::Truncate`]).

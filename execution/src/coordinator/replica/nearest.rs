@@ -122,12 +122,12 @@ fn parts_of(
         let mut start = start.clone();
         while start < *end {
             let rest = RangeRead { start: start.clone(), end: end.clone(), ..read.clone() };
-            let LevelGroup { epoch, group, demand } = level_group(context, &rest)?;
+            let LevelGroup { epoch, group } = level_group(context, &rest)?;
             of_epoch = epoch;
             let mut hosts: Vec<HostId> = group.members.iter().map(|member| member.host_id).collect();
             hosts.sort_unstable();
             let part = parts.entry(hosts).or_insert_with(|| Part {
-                demand,
+                demand: group.demand,
                 members: group.members.into_vec(),
                 ranges: Vec::new(),
             });

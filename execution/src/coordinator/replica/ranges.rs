@@ -1,13 +1,17 @@
 //! Assigns the parts of a range of keys to replicas: the ranges of the placement in token order, with neighbours
 //! joined where the same replicas can answer both.
 //!
-//! Invariant: joining leaves a spare replica where the first of the ranges has one. Otherwise the first replica that
-//! fails, and is not known to be down yet, would fail reads of ranges whose other replicas are alive.
+//! Invariants:
+//! * Joining leaves a spare replica where the first of the ranges has one. Otherwise the first replica that fails, and is not known to be down
+//!   yet, would fail reads of ranges whose other replicas are alive.
+//! * Where ownership changes hands, only ranges are joined that have the same replicas on both sides: what a read needs there depends on them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use helenus_engine::key::encode_token;
 use helenus_query::error::Result;
+use helenus_ring::HostId;
 use helenus_ring::member::Member;
 use helenus_ring::placement::{Placement, Replicas};
 use helenus_ring::view::ClusterView;
@@ -22,7 +26,64 @@ use crate::shard::context::ShardContext;
 pub struct Group {
     /// Exclusive end, as a full key.
     pub end: Vec<u8>,
+    /// Those that are read, and pending ones that may be asked too.
     pub members: SmallVec<[Arc<Member>; 3]>,
+    /// Those that are pending. They may lack whatever was not streamed to them yet.
+    pub pending: SmallVec<[HostId; 1]>,
+    /// What the read needs of them.
+    pub demand: RequiredReplicas,
+}
+
+/// What a read needs of replicas.
+pub struct ReadDemand<'a> {
+    /// What the level needs of the replicas that are read.
+    pub of_level: RequiredReplicas,
+    /// This node and its data center, if what is read must not disappear when ownership changes hands: then as many replicas must have it as a
+    /// write at the level needs, pending ones included.
+    pub lasts_for: Option<(&'a str, HostId)>,
+}
+
+impl ReadDemand<'_> {
+    /// Whether pending replicas are asked, too.
+    fn asks_pending(&self, replicas: &Replicas) -> bool {
+        self.lasts_for.is_some() && (!replicas.pending.is_empty() || replicas.other.is_some())
+    }
+
+    fn of(&self, replicas: &Replicas) -> RequiredReplicas {
+        let demand = self.of_level.clone();
+        match self.lasts_for {
+            Some((data_center, this_node)) if self.asks_pending(replicas) => {
+                demand.of_write(replicas, data_center, this_node)
+            }
+            _ => demand,
+        }
+    }
+
+    /// The live ones among the replicas that may be asked.
+    fn alive(&self, view: &ClusterView, replicas: &Replicas) -> SmallVec<[Arc<Member>; 3]> {
+        let pending = replicas.pending.iter().filter(|_| self.asks_pending(replicas));
+        let asked = replicas.read.iter().chain(pending);
+        asked.filter(|member| view.is_alive(&member.host_id)).cloned().collect()
+    }
+
+    /// Whether the same is needed of the replicas of two ranges.
+    fn is_alike(&self, one: &Replicas, other: &Replicas) -> bool {
+        fn ids(members: &[Arc<Member>]) -> BTreeSet<HostId> {
+            members.iter().map(|member| member.host_id).collect()
+        }
+        fn others(replicas: &Replicas) -> BTreeSet<HostId> {
+            replicas.other.iter().flat_map(|other| other.members.iter().copied()).collect()
+        }
+        match (self.asks_pending(one), self.asks_pending(other)) {
+            (false, false) => true,
+            (true, true) => {
+                ids(&one.read) == ids(&other.read)
+                    && ids(&one.pending) == ids(&other.pending)
+                    && others(one) == others(other)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A key greater than every full key.
@@ -61,44 +122,47 @@ fn has_spare(demand: &RequiredReplicas, members: &[Arc<Member>]) -> bool {
         })
 }
 
-/// The part at the beginning of `[start, end)` that one set of live replicas can answer at the level. Returns an
-/// error if the live replicas of the very first keys cannot.
+/// The part at the beginning of `[start, end)` that one set of live replicas can answer. Returns an error if the live replicas of the very
+/// first keys cannot.
 pub fn first_group(
     view: &ClusterView,
     placement: &Placement,
-    demand: &RequiredReplicas,
+    needs: &ReadDemand<'_>,
     start: &[u8],
     end: &[u8],
 ) -> Result<Group> {
-    let alive = |replicas: &Replicas| -> SmallVec<[Arc<Member>; 3]> {
-        replicas.read.iter().filter(|member| view.is_alive(&member.host_id)).cloned().collect()
+    let of_replicas = |replicas: &Replicas, end: Vec<u8>| {
+        let (members, demand) = (needs.alive(view, replicas), needs.of(replicas));
+        demand.check_alive(members.iter().map(|member| &**member))?;
+        let pending = replicas.pending.iter().map(|member| member.host_id).collect();
+        Ok(Group { end, members, pending, demand })
     };
     if let Some(token) = token_of(start, end) {
-        let members = alive(placement.replicas(token));
-        demand.check_alive(members.iter().map(|member| &**member))?;
-        return Ok(Group { end: end.to_vec(), members });
+        return of_replicas(placement.replicas(token), end.to_vec());
     }
-    let mut group: Option<Group> = None;
+    let mut first: Option<(&Replicas, Group)> = None;
     // Whether the first range has a spare replica; ranges joined to it must keep one.
     let mut keeps_spare = false;
     for (segment_end, replicas) in segments(placement) {
         if segment_end.as_slice() <= start {
             continue;
         }
-        match &mut group {
+        match &mut first {
             None => {
-                let members = alive(replicas);
-                demand.check_alive(members.iter().map(|member| &**member))?;
-                keeps_spare = has_spare(demand, &members);
-                group = Some(Group { end: segment_end, members });
+                let group = of_replicas(replicas, segment_end)?;
+                keeps_spare = has_spare(&group.demand, &group.members);
+                first = Some((replicas, group));
             }
-            Some(group) => {
-                let mut common = alive(replicas);
+            Some((of_first, group)) => {
+                if !needs.is_alike(of_first, replicas) {
+                    break;
+                }
+                let mut common = needs.alive(view, replicas);
                 common.retain(|member| group.members.iter().any(|known| known.host_id == member.host_id));
                 let is_enough = if keeps_spare {
-                    has_spare(demand, &common)
+                    has_spare(&group.demand, &common)
                 } else {
-                    demand.is_met(common.iter().map(|member| &**member))
+                    group.demand.is_met(common.iter().map(|member| &**member))
                 };
                 if !is_enough {
                     break;
@@ -107,13 +171,14 @@ pub fn first_group(
                 group.members = common;
             }
         }
-        if group.as_ref().is_some_and(|group| group.end.as_slice() >= end) {
+        if first.as_ref().is_some_and(|(_, group)| group.end.as_slice() >= end) {
             break;
         }
     }
-    let Some(mut group) = group else {
+    let Some((_, mut group)) = first else {
+        let demand = needs.of_level.clone();
         demand.check_alive(std::iter::empty::<&Member>())?;
-        return Ok(Group { end: end.to_vec(), members: SmallVec::new() });
+        return Ok(Group { end: end.to_vec(), members: SmallVec::new(), pending: SmallVec::new(), demand });
     };
     if group.end.as_slice() > end {
         group.end = end.to_vec();
@@ -173,7 +238,8 @@ mod tests {
     fn groups(view: &ClusterView, factor: u32, level: Consistency) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let replication = Replication::Simple { replication_factor: factor };
         let placement = Placement::new(&view.topology, &replication);
-        let demand = required(level, &replication, "dc", Uuid::nil());
+        let of_level = required(level, &replication, "dc", Uuid::nil());
+        let demand = ReadDemand { of_level, lasts_for: None };
         let mut start = Vec::new();
         let mut groups = Vec::new();
         while start.as_slice() < RING_END {

@@ -1,7 +1,7 @@
 //! A coordinator reads a range from several replicas.
 //!
 //! Steps:
-//! 1. The live replicas that have the range are counted. If they are too few, the read fails with UNAVAILABLE before
+//! 1. The live replicas that have the range are counted, and pending ones where what is read must not be lost with a change of owners. If they are too few, the read fails with UNAVAILABLE before
 //!    any request is sent.
 //! 2. The nearest is asked for data, the others that the level needs for digests. If they take longer than
 //!    `speculative_retry` allows, or one fails, another replica is asked.
@@ -40,7 +40,7 @@ use super::answer::{self, ReadAnswer, ReadRequest, ReplicaVersions, Wants, token
 use super::digest::Digest;
 use super::latency::rings;
 use super::message::{ReplicaRequest, ReplicaResponse};
-use super::ranges::{self, Group, nearest_first};
+use super::ranges::{self, Group, ReadDemand, nearest_first};
 use super::repair::{NotRepaired, repair};
 use super::{epoch, only_here};
 use crate::coordinator::consistency::{self, RequiredReplicas};
@@ -159,6 +159,21 @@ pub fn needs_others(
     }
 }
 
+/// What a part of a read needs of its replicas.
+///
+/// A level of more than one replica promises that what it has seen is seen again, by read repair. So while ownership changes hands a read
+/// needs the replicas that a write needs: those that take over must have what it answers, too.
+fn needs<'a>(context: &'a ShardContext, placement: &Placement, read: &RangeRead<'_>) -> ReadDemand<'a> {
+    let of_one =
+        matches!(read.consistency, Consistency::One | Consistency::LocalOne | Consistency::NodeLocal);
+    let lasts = !of_one && read.table.options.read_repair == ReadRepair::Blocking;
+    let this_node = (context.node.config.data_center.as_str(), context.node.host_id);
+    ReadDemand {
+        of_level: demand(context, placement, read.consistency),
+        lasts_for: lasts.then_some(this_node),
+    }
+}
+
 /// The first parts of a range that go to different replicas, in key order, for reading them concurrently. At most
 /// `parts`.
 pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
@@ -166,11 +181,11 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
     let Some(placement) = view.placement(&read.table.keyspace) else {
         return Ok(vec![(read.start.clone(), read.end.clone())]);
     };
-    let demand = demand(context, placement, read.consistency);
+    let needs = needs(context, placement, read);
     let mut start = read.start.clone();
     let mut split = Vec::new();
     while split.len() < parts && start < read.end {
-        let group = match ranges::first_group(&view, placement, &demand, &start, &read.end) {
+        let group = match ranges::first_group(&view, placement, &needs, &start, &read.end) {
             Ok(group) => group,
             // The error is returned when reading gets to this part.
             Err(_) if !split.is_empty() => break,
@@ -186,11 +201,21 @@ pub fn split(context: &ShardContext, read: &RangeRead<'_>, parts: usize) -> Resu
 pub struct LevelGroup {
     pub epoch: u64,
     pub group: Group,
-    pub demand: RequiredReplicas,
 }
 
-/// The group for the first part of a read. The number of replicas may change with the epoch.
+/// The group of those that are read, for the first part of a search. The number of replicas may change with the epoch.
 pub fn level_group(context: &ShardContext, read: &RangeRead<'_>) -> Result<LevelGroup> {
+    group_of(context, read, |placement| ReadDemand {
+        of_level: demand(context, placement, read.consistency),
+        lasts_for: None,
+    })
+}
+
+fn group_of<'a>(
+    context: &ShardContext,
+    read: &RangeRead<'_>,
+    needs: impl FnOnce(&Placement) -> ReadDemand<'a>,
+) -> Result<LevelGroup> {
     let view = context.cluster_view();
     let Some(placement) = view.placement(&read.table.keyspace) else {
         return Err(RequestError::invalid(format!(
@@ -198,9 +223,8 @@ pub fn level_group(context: &ShardContext, read: &RangeRead<'_>) -> Result<Level
             read.table.keyspace
         )));
     };
-    let demand = demand(context, placement, read.consistency);
-    let group = ranges::first_group(&view, placement, &demand, &read.start, &read.end)?;
-    Ok(LevelGroup { epoch: view.topology.epoch, group, demand })
+    let group = ranges::first_group(&view, placement, &needs(placement), &read.start, &read.end)?;
+    Ok(LevelGroup { epoch: view.topology.epoch, group })
 }
 
 /// The time that a read which starts now may take.
@@ -215,8 +239,10 @@ pub async fn read_range_part(context: &Rc<ShardContext>, read: &RangeRead<'_>) -
     let timeout = read_timeout(context, read);
     let deadline = read.deadline;
     loop {
-        let LevelGroup { epoch, group, demand } = level_group(context, read)?;
-        let round = ReadRound::new(context, read, &demand, epoch, group, timeout, deadline);
+        let LevelGroup { epoch, group } =
+            group_of(context, read, |placement| needs(context, placement, read))?;
+        let required = group.demand.required();
+        let round = ReadRound::new(context, read, epoch, group, timeout, deadline);
         match round.run().await {
             Ok(piece) => return Ok(piece),
             Err(AttemptFailure::Failed(error)) => return Err(error),
@@ -226,7 +252,7 @@ pub async fn read_range_part(context: &Rc<ShardContext>, read: &RangeRead<'_>) -
                     return Err(RequestError::ReadTimeout {
                         consistency: read.consistency,
                         received: 0,
-                        required: demand.required(),
+                        required,
                         data_present: false,
                     });
                 }
@@ -241,7 +267,7 @@ type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Wants, Resul
 struct ReadRound<'a> {
     context: &'a Rc<ShardContext>,
     read: &'a RangeRead<'a>,
-    demand: &'a RequiredReplicas,
+    demand: RequiredReplicas,
     /// Replicas are asked not to keep what they read in memory.
     is_past_cache: bool,
     request: ReadRequest,
@@ -265,16 +291,17 @@ impl<'a> ReadRound<'a> {
     fn new(
         context: &'a Rc<ShardContext>,
         read: &'a RangeRead<'a>,
-        demand: &'a RequiredReplicas,
         epoch: u64,
         group: Group,
         timeout: Duration,
         deadline: Duration,
     ) -> Self {
-        let Group { end, members } = group;
+        let Group { end, members, pending, demand } = group;
         let knows_bypass = context.cluster_view().topology.feature_level >= CHANGE_FEEDS;
         let is_past_cache = read.bypasses_cache && knows_bypass;
-        let (chosen, spares) = demand.choose(nearest_first(context, members.into_vec()));
+        let mut members = nearest_first(context, members.into_vec());
+        members.sort_by_key(|member| pending.contains(&member.host_id));
+        let (chosen, spares) = demand.choose(members);
         let request = ReadRequest {
             epoch,
             table_id: read.table.id.as_u128(),
@@ -466,7 +493,7 @@ impl<'a> ReadRound<'a> {
         let digests = self.digests.iter().map(|(member, _)| member.clone());
         let answered: Vec<_> = self.data.iter().map(|(member, _)| member.clone()).chain(digests).collect();
         let data_present = !self.data.is_empty();
-        read_failure(self.read.consistency, self.demand, &answered, &self.failures, data_present)
+        read_failure(self.read.consistency, &self.demand, &answered, &self.failures, data_present)
     }
 
     /// Whether all answers have the same digest.
@@ -537,7 +564,7 @@ impl<'a> ReadRound<'a> {
     /// Writes to replicas the data that they lack. While there are other replicas to ask, it waits only as long as a
     /// speculative read does.
     async fn repaired(&self, lacking: &[(Arc<Member>, Vec<Mutation>)]) -> Result<(), NotRepaired> {
-        let repaired = repair(self.context, self.request.epoch, lacking, self.demand, self.deadline);
+        let repaired = repair(self.context, self.request.epoch, lacking, &self.demand, self.deadline);
         let retry = &self.read.table.options.speculative_retry;
         let latencies = &self.context.replication().read_latencies;
         let delay = latencies.delay(self.request.table_id, retry, self.timeout);

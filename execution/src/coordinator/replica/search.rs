@@ -51,8 +51,9 @@ pub async fn find_range_part(
     keys_max: usize,
 ) -> Result<FoundKeys> {
     loop {
-        let LevelGroup { epoch, group, demand } = level_group(context, read)?;
-        let searches = possible_searches(context, &demand, search);
+        let LevelGroup { epoch, group } = level_group(context, read)?;
+        let demand = &group.demand;
+        let searches = possible_searches(context, demand, search);
         let search = context.shard.cheapest_search(read.table.engine_id(), searches)?;
         let mut restrictions = search.restrictions.iter().map(encode);
         let Some(restriction) = restrictions.next() else {
@@ -82,7 +83,7 @@ pub async fn find_range_part(
                 (member, found)
             })
         };
-        match search_replicas(context, read, &demand, members, ask).await? {
+        match search_replicas(context, read, demand, members, ask).await? {
             Searched::Found(parts) => {
                 receipt::count_range(u64::from(demand.required()));
                 let mut found = join(parts);
@@ -94,7 +95,7 @@ pub async fn find_range_part(
             Searched::Stale { epoch } => {
                 let left = read.deadline.saturating_sub(context.clock.monotonic());
                 if left.is_zero() || !epoch::catch_up(context, epoch, left).await {
-                    return Err(read_failure(read.consistency, &demand, &[], &[], false));
+                    return Err(read_failure(read.consistency, demand, &[], &[], false));
                 }
             }
         }

@@ -338,6 +338,7 @@ fn set_constraints(
 fn set_properties(table: &mut Table, properties: &[Property], now_micros: i64) -> Result<bool> {
     let mut options = table.options.alter(&Properties::from_ast(properties)?)?;
     change_cap(&table.options, &mut options, now_micros)?;
+    options.keep_graces(&table.options, now_micros);
     let is_changed = options != table.options;
     table.options = options;
     check_cap(table)?;

@@ -54,6 +54,7 @@ impl Ddl<'_> {
             // The new table has no rows that an earlier cap has evicted.
             cap.earlier.clear();
         }
+        table.options.earlier_graces.clear();
         check_cap(&table)?;
         refuse_time_to_live_of_counters(&table)?;
         check_table_name(&table)?;

@@ -1,12 +1,14 @@
 //! Several members that are dead for good, and a first seed that has lost its disk.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
 use helenus_config::Config;
 use helenus_internode::endpoint::Endpoint;
+use helenus_query::error::RequestError;
 use helenus_ring::member::{MemberState, TransitionPhase};
 use helenus_ring::metadata::Refusal;
 use helenus_testing::virtual_time::wait_until;
@@ -18,6 +20,7 @@ use super::harness::{World, simulate};
 use super::joins_and_leaves::{LOSING, Load, removenode, state_of};
 use helenus::cluster::join::{JoinError, join};
 use helenus::cluster::membership::{self, Consent, MembershipError};
+use helenus::cluster::start;
 
 fn removing(world: &Rc<World>, by: usize, dead: &[usize]) -> JoinHandle<Result<(), MembershipError>> {
     let world = world.clone();
@@ -127,5 +130,57 @@ fn a_first_seed_that_lost_its_disk_founds_no_second_cluster() {
         load.acknowledged.borrow_mut().remove("one");
         load.check(&[1, 2, 3], Consistency::Quorum).await;
         join(&world.node(4), &endpoints, DEADLINE).await.unwrap();
+    });
+}
+
+/// Starts a node without data, whose seeds are these: whether it belongs to a cluster then.
+async fn begin(world: &Rc<World>, index: usize, seeds: &[SocketAddr]) -> Result<bool, RequestError> {
+    world.configure(index, |_| {});
+    if !world.machine(index).is_up() {
+        world.machine(index).boot(async |_| Ok(())).await.unwrap();
+    }
+    let seeds: Vec<Endpoint> = seeds.iter().map(|seed| (*seed).into()).collect();
+    world.on(index, |context| async move { start::start(&context, &seeds).await }).await.unwrap()
+}
+
+#[test]
+fn a_first_seed_without_its_disk_founds_nothing_while_too_few_others_answer() {
+    simulate(76, |world| async move {
+        let load = Load::of_members(&world, 3, 50).await;
+        world.settle().await;
+        let address = world.machine(0).address.get();
+        let seeds: Vec<_> = (0..3).map(|index| world.machine(index).address.get()).collect();
+        (0..3).for_each(|index| world.crash(index));
+        world.move_to_another_address(0);
+        let config = Config { data_dir: "/data".into(), shards: Some(2), ..Config::default() };
+        world.add(Uuid::from_u128(4711), address, config);
+        // After a loss of power it is the first one that is up again.
+        let error = begin(&world, 3, &seeds).await.unwrap_err();
+        assert!(
+            error.to_string().contains("To found a cluster without them, start this node with no other seed"),
+            "{error}"
+        );
+        // One of two is no majority, but it is in the cluster.
+        world.crash(3);
+        world.boot(1, &[]).await;
+        assert!(!begin(&world, 3, &seeds).await.unwrap());
+        drop(load);
+    });
+}
+
+#[test]
+fn seeds_that_are_started_together_for_the_first_time_are_one_cluster() {
+    simulate(77, |world| async move {
+        (0..3).for_each(|index| world.configure(index, |_| {}));
+        let seeds: Vec<_> = (0..3).map(|index| world.machine(index).address.get()).collect();
+        let later = async |index: u64| {
+            tokio::time::sleep(Duration::from_secs(10 * index)).await;
+            begin(&world, index as usize, &seeds).await.unwrap()
+        };
+        let belong = futures::join!(later(0), later(1), later(2));
+        assert_eq!(belong, (true, false, false));
+        let endpoints: Vec<Endpoint> = seeds.iter().map(|seed| (*seed).into()).collect();
+        join(&world.node(1), &endpoints, DEADLINE).await.unwrap();
+        assert_eq!(world.node(1).cluster().topology.members.len(), 2);
     });
 }

@@ -2,9 +2,8 @@
 //! clients.
 //!
 //! Guarantees checked:
-//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (if no node crashes, joins
-//!   or leaves) nothing older than the data that an earlier QUORUM read has seen: read repair comes before the
-//!   answer;
+//! * a QUORUM read sees every write that was acknowledged at QUORUM before it began, and (if no node crashes) nothing older than the data that an
+//!   earlier QUORUM read has seen, whoever owns the row by then: read repair comes before the answer;
 //! * a `LOCAL_QUORUM` read in any data center sees every write that was acknowledged at `EACH_QUORUM` or ALL before it began;
 //! * deleted rows do not come back;
 //! * only written values are read;
@@ -204,8 +203,6 @@ impl Registers {
                 if let Some(value) = value
                     && level == Consistency::Quorum
                     && !world.plan.kills_nodes()
-                    // The next replicas of the row need not have it either.
-                    && !world.plan.changes_owners()
                 {
                     register.floor = register.floor.max(value);
                 }

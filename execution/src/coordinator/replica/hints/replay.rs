@@ -13,8 +13,12 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
+use helenus_ring::metadata::AGED_HINTS;
 
-use super::{CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, damaged, forget_bytes, remove};
+use super::{
+    CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, WrittenAt, absence, damaged, forget_bytes,
+    remove,
+};
 use crate::coordinator::change_feed::anew;
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::hints::revive;
@@ -81,11 +85,7 @@ async fn hand_over_to(
         for hint in &chunk {
             if let Some(change) = change_of(context, hint) {
                 let shard = shard_of(change.token, u32::from(keeper.shard_count), IGNORE_MSB) as u16;
-                let request = ReplicaRequest::KeepHint {
-                    target: host_id,
-                    created_micros: hint.created_micros,
-                    mutation: hint.mutation.to_vec(),
-                };
+                let request = keep_request(context, host_id, hint);
                 let timeout = Duration::from_millis(context.node.config.write_request_timeout_ms);
                 if let Err(error) = context.ask(keeper, shard, &request, timeout).await {
                     tracing::warn!(keeper = %keeper.host_id, %error, "a hint could not be handed over; it will be retried");
@@ -96,6 +96,17 @@ async fn hand_over_to(
             remove(context, host_id, target, hint)?;
         }
     }
+}
+
+/// The request to keep a hint. A member with an older program takes the hint for one that it stores now, when a truncation is under way.
+fn keep_request(context: &ShardContext, target: HostId, hint: &Hint) -> ReplicaRequest {
+    let WrittenAt { created_micros, kept_micros } = hint.age;
+    let mutation = hint.mutation.to_vec();
+    if context.cluster_view().topology.feature_level < AGED_HINTS {
+        return ReplicaRequest::KeepHint { target, created_micros, mutation };
+    }
+    let age_micros = context.clock.now_micros().saturating_sub(kept_micros).max(0).unsigned_abs();
+    ReplicaRequest::KeepAgedHint { target, created_micros, age_micros, mutation }
 }
 
 /// Gives up the hints of this shard for a target, or all: an operator does not want them any more. Waits for a delivery to end its chunk. Hints
@@ -145,7 +156,9 @@ async fn give_up_for(context: &Rc<ShardContext>, host_id: HostId, target: &HintT
 /// Starts the task that looks, every second, for members that can receive their hints.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
-        note_who_is_down(context);
+        if let Err(error) = absence::look(context).await {
+            tracing::debug!(%error, "who is down could not be noted; it will be retried");
+        }
         if context.replication().hints.is_loaded() && may_deliver(context) {
             begin_deliveries(context);
         }
@@ -155,16 +168,6 @@ pub fn spawn_replay(context: &Rc<ShardContext>) {
 /// Whether hints are delivered now. A node that leaves delivers them even where an operator has paused that.
 fn may_deliver(context: &ShardContext) -> bool {
     context.node.settings.delivers_hints() || context.node.status.state() == ServingState::Leaving
-}
-
-fn note_who_is_down(context: &ShardContext) {
-    let view = context.cluster();
-    let now = context.clock.monotonic();
-    let mut down = context.replication().hints.down_since.borrow_mut();
-    down.retain(|host_id, _| view.topology.member(host_id).is_some() && !view.is_alive(host_id));
-    for host_id in view.topology.members.keys().filter(|host_id| !view.is_alive(host_id)) {
-        down.entry(*host_id).or_insert(now);
-    }
 }
 
 /// Starts delivery to every member that has hints, is reachable, and has no delivery in progress.
@@ -277,7 +280,10 @@ async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &HintTa
                 bytes += row.value.len();
                 chunk.push(Hint {
                     position: row.position.to_vec(),
-                    created_micros: i64::from_be_bytes(created),
+                    age: WrittenAt {
+                        created_micros: i64::from_be_bytes(created),
+                        kept_micros: row.timestamp,
+                    },
                     mutation: Bytes::copy_from_slice(row.value),
                 });
             }
@@ -294,7 +300,7 @@ async fn read_chunk(context: &Rc<ShardContext>, host_id: HostId, target: &HintTa
 /// The mutation of a hint; `None` if it must not be applied any more.
 fn change_of(context: &ShardContext, hint: &Hint) -> Option<PartitionMutation> {
     match Mutation::from_bytes(hint.mutation.clone()) {
-        Ok(mutation) => revive(context, &mutation, hint.created_micros),
+        Ok(mutation) => revive(context, &mutation, hint.age),
         Err(error) => {
             debug_assert!(false, "a stored hint can be read: {error}");
             tracing::error!(%error, "a stored hint cannot be read; it is dropped");
