@@ -2,6 +2,7 @@
 
 import random
 import socket
+import struct
 import threading
 import time
 
@@ -24,8 +25,12 @@ from wire import (
     OVERLOADED,
     PROTOCOL_ERROR,
     QUERY,
+    READY,
+    REGISTER,
+    RESULT,
     STARTUP,
     SUPPORTED,
+    UNAUTHORIZED,
     Client,
     frame,
 )
@@ -153,6 +158,25 @@ def test_after_the_login_there_is_no_other(node):
             answer = client.ask(opcode, body)
             assert answer.message == f"Unexpected message {NAMES[opcode]}, the connection is already initialized"
         assert client.ask(QUERY, wire.query("SELECT key FROM system.local")).opcode != ERROR
+
+
+def test_a_role_that_is_made_again_is_not_the_one_of_open_connections(node, session):
+    session.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'stolen'")
+    with authenticating(node) as idle, authenticating(node) as other:
+        for client in (idle, other):
+            assert client.ask(AUTH_RESPONSE, token("ben", "stolen")).opcode == AUTH_SUCCESS
+            assert client.ask(REGISTER, struct.pack(">H", 1) + wire.string("SCHEMA_CHANGE")).opcode == READY
+        session.execute("DROP ROLE ben")
+        session.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'new' AND SUPERUSER = true")
+        session.execute("CREATE TABLE k.later (k int PRIMARY KEY)")
+        # It has said nothing while there was no role of the name, and hears of nothing that happened since.
+        for client, request in ((idle, (QUERY, wire.query("LIST ROLES"))), (other, (REGISTER, struct.pack(">H", 0)))):
+            answer = client.ask(*request)
+            assert (answer.error_code, answer.message) == (UNAUTHORIZED, "You have not logged in")
+            assert client.answer() is None
+    with authenticating(node) as client:
+        assert client.ask(AUTH_RESPONSE, token("ben", "new")).opcode == AUTH_SUCCESS
+        assert client.ask(QUERY, wire.query("LIST ROLES")).opcode == RESULT
 
 
 def test_frames_are_small_before_the_login(node):
