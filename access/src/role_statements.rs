@@ -418,7 +418,8 @@ fn check_options(options: &[RoleOption], is_alteration: bool, context: &RolesCon
     }
     for option in options {
         if let RoleOption::HashedPassword(hash) = option {
-            password::check_hash(hash).map_err(|error| RequestError::invalid(error.to_string()))?;
+            password::check_hash(hash, context.subject.has_role_of_superuser())
+                .map_err(|error| RequestError::invalid(error.to_string()))?;
         }
     }
     Ok(())

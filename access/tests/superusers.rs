@@ -1,4 +1,4 @@
-//! Who is no superuser gets no way to become one: by a superuser's password, or by an identity of a superuser.
+//! What superusers alone may do, whatever permissions others have: change superusers, and make logins as a role costly.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -97,5 +97,19 @@ fn permissions_on_roles_suffice_for_those_of_others() {
         "DROP IDENTITY IF EXISTS 'spiffe://nobody'",
     ] {
         assert_eq!(refusal("ann", true, statement), "", "{statement}");
+    }
+}
+
+/// Each attempt to log in as a role costs the work of its hash.
+#[test]
+fn only_superusers_set_hashes_with_more_work_than_usual() {
+    let rest = "qTgJmgsGZ9qN.xLa1lJr/.XAV/amfiGviLBqdVcK4dcIV2ktd/kxW";
+    for role in ["ALTER ROLE ann", "ALTER ROLE bob", "CREATE ROLE new"] {
+        let statement = |cost| format!("{role} WITH HASHED PASSWORD = '$2a${cost}${rest}'");
+        let refused = "Invalid hashed password value: its cost must be from 4 to 10; only superusers set hashes with a greater one.";
+        assert_eq!(refusal("ann", true, &statement("16")), refused);
+        assert_eq!(refusal("ann", false, &statement("11")), refused);
+        assert_eq!(refusal("ann", true, &statement("10")), "");
+        assert_eq!(refusal("root", true, &statement("16")), "");
     }
 }
