@@ -22,6 +22,7 @@ use crate::resources::{exists, resolve};
 use crate::subject::{Subject, refuse};
 
 const EMPTY_NAME: &str = "Role name can't be an empty string";
+const MBEANS_WITHOUT_EFFECT: &str = "Permissions on MBeans have no effect: there are no MBeans";
 /// Keyspaces of the system on which next to nothing can be granted.
 const GUARDED_KEYSPACES: [&str; 5] = [SYSTEM, SYSTEM_SCHEMA, SYSTEM_AUTH, SYSTEM_TRACES, SYSTEM_DISTRIBUTED];
 const GRANTABLE_ON_SYSTEM: PermissionSet =
@@ -231,7 +232,7 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
                     grantee,
                 )
             };
-            let warnings = grants.iter().filter_map(present).collect();
+            let warnings = without_effect(&grants).chain(grants.iter().filter_map(present)).collect();
             let change = RoleChange::Grant { grants, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
@@ -242,7 +243,7 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
             let absent = |(resource, permissions): (&Resource, &PermissionSet)| {
                 warning("not granted", permissions.without(role.granted(resource)), resource, grantee)
             };
-            let warnings = grants.iter().filter_map(absent).collect();
+            let warnings = without_effect(&grants).chain(grants.iter().filter_map(absent)).collect();
             let change = RoleChange::Revoke { grants, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
@@ -383,6 +384,13 @@ fn check_grantable(permissions: PermissionSet, resource: &Resource) -> Result<()
         ));
     }
     Ok(())
+}
+
+/// The warning for what is granted on MBeans, which are taken for the scripts that name them.
+fn without_effect(grants: &Grants) -> impl Iterator<Item = String> {
+    let names_mbeans =
+        grants.keys().any(|resource| matches!(resource, Resource::AllMbeans | Resource::Mbean(_)));
+    names_mbeans.then(|| MBEANS_WITHOUT_EFFECT.to_owned()).into_iter()
 }
 
 fn warning(
