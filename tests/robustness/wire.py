@@ -204,3 +204,34 @@ class Client:
         while (answer := self.answer()) is not None:
             answers.append(answer)
         return answers
+
+
+class SegmentedClient(Client):
+    """A connection of v5: behind STARTUP frames travel in segments without compression, in both directions."""
+
+    def __init__(self, address):
+        self.is_segmented, self.segments = False, bytearray()
+        super().__init__(address, version=5, started=False)
+
+    def ask(self, opcode, body=b"", **options):
+        whole = frame(opcode, body, self.version, **options)
+        self.send(segment(whole) if self.is_segmented else whole)
+        answer = self.answer()
+        self.is_segmented |= opcode == STARTUP and answer is not None and answer.opcode != ERROR
+        return answer
+
+    def receive(self):
+        if not self.is_segmented:
+            return super().receive()
+        self.segments, self.received = self.received, self.segments
+        try:
+            is_open = super().receive()
+        finally:
+            self.segments, self.received = self.received, self.segments
+        while len(self.segments) >= 6:
+            length = int.from_bytes(self.segments[:3], "little") & 0x1FFFF
+            if len(self.segments) < 6 + length + 4:
+                break
+            self.received += self.segments[6 : 6 + length]
+            del self.segments[: 6 + length + 4]
+        return is_open
