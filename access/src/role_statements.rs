@@ -1,4 +1,7 @@
 //! Statements that change roles and permissions: who may execute them, and which change they ask for.
+//!
+//! Invariant: who is no superuser changes neither a superuser's role nor the identities of one, whatever was granted to him: a password or an
+//! identity of his own there would make him one. Cassandra lets roles with ALTER and CREATE do so.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +19,10 @@ use crate::context::RolesContext;
 use crate::demand::Demand;
 use crate::listing;
 use crate::resources::{exists, resolve};
-use crate::subject::refuse;
+use crate::subject::{Subject, refuse};
 
 const EMPTY_NAME: &str = "Role name can't be an empty string";
+const MBEANS_WITHOUT_EFFECT: &str = "Permissions on MBeans have no effect: there are no MBeans";
 /// Keyspaces of the system on which next to nothing can be granted.
 const GUARDED_KEYSPACES: [&str; 5] = [SYSTEM, SYSTEM_SCHEMA, SYSTEM_AUTH, SYSTEM_TRACES, SYSTEM_DISTRIBUTED];
 const GRANTABLE_ON_SYSTEM: PermissionSet =
@@ -71,20 +75,22 @@ pub fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()
         Statement::DropRole(drop) => {
             let role = drop.role.as_str();
             check_privilege(context, user, Permission::Drop, &Resource::Role(role.to_owned()))?;
-            if subject.roles.is_superuser(role) && !subject.has_role_of_superuser() {
-                return Err(refuse("Only superusers can drop a role with superuser status"));
-            }
-            Ok(())
+            check_superuser_status(subject, role, "Only superusers can drop a role with superuser status")
         }
         Statement::GrantRole(ast::GrantRole { role, .. })
         | Statement::RevokeRole(ast::RevokeRole { role, .. }) => {
             check_privilege(context, user, Permission::Authorize, &Resource::Role(role.as_str().to_owned()))
         }
-        Statement::AddIdentity(_) => {
-            check_privilege(context, user, Permission::Create, &Resource::Role(user.to_owned()))
+        Statement::AddIdentity(add) => {
+            check_privilege(context, user, Permission::Create, &Resource::Role(user.to_owned()))?;
+            let refusal = "Only superusers can add an identity to a role with superuser status";
+            check_superuser_status(subject, &add.role, refusal)
         }
-        Statement::DropIdentity(_) => {
-            check_privilege(context, user, Permission::Drop, &Resource::Role(user.to_owned()))
+        Statement::DropIdentity(drop) => {
+            check_privilege(context, user, Permission::Drop, &Resource::Role(user.to_owned()))?;
+            let refusal = "Only superusers can drop an identity of a role with superuser status";
+            let role = subject.roles.role_of_identity(&drop.identity);
+            role.map_or(Ok(()), |role| check_superuser_status(subject, role, refusal))
         }
         Statement::Grant(ast::Grant { permissions, resource, .. })
         | Statement::Revoke(ast::Revoke { permissions, resource, .. }) => {
@@ -97,6 +103,14 @@ pub fn authorize(statement: &Statement, context: &RolesContext<'_>) -> Result<()
         }
         _ => listing::authorize(statement, context),
     }
+}
+
+/// Refuses who is no superuser if the role is one.
+fn check_superuser_status(subject: &Subject<'_>, role: &str, refusal: &str) -> Result<()> {
+    if subject.roles.is_superuser(role) && !subject.has_role_of_superuser() {
+        return Err(refuse(refusal));
+    }
+    Ok(())
 }
 
 /// Refuses with Cassandra's text for roles.
@@ -139,7 +153,12 @@ fn authorize_alteration(alter: &ast::AlterRole, context: &RolesContext<'_>, user
         return Ok(());
     }
     if role != user {
-        return check_privilege(context, user, Permission::Alter, &Resource::Role(role.to_owned()));
+        check_privilege(context, user, Permission::Alter, &Resource::Role(role.to_owned()))?;
+        return check_superuser_status(
+            subject,
+            role,
+            "Only superusers can alter a role with superuser status",
+        );
     }
     let is_other = |option: &&RoleOption| {
         !matches!(
@@ -213,7 +232,7 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
                     grantee,
                 )
             };
-            let warnings = grants.iter().filter_map(present).collect();
+            let warnings = without_effect(&grants).chain(grants.iter().filter_map(present)).collect();
             let change = RoleChange::Grant { grants, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
@@ -224,7 +243,7 @@ pub fn plan_change(statement: &Statement, context: &RolesContext<'_>) -> Result<
             let absent = |(resource, permissions): (&Resource, &PermissionSet)| {
                 warning("not granted", permissions.without(role.granted(resource)), resource, grantee)
             };
-            let warnings = grants.iter().filter_map(absent).collect();
+            let warnings = without_effect(&grants).chain(grants.iter().filter_map(absent)).collect();
             let change = RoleChange::Revoke { grants, grantee: text(grantee) };
             return Ok(Some(PlannedChange { change, password: None, warnings }));
         }
@@ -367,6 +386,13 @@ fn check_grantable(permissions: PermissionSet, resource: &Resource) -> Result<()
     Ok(())
 }
 
+/// The warning for what is granted on MBeans, which are taken for the scripts that name them.
+fn without_effect(grants: &Grants) -> impl Iterator<Item = String> {
+    let names_mbeans =
+        grants.keys().any(|resource| matches!(resource, Resource::AllMbeans | Resource::Mbean(_)));
+    names_mbeans.then(|| MBEANS_WITHOUT_EFFECT.to_owned()).into_iter()
+}
+
 fn warning(
     state: &str,
     permissions: PermissionSet,
@@ -400,7 +426,8 @@ fn check_options(options: &[RoleOption], is_alteration: bool, context: &RolesCon
     }
     for option in options {
         if let RoleOption::HashedPassword(hash) = option {
-            password::check_hash(hash).map_err(|error| RequestError::invalid(error.to_string()))?;
+            password::check_hash(hash, context.subject.has_role_of_superuser())
+                .map_err(|error| RequestError::invalid(error.to_string()))?;
         }
     }
     Ok(())

@@ -77,7 +77,8 @@ pub struct AuditOptions {
     pub filters: AuditFilters,
 }
 
-/// Which entries are recorded. Nothing is included: everything is. What is excluded counts more.
+/// Which entries are recorded. Nothing is included: everything is. What is excluded counts more. Keyspaces filter by [`Entry::keyspaces`]: the
+/// keyspace that a client uses says nothing of what it does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilters {
     pub included_keyspaces: BTreeSet<String>,
@@ -109,7 +110,9 @@ impl AuditFilters {
                 && (included.is_empty() || value.is_some_and(|value| included.contains(value)))
         }
         let category = entry.entry_type.category().name();
-        admits(entry.keyspace.as_deref(), &self.included_keyspaces, &self.excluded_keyspaces)
+        let admits_keyspace =
+            |keyspace: &String| admits(Some(keyspace), &self.included_keyspaces, &self.excluded_keyspaces);
+        (entry.keyspaces.is_empty() || entry.keyspaces.iter().any(admits_keyspace))
             && admits(Some(category), &self.included_categories, &self.excluded_categories)
             && admits(Some(entry.user()), &self.included_users, &self.excluded_users)
     }
@@ -305,6 +308,7 @@ fn login_entry(user: Option<&str>, source: SocketAddr, millis: i64, outcome: Res
         batch: None,
         keyspace: None,
         scope: None,
+        keyspaces: BTreeSet::new(),
         operation: operation.to_owned(),
         error: outcome.err().map(str::to_owned),
     }
@@ -340,6 +344,7 @@ fn gap_entry(missing: u64) -> Entry {
         batch: None,
         keyspace: None,
         scope: None,
+        keyspaces: BTreeSet::new(),
         operation: format!("{missing} entries are missing"),
         error: None,
     }
@@ -389,6 +394,7 @@ mod tests {
             batch: None,
             keyspace: keyspace.map(str::to_owned),
             scope: None,
+            keyspaces: keyspace.map(str::to_owned).into_iter().collect(),
             operation: "x".to_owned(),
             error: None,
         }
@@ -411,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_cassandras() {
+    fn filters_choose_by_keyspace_category_and_user() {
         let admits = |filters: &AuditFilters, entry: &Entry| filters.clone().checked().unwrap().admit(entry);
         let select = entry(Some("ks"), None, EntryType::Select);
         let everything = AuditFilters::default();
@@ -419,7 +425,17 @@ mod tests {
         let some = AuditFilters { included_keyspaces: set(&["ks"]), ..everything.clone() };
         assert!(admits(&some, &select));
         assert!(!admits(&some, &entry(Some("other"), None, EntryType::Select)));
-        assert!(!admits(&some, &entry(None, None, EntryType::LoginSuccess)));
+        // What has no keyspace of its own is not left out by one, whatever the client uses.
+        assert!(admits(&some, &entry(None, None, EntryType::LoginSuccess)));
+        let unnamed =
+            Entry { keyspaces: BTreeSet::new(), ..entry(Some("other"), None, EntryType::CreateRole) };
+        assert!(admits(&some, &unnamed));
+        // One of several is enough to be recorded.
+        let several = Entry { keyspaces: set(&["ks", "other"]), ..entry(None, None, EntryType::Batch) };
+        assert!(admits(&some, &several));
+        let without = AuditFilters { excluded_keyspaces: set(&["other"]), ..everything.clone() };
+        assert!(admits(&without, &several) && admits(&without, &unnamed));
+        assert!(!admits(&without, &entry(Some("other"), None, EntryType::Select)));
         let both = AuditFilters { excluded_keyspaces: set(&["ks"]), ..some };
         assert!(!admits(&both, &select));
         let categories = AuditFilters { included_categories: set(&["dml", "Auth"]), ..everything.clone() };

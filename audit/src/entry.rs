@@ -2,6 +2,7 @@
 //!
 //! Invariant: an entry is one line. What would break it, or pass for another field, is escaped.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -142,8 +143,11 @@ pub struct Entry {
     pub entry_type: EntryType,
     /// Of all entries of one batch.
     pub batch: Option<Uuid>,
+    /// The keyspace that is shown: that of the client's connection for what names none.
     pub keyspace: Option<String>,
     pub scope: Option<String>,
+    /// The keyspaces of what the request reads and changes, by which it is filtered. Empty: no filter of keyspaces leaves it out.
+    pub keyspaces: BTreeSet<String>,
     /// The text of the statement; of one that was refused, with the reason behind it.
     pub operation: String,
     /// `None`: it was carried out.
@@ -253,6 +257,7 @@ mod tests {
             batch: None,
             keyspace: Some("ks".to_owned()),
             scope: Some("t".to_owned()),
+            keyspaces: BTreeSet::new(),
             operation: "SELECT *\nFROM t".to_owned(),
             error: None,
         }

@@ -3,7 +3,8 @@
 //! New hashes are bcrypt's, in the form `$2a$10$…` that Cassandra writes, so that roles can be taken from a Cassandra and to one. As in
 //! Cassandra, bytes of a password after the 72nd have no effect.
 //!
-//! A hash takes some 50 ms of a processor and more with each cost: never compute one on the thread of a shard.
+//! A hash takes some 50 ms of a processor and more with each cost: never compute one on the thread of a shard. Each attempt to log in computes
+//! the hash of its role, so whoever sets a hash decides what attempts cost all who log in: more than the usual cost is for superusers.
 
 use std::str::FromStr;
 
@@ -15,6 +16,8 @@ const COST: u32 = 10;
 const COST_MIN: u32 = 4;
 /// More would let a role take the threads of all logins for minutes.
 const COST_MAX: u32 = 16;
+/// The most that roles set that are no superusers.
+const COST_MAX_OF_OTHERS: u32 = COST;
 const PREFIX: &str = "$2a$";
 /// Bytes of a password that have an effect.
 const BYTES_MAX: usize = 72;
@@ -31,6 +34,10 @@ pub enum PasswordError {
     InvalidHash,
     #[error("Invalid hashed password value: its cost must be from {COST_MIN} to {COST_MAX}.")]
     Cost,
+    #[error(
+        "Invalid hashed password value: its cost must be from {COST_MIN} to {COST_MAX_OF_OTHERS}; only superusers set hashes with a greater one."
+    )]
+    CostForOthers,
     /// The system has no randomness, for example.
     #[error("The password cannot be hashed: {0}")]
     Failed(String),
@@ -54,15 +61,18 @@ pub fn effective(password: &str) -> &str {
 
 /// Whether a password has this hash. A hash that cannot be read is nobody's.
 pub fn verify(password: &[u8], hash: &str) -> bool {
-    check_hash(hash).is_ok() && bcrypt::verify(password, hash).unwrap_or(false)
+    check_hash(hash, true).is_ok() && bcrypt::verify(password, hash).unwrap_or(false)
 }
 
-/// Checks the form of a hash: what `HASHED PASSWORD` takes.
-pub fn check_hash(hash: &str) -> Result<(), PasswordError> {
+/// Checks the form of a hash: what `HASHED PASSWORD` takes. `is_of_superuser`: whether a superuser sets it.
+pub fn check_hash(hash: &str, is_of_superuser: bool) -> Result<(), PasswordError> {
     let has_form = hash.len() == HASH_CHARACTERS && hash.starts_with(PREFIX);
     let parts = if has_form { HashParts::from_str(hash).ok() } else { None };
     let cost = parts.ok_or(PasswordError::InvalidHash)?.get_cost();
-    if (COST_MIN..=COST_MAX).contains(&cost) { Ok(()) } else { Err(PasswordError::Cost) }
+    if !(COST_MIN..=COST_MAX).contains(&cost) {
+        return Err(PasswordError::Cost);
+    }
+    if is_of_superuser || cost <= COST_MAX_OF_OTHERS { Ok(()) } else { Err(PasswordError::CostForOthers) }
 }
 
 #[cfg(test)]
@@ -73,7 +83,7 @@ mod tests {
     fn a_password_has_its_hash_alone() {
         let hash = hash_with_cost("secret", 4).unwrap();
         assert!(hash.starts_with("$2a$04$"), "{hash}");
-        check_hash(&hash).unwrap();
+        check_hash(&hash, false).unwrap();
         assert!(verify(b"secret", &hash));
         for other in ["", "Secret", "secret ", "secret\0", "secre"] {
             assert!(!verify(other.as_bytes(), &hash), "{other:?}");
@@ -103,6 +113,18 @@ mod tests {
     }
 
     #[test]
+    fn hashes_with_more_work_than_usual_are_set_by_superusers() {
+        for cost in ["04", "10"] {
+            check_hash(&format!("$2a${cost}{}", &NOBODYS_HASH[6..]), false).unwrap();
+        }
+        for cost in ["11", "16"] {
+            let hash = format!("$2a${cost}{}", &NOBODYS_HASH[6..]);
+            assert_eq!(check_hash(&hash, false), Err(PasswordError::CostForOthers));
+            check_hash(&hash, true).unwrap();
+        }
+    }
+
+    #[test]
     fn other_texts_are_no_hashes() {
         let rest = "fewv9.SWsHXtTfSvGqUxV.q9MJTVXoe6pmdaDz//45DpcfvGMKWKq";
         let refused = [
@@ -116,10 +138,10 @@ mod tests {
             (format!("$2a$30${rest}"), PasswordError::Cost),
         ];
         for (text, error) in refused {
-            assert_eq!(check_hash(&text), Err(error), "{text}");
+            assert_eq!(check_hash(&text, true), Err(error), "{text}");
             assert!(!verify(b"secret", &text));
         }
-        check_hash(NOBODYS_HASH).unwrap();
+        check_hash(NOBODYS_HASH, false).unwrap();
         assert_eq!(
             PasswordError::InvalidHash.to_string(),
             "Invalid hashed password value. Please use jBcrypt."

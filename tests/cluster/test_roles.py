@@ -1,7 +1,9 @@
 """Roles in a cluster: every node has them, whatever nodes are down, and what is revoked is revoked on all of them."""
 
 import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 from cassandra import Unauthorized
 from cassandra.auth import PlainTextAuthProvider
@@ -11,6 +13,11 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cluster import Cluster, until
 from conftest import PROGRAM
 from node import NodeError, clean_environment
+from test_data_centers import TwoCenters
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "robustness"))
+import wire  # noqa: E402
+from wire import Client  # noqa: E402
 
 SETTINGS = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
 
@@ -65,6 +72,35 @@ def test_roles_are_on_every_node_and_what_is_revoked_is_revoked_everywhere():
                 assert is_refused(ann, prepared.bind((1,)))
                 first.start()
                 until("the node knows what was revoked", lambda: refused_on(first, cluster.port))
+
+
+def test_a_role_works_in_its_own_data_centers_only():
+    settings = SETTINGS | {"network_authorizer": "CassandraNetworkAuthorizer"}
+    with TwoCenters(2, PROGRAM, settings=settings) as cluster:
+        east, west = cluster.nodes
+        command = [str(east.program), "admin", "--data-dir", str(east.data_dir), "create-superuser", "root"]
+        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        with session_of(east, cluster.port, "root") as root:
+            root.execute("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'east': 1, 'west': 1}")
+            root.execute("CREATE TABLE k.t (k int PRIMARY KEY, v int)")
+            root.execute("CREATE ROLE ann WITH LOGIN = true AND PASSWORD = 'ann' AND ACCESS TO DATACENTERS {'east'}")
+            root.execute("GRANT SELECT ON KEYSPACE k TO ann")
+            with session_of(east, cluster.port, "ann") as ann:
+                prepared = ann.prepare("SELECT v FROM k.t WHERE k = ?")
+                assert not ann.execute(prepared, (1,)).all()
+                # As in Cassandra it may log in elsewhere, and do nothing there.
+                with Client((west.host, cluster.port), started=False) as client:
+                    assert client.ask(wire.STARTUP, wire.startup()).opcode == wire.AUTHENTICATE
+                    assert client.ask(wire.AUTH_RESPONSE, wire.value(b"\0ann\0ann")).opcode == wire.AUTH_SUCCESS
+                    answer = client.ask(wire.QUERY, wire.query("SELECT v FROM k.t WHERE k = 1"))
+                    refused = (wire.UNAUTHORIZED, "You do not have access to this datacenter (west)")
+                    assert (answer.error_code, answer.message) == refused
+                    # A session goes by what holds now, in both directions.
+                    root.execute("ALTER ROLE ann WITH ACCESS TO DATACENTERS {'west'}")
+                    assert client.ask(wire.QUERY, wire.query("SELECT v FROM k.t WHERE k = 1")).opcode == wire.RESULT
+                    assert is_refused(ann, prepared.bind((1,)))
+                    root.execute("ALTER ROLE ann WITH ACCESS TO ALL DATACENTERS")
+                    assert not ann.execute(prepared, (1,)).all()
 
 
 def refused_on(node, port):

@@ -9,12 +9,14 @@ import threading
 import pytest
 import wire
 from cassandra import InvalidRequest
+from cassandra.auth import PlainTextAuthProvider
 from cassandra.protocol import SyntaxException
 from cassandra.query import BatchStatement
 from cluster import until
 from conftest import driver_session, new_node
 from node import clean_environment
 from stopped_thread import stopped_thread
+from test_administration import command
 
 
 def nodetool(node, *words):
@@ -118,6 +120,75 @@ def test_filters_and_form_are_chosen_while_the_node_runs():
         assert status != 0 and "there is no audit logger 'BinAuditLogger'" in refused
         status, refused = nodetool(node, "enableauditlog", "--archive-command", "x")
         assert status == 1 and "are not archived" in refused
+
+
+# What a client may do from a keyspace whose requests are left out by default.
+FROM_SYSTEM = [
+    "CREATE ROLE ann WITH SUPERUSER = true AND PASSWORD = 'x' AND LOGIN = true",
+    "GRANT anna TO ann",
+    "ADD IDENTITY 'spiffe://shop/ann' TO ROLE 'ann'",
+    "BEGIN BATCH DELETE FROM k.t WHERE k = 1; APPLY BATCH",
+    "BEGIN TRANSACTION UPDATE k.u SET v = 'hidden' WHERE k = 1; COMMIT TRANSACTION",
+    "EXPLAIN SELECT * FROM k.t WHERE k = 2",
+    "LIST ROLES",
+]
+
+
+def test_the_keyspace_that_a_client_uses_hides_nothing():
+    settings = {"audit_logging_enabled": True, "authenticator": "PasswordAuthenticator"}
+    with new_node(settings=settings) as node:
+        made = command("admin", "create-superuser", "anna", "--data-dir", node.data_dir, stdin="secret\n")
+        assert made[0] == 0, made
+        with driver_session(node, auth_provider=PlainTextAuthProvider("anna", "secret")) as session:
+            session.execute("CREATE TABLE k.t (k int PRIMARY KEY, v text)")
+            session.execute("CREATE TABLE k.u (k int PRIMARY KEY, v text)")
+            prepared = session.prepare("DELETE FROM t WHERE k = ?")
+            session.execute("USE system")
+            for statement in FROM_SYSTEM:
+                session.execute(statement)
+            batch = BatchStatement()
+            batch.add(prepared, (3,))
+            session.execute(batch)
+            with pytest.raises(InvalidRequest):
+                session.execute("BEGIN BATCH DELETE FROM k.nothing WHERE k = 1; APPLY BATCH")
+            session.execute("SELECT key FROM local")
+            session.execute("SELECT k FROM k.t WHERE k = 9")
+            having(node, "WHERE k = 9")
+        found = entries(node)
+
+        def one(text):
+            (entry,) = [entry for entry in found if entry["operation"].startswith(text)]
+            return entry
+
+        for statement in FROM_SYSTEM:
+            one(statement.split(" WITH ")[0])
+        parts = [entry for entry in found if entry.get("batch")]
+        assert [entry["type"] for entry in parts] == ["BATCH", "DELETE"]
+        assert (parts[1]["ks"], parts[1]["scope"]) == ("k", "t")
+        assert one("BEGIN BATCH DELETE FROM k.nothing")["type"] == "REQUEST_FAILURE"
+        assert not [entry for entry in found if entry["operation"].startswith("SELECT key FROM local")]
+
+
+def test_a_keyspace_that_is_asked_for_has_all_that_touches_it():
+    settings = {"audit_logging_enabled": True, "audit_logging_included_keyspaces": ["k"]}
+    with new_node(settings=settings) as node, driver_session(node) as session:
+        session.execute("CREATE TABLE k.t (k int PRIMARY KEY, v text)")
+        session.execute("CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE other.t (k int PRIMARY KEY, v text)")
+        with wire.Client((node.host, node.port)) as client:
+            for text in (
+                "BEGIN BATCH INSERT INTO other.t (k) VALUES (1); INSERT INTO k.t (k) VALUES (1); APPLY BATCH",
+                "BEGIN BATCH INSERT INTO other.t (k) VALUES (2); INSERT INTO other.t (k) VALUES (3); APPLY BATCH",
+            ):
+                assert client.ask(wire.QUERY, wire.query(text)).opcode == wire.RESULT
+            assert client.ask(wire.BATCH, wire.batch(["DELETE FROM other.t WHERE k = 1", "DELETE FROM k.t WHERE k = 1"])).opcode == wire.RESULT
+            assert client.ask(wire.BATCH, wire.batch(["DELETE FROM other.t WHERE k = 2"])).opcode == wire.RESULT
+        session.execute("SELECT k FROM k.t WHERE k = 9")
+        having(node, "WHERE k = 9")
+        operations = [entry["operation"] for entry in entries(node)]
+        assert sum(text.startswith("BEGIN BATCH") for text in operations) == 1
+        assert sum("BATCH of [" in text for text in operations) == 1
+        assert "DELETE FROM k.t WHERE k = 1" in operations and not [text for text in operations if "DELETE FROM other.t" in text]
 
 
 def test_a_log_whose_directory_is_gone_holds_nobody_up_and_is_counted():

@@ -2,6 +2,7 @@
 
 import random
 import socket
+import struct
 import threading
 import time
 
@@ -24,9 +25,14 @@ from wire import (
     OVERLOADED,
     PROTOCOL_ERROR,
     QUERY,
+    READY,
+    REGISTER,
+    RESULT,
     STARTUP,
     SUPPORTED,
+    UNAUTHORIZED,
     Client,
+    SegmentedClient,
     frame,
 )
 
@@ -62,9 +68,14 @@ def token(name, password):
     return wire.value(f"\0{name}\0{password}".encode())
 
 
-def authenticating(node):
+def connected(node, version=4):
+    address = (node.host, node.port)
+    return SegmentedClient(address) if version == 5 else Client(address, version=version, started=False)
+
+
+def authenticating(node, version=4):
     """A connection that was asked to log in."""
-    client = Client((node.host, node.port), started=False)
+    client = connected(node, version)
     asked = client.ask(STARTUP, wire.startup())
     assert asked.opcode == AUTHENTICATE and b"org.apache.cassandra.auth.PasswordAuthenticator" in asked.body
     return client
@@ -74,7 +85,7 @@ def hashes(node):
     return node.metric("helenus_password_hashes_total")
 
 
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_a_driver_logs_in(node, version):
     cluster = Cluster(
         [node.host], port=node.port, protocol_version=version, auth_provider=PlainTextAuthProvider("anna", "secret")
@@ -124,10 +135,21 @@ def test_malformed_tokens_cost_no_hash(node):
     assert hashes(node) <= before + 1
 
 
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_right_password_is_taken_and_a_wrong_one_is_not_in_each_version(node, version):
+    with authenticating(node, version) as client:
+        for sent, text in ((token("anna", "no"), "Provided username anna and/or password are incorrect"), (b"", "Password must not be null")):
+            answer = client.ask(AUTH_RESPONSE, sent or wire.value(b""))
+            assert answer.error_code == OVERLOADED or (answer.error_code, answer.message) == (BAD_CREDENTIALS, text)
+        assert client.ask(AUTH_RESPONSE, token("anna", "secret")).opcode == AUTH_SUCCESS
+        assert client.ask(REGISTER, struct.pack(">H", 0)).opcode == READY
+
+
 @pytest.mark.parametrize("opcode", OPCODES)
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_before_the_login_no_message_has_an_effect(node, opcode, is_asked):
-    with authenticating(node) if is_asked else Client((node.host, node.port), started=False) as client:
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_before_the_login_no_message_has_an_effect(node, opcode, is_asked, version):
+    with authenticating(node, version) if is_asked else connected(node, version) as client:
         expected = "SASL_RESPONSE" if is_asked else "STARTUP or OPTIONS"
         body = {STARTUP: wire.startup(), QUERY: wire.query("CREATE KEYSPACE x"), AUTH_RESPONSE: token("anna", "no")}
         answer = client.ask(opcode, body.get(opcode, b""))
@@ -153,6 +175,25 @@ def test_after_the_login_there_is_no_other(node):
             answer = client.ask(opcode, body)
             assert answer.message == f"Unexpected message {NAMES[opcode]}, the connection is already initialized"
         assert client.ask(QUERY, wire.query("SELECT key FROM system.local")).opcode != ERROR
+
+
+def test_a_role_that_is_made_again_is_not_the_one_of_open_connections(node, session):
+    session.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'stolen'")
+    with authenticating(node) as idle, authenticating(node) as other:
+        for client in (idle, other):
+            assert client.ask(AUTH_RESPONSE, token("ben", "stolen")).opcode == AUTH_SUCCESS
+            assert client.ask(REGISTER, struct.pack(">H", 1) + wire.string("SCHEMA_CHANGE")).opcode == READY
+        session.execute("DROP ROLE ben")
+        session.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'new' AND SUPERUSER = true")
+        session.execute("CREATE TABLE k.later (k int PRIMARY KEY)")
+        # It has said nothing while there was no role of the name, and hears of nothing that happened since.
+        for client, request in ((idle, (QUERY, wire.query("LIST ROLES"))), (other, (REGISTER, struct.pack(">H", 0)))):
+            answer = client.ask(*request)
+            assert (answer.error_code, answer.message) == (UNAUTHORIZED, "You have not logged in")
+            assert client.answer() is None
+    with authenticating(node) as client:
+        assert client.ask(AUTH_RESPONSE, token("ben", "new")).opcode == AUTH_SUCCESS
+        assert client.ask(QUERY, wire.query("LIST ROLES")).opcode == RESULT
 
 
 def test_frames_are_small_before_the_login(node):

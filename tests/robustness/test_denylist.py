@@ -341,3 +341,30 @@ def test_superusers_are_refused_as_well_and_they_alone_change_the_list():
                     superuser.execute(f"GRANT MODIFY ON {LIST} TO ben")
                 allow(superuser)
                 ordinary.execute(READS[0])
+
+
+def test_where_clients_log_in_superusers_alone_change_the_list_and_the_settings_also_without_an_authorizer():
+    with new_node(settings={**ENABLED, "authenticator": "PasswordAuthenticator"}) as node:
+        made = command("admin", "create-superuser", "anna", "--data-dir", node.data_dir, stdin="secret\n")
+        assert made[0] == 0, made
+        with driver_session(node, auth_provider=PlainTextAuthProvider("anna", "secret")) as superuser:
+            prepare(superuser)
+            deny(superuser)
+            superuser.execute("CREATE ROLE ben WITH LOGIN = true AND PASSWORD = 'ben'")
+            with driver_session(node, auth_provider=PlainTextAuthProvider("ben", "ben")) as ordinary:
+                for change in (allow, lambda session: deny(session, key="0x00000009")):
+                    with pytest.raises(Unauthorized, match=f"Only superusers are allowed to change {LIST}"):
+                        change(ordinary)
+                for statement in (
+                    "UPDATE system_views.settings SET value = 'false' WHERE name = 'denylist_reads_enabled'",
+                    "EXPLAIN ANALYZE UPDATE system_views.settings SET value = 'false' WHERE name = 'denylist_reads_enabled'",
+                ):
+                    with pytest.raises(Unauthorized, match="Only superusers are allowed to change system_views.settings"):
+                        ordinary.execute(statement)
+                refused(ordinary, READS[0], READ)
+                assert len(entries(ordinary)) == 1
+                # What belongs to clients is open to all where nothing is enforced.
+                ordinary.execute("ALTER TABLE k.t WITH comment = 'x'")
+            superuser.execute("UPDATE system_views.settings SET value = 'false' WHERE name = 'denylist_reads_enabled'")
+            superuser.execute(READS[0])
+            allow(superuser)

@@ -14,7 +14,7 @@ EXECUTE, REGISTER, EVENT, BATCH, AUTH_CHALLENGE, AUTH_RESPONSE, AUTH_SUCCESS = 1
 OPCODES = [*range(0, 4), *range(5, 17)]
 RESPONSES = {ERROR, READY, AUTHENTICATE, SUPPORTED, RESULT, EVENT, AUTH_CHALLENGE, AUTH_SUCCESS}
 COMPRESSED = 1
-PROTOCOL_ERROR, INVALID, SYNTAX_ERROR = 0x000A, 0x2200, 0x2000
+PROTOCOL_ERROR, INVALID, SYNTAX_ERROR, UNAUTHORIZED = 0x000A, 0x2200, 0x2000, 0x2100
 BAD_CREDENTIALS, OVERLOADED = 0x0100, 0x1001
 ONE = 1
 HEADER_BYTES = 9
@@ -204,3 +204,34 @@ class Client:
         while (answer := self.answer()) is not None:
             answers.append(answer)
         return answers
+
+
+class SegmentedClient(Client):
+    """A connection of v5: behind STARTUP frames travel in segments without compression, in both directions."""
+
+    def __init__(self, address):
+        self.is_segmented, self.segments = False, bytearray()
+        super().__init__(address, version=5, started=False)
+
+    def ask(self, opcode, body=b"", **options):
+        whole = frame(opcode, body, self.version, **options)
+        self.send(segment(whole) if self.is_segmented else whole)
+        answer = self.answer()
+        self.is_segmented |= opcode == STARTUP and answer is not None and answer.opcode != ERROR
+        return answer
+
+    def receive(self):
+        if not self.is_segmented:
+            return super().receive()
+        self.segments, self.received = self.received, self.segments
+        try:
+            is_open = super().receive()
+        finally:
+            self.segments, self.received = self.received, self.segments
+        while len(self.segments) >= 6:
+            length = int.from_bytes(self.segments[:3], "little") & 0x1FFFF
+            if len(self.segments) < 6 + length + 4:
+                break
+            self.received += self.segments[6 : 6 + length]
+            del self.segments[: 6 + length + 4]
+        return is_open

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
@@ -15,7 +16,7 @@ use webpki::{BorrowedCertRevocationList, CertRevocationList};
 use crate::error::TlsError;
 use crate::files::{self, Files};
 use crate::policy::ClientCertificates;
-use crate::verifier::ServerVerifier;
+use crate::verifier::{NodeVerifier, ServerVerifier, ShownBy};
 
 /// The connections for which certificates are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,17 +57,28 @@ pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -
         Use::Clients(ClientCertificates::Optional) => Some(false),
         Use::Clients(ClientCertificates::Required) | Use::Nodes => Some(true),
     };
+    let verifier = match purpose {
+        Use::Clients(_) => None,
+        Use::Nodes => Some(
+            ServerVerifier::new(&provider, &authorities, owned(files, &lists)?, ShownBy::Node)
+                .map_err(|reason| refused(authorities_path, reason))?,
+        ),
+    };
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| refused(&files.certificate, error.to_string()))?;
     let builder = match asks {
         None => builder.with_no_client_auth(),
         Some(is_required) => {
             let roots = roots(authorities_path, &authorities)?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
                 .with_crls(lists.iter().cloned())
                 .allow_unknown_revocation_status();
-            let verifier = if is_required { verifier } else { verifier.allow_unauthenticated() };
-            let verifier = verifier.build().map_err(|error| refused(authorities_path, error.to_string()))?;
+            let clients = if is_required { clients } else { clients.allow_unauthenticated() };
+            let clients = clients.build().map_err(|error| refused(authorities_path, error.to_string()))?;
+            let verifier: Arc<dyn ClientCertVerifier> = match &verifier {
+                Some(nodes) => Arc::new(NodeVerifier { clients, nodes: nodes.clone() }),
+                None => clients,
+            };
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -76,11 +88,9 @@ pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
     }
-    let (client, verifier) = match purpose {
-        Use::Clients(_) => (None, None),
-        Use::Nodes => {
-            let verifier = ServerVerifier::new(&provider, &authorities, owned(files, &lists)?, false)
-                .map_err(|reason| refused(authorities_path, reason))?;
+    let client = match &verifier {
+        None => None,
+        Some(verifier) => {
             let builder = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
                 .map_err(|error| refused(&files.certificate, error.to_string()))?;
@@ -88,7 +98,7 @@ pub(crate) fn load(files: &Files, purpose: Use, number: u64, now_seconds: i64) -
             let mut client = builder.with_client_cert_resolver(resolver);
             client.resumption = rustls::client::Resumption::disabled();
             client.enable_sni = false;
-            (Some(Arc::new(client)), Some(verifier))
+            Some(Arc::new(client))
         }
     };
     Ok(Material { server: Arc::new(server), client, verifier, expires_seconds, number })
@@ -116,7 +126,7 @@ pub fn for_program(
     let provider = Arc::new(default_provider());
     let refused = |path: &Path, reason: String| TlsError::Refused { path: path.to_owned(), reason };
     let trusted = files::authorities(authorities, now_seconds)?;
-    let verifier = ServerVerifier::new(&provider, &trusted, Vec::new(), checks_name)
+    let verifier = ServerVerifier::new(&provider, &trusted, Vec::new(), ShownBy::Server { checks_name })
         .map_err(|reason| refused(authorities, reason))?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()

@@ -16,6 +16,7 @@ use crate::files::Files;
 use crate::material::Use;
 use crate::policy::ClientCertificates;
 use crate::stream::{self, Stream};
+use crate::verifier::{ServerVerifier, ShownBy};
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 const IDENTITY: &str = "spiffe://shop/alice";
@@ -241,6 +242,27 @@ async fn a_foreign_an_expired_and_a_revoked_certificate_are_refused_by_either_si
     }
 }
 
+/// A certificate of a client opens no link between nodes, whichever side connects, although it names the address of the other side.
+#[tokio::test(flavor = "current_thread")]
+async fn a_certificate_that_is_for_clients_alone_is_refused_between_nodes() {
+    let place = Place::new();
+    let holder = Holder {
+        name: "client".to_owned(),
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        kind: Kind::Client,
+        ..Holder::default()
+    };
+    authority::issue(place.path(), &holder, now(), 10).unwrap();
+    let (node, client) = (place.nodes("node"), place.nodes("client"));
+    let (accepting, connecting) = meet(&node, &client).await;
+    let refusal = accepting.unwrap_err().to_string();
+    assert!(refusal.contains("RequiredEkuNotFound"), "{refusal}");
+    assert!(connecting.is_err());
+    let (accepting, connecting) = meet(&client, &node).await;
+    let refusal = connecting.unwrap_err().to_string();
+    assert!(accepting.is_err() && refusal.contains("RequiredEkuNotFound"), "{refusal}");
+}
+
 /// A list of the authority with one certificate.
 fn revocation_of(place: &Place, name: &str) -> String {
     use rcgen::{
@@ -277,7 +299,8 @@ async fn a_client_certificate_is_asked_for_as_the_settings_say() {
     let anonymous = {
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
         let roots = crate::files::authorities(&place.file("authority.pem"), now()).unwrap();
-        let verifier = crate::verifier::ServerVerifier::new(&provider, &roots, Vec::new(), true).unwrap();
+        let shown_by = ShownBy::Server { checks_name: true };
+        let verifier = ServerVerifier::new(&provider, &roots, Vec::new(), shown_by).unwrap();
         let builder = rustls::ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()

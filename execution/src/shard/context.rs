@@ -172,6 +172,7 @@ pub struct ShardContext {
     /// State that upper layers keep with this shard.
     pub layers: ShardLayers,
     view_changes: fn(&ShardContext, &ClusterView),
+    roles_change: fn(&ShardContext, &Roles, RolesStep),
     uuids: &'static dyn UuidSource,
     user_functions: &'static dyn UserFunctionRuntime,
     planted_bug: Option<PlantedBug>,
@@ -208,12 +209,23 @@ pub struct FirstState {
     pub denylist: Arc<Denylist>,
 }
 
-/// The state and the hook that upper layers give to a shard.
+/// What leads from the roles of a shard to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RolesStep {
+    /// One entry of the metadata log.
+    Entry,
+    /// Entries that are not known one by one: a role may have been dropped and made again.
+    Several,
+}
+
+/// The state and the hooks that upper layers give to a shard.
 pub struct Layers {
     /// State that the layers keep with the shard.
     pub states: ShardLayers,
     /// Called with the next view of the cluster before the shard installs it.
     pub view_changes: fn(&ShardContext, &ClusterView),
+    /// Called with the next roles before the shard installs them.
+    pub roles_change: fn(&ShardContext, &Roles, RolesStep),
 }
 
 /// Steps of users' functions after which other requests of the shard come to their turn: some tens of milliseconds.
@@ -268,6 +280,7 @@ impl ShardContext {
             metrics,
             layers: layers.states,
             view_changes: layers.view_changes,
+            roles_change: layers.roles_change,
             uuids: parts.uuids,
             user_functions: parts.user_functions,
             planted_bug: parts.planted_bug,
@@ -327,7 +340,8 @@ impl ShardContext {
     }
 
     /// Installs changed roles.
-    pub fn install_roles(&self, roles: Arc<Roles>) {
+    pub fn install_roles(&self, roles: Arc<Roles>, step: RolesStep) {
+        (self.roles_change)(self, &roles, step);
         *self.roles.borrow_mut() = roles;
     }
 

@@ -23,7 +23,7 @@ use helenus_ring::metadata::{ClusterState, Refusal};
 use helenus_ring::view::ClusterView;
 
 use helenus_execution::files::at_rest::OpenAtRest;
-use helenus_execution::shard::context::{ShardContext, on_every_shard};
+use helenus_execution::shard::context::{RolesStep, ShardContext, on_every_shard};
 use helenus_execution::shard::engine_options::engine_options;
 use helenus_execution::shard::file_handling::FileHandling;
 
@@ -57,7 +57,8 @@ pub async fn take_over(
         context.node.layers.get::<OpenAtRest>().get().note_catalog(&new.catalog);
     }
     presume_alive(context, old, new);
-    install(context, new).await?;
+    let step = if notice == SchemaNotice::Difference { RolesStep::Several } else { RolesStep::Entry };
+    install(context, new, step).await?;
     context.node.applied.send_replace(new.topology.version);
     remember_addresses(addresses, old, new);
     LivenessMonitor::of(context).wake();
@@ -116,8 +117,8 @@ fn remember_addresses(addresses: &AddressBook, old: &ClusterState, new: &Cluster
     addresses.borrow_mut().extend(gone.map(|member| (member.host_id, member.internode_address)));
 }
 
-/// Installs a state on every shard.
-async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()> {
+/// Installs a state on every shard. `step`: what has led to its roles.
+async fn install(context: &Rc<ShardContext>, state: &ClusterState, step: RolesStep) -> Result<()> {
     let present = context.catalog_view().clone();
     let is_same = Arc::ptr_eq(&present.catalog, &state.catalog);
     let generation = present.generation + u64::from(!is_same);
@@ -131,7 +132,7 @@ async fn install(context: &Rc<ShardContext>, state: &ClusterState) -> Result<()>
         Box::pin(async move {
             // Liveness may have changed since.
             let alive = context.cluster().alive.clone();
-            context.install_roles(roles);
+            context.install_roles(roles, step);
             context.install_denylist(denylist);
             context.install(catalog);
             context.install_cluster(if Arc::ptr_eq(&alive, &cluster.alive) {

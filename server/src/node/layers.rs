@@ -9,6 +9,7 @@ use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
 use crate::session::allowance::RoleLimits;
+use crate::session::authentication::dropped_roles;
 use crate::session::authentication::logins::Logins;
 use crate::session::charges::Charges;
 use crate::session::connection::{self, Connections};
@@ -83,7 +84,7 @@ pub fn of_shard() -> Layers {
         .with(LoggedFailures::default())
         .with(ClientSource(connection::clients))
         .with(views::reports());
-    Layers { states, view_changes }
+    Layers { states, view_changes, roles_change: dropped_roles::end_sessions }
 }
 
 /// What the layers do before a shard installs the next view of the cluster.

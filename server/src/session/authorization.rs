@@ -4,10 +4,13 @@
 //! * A decision holds for the roles and the catalog on which it was made, and for no others: what is revoked is refused from the moment in
 //!   which this node applies it.
 //! * Where permissions are not enforced, a statement costs one branch.
+//! * Where clients log in, only superusers change the node itself and what the members agree on by writing to virtual tables, also where
+//!   permissions are not enforced: the same changes over HTTP are for superusers.
 
 use helenus_access::{Demand, Subject, check_data_center, demands};
 use helenus_config::{Authorizer, NetworkAuthorizer};
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
+use helenus_query::schema::catalog::TableKind;
 use helenus_query::statement::Statement;
 
 use crate::session::connection_state::Connection;
@@ -27,9 +30,36 @@ pub fn authorize(connection: &Connection, statement: &Statement) -> Result<Optio
     if config.authorizer == Authorizer::AllowAllAuthorizer
         && config.network_authorizer == NetworkAuthorizer::AllowAllNetworkAuthorizer
     {
+        if changes_node(statement) {
+            check_superuser(connection, statement)?;
+        }
         return Ok(None);
     }
     decide(connection, statement)
+}
+
+/// Whether a statement writes to a virtual table, and so changes the node or what the members agree on. The schema is another thing: who may
+/// change that says the authorizer.
+#[inline]
+fn changes_node(statement: &Statement) -> bool {
+    match statement {
+        Statement::Modify(modify) => {
+            modify.plan.table.kind == TableKind::Virtual && !modify.plan.sets_table_extensions()
+        }
+        Statement::Explain(explain) => changes_node(&explain.plan.statement),
+        _ => false,
+    }
+}
+
+/// Refuses who has logged in and is no superuser.
+#[cold]
+fn check_superuser(connection: &Connection, statement: &Statement) -> Result<()> {
+    let (context, user) = (&connection.context, connection.user.borrow());
+    if !context.node.config.authenticator.requires_login() || context.is_superuser(user.as_deref()) {
+        return Ok(());
+    }
+    let table = statement.table().map(|table| table.full_name()).unwrap_or_default();
+    Err(RequestError::Unauthorized(format!("Only superusers are allowed to change {table}")))
 }
 
 #[inline(never)]
@@ -45,6 +75,9 @@ fn decide(connection: &Connection, statement: &Statement) -> Result<Option<State
         check_data_center(&roles, user, &config.data_center)?;
     }
     if !is_enforced(context) {
+        if changes_node(statement) {
+            check_superuser(connection, statement)?;
+        }
         return Ok(None);
     }
     let subject = Subject { roles: &roles, user: user.as_deref(), is_enforced: true };

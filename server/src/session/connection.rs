@@ -17,6 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use cql_lite::frame::request::{Request, decode_request};
@@ -114,27 +115,29 @@ impl Connections {
     }
 }
 
+/// The connections of a shard.
+pub(super) fn connections(context: &ShardContext) -> Vec<Rc<Connection>> {
+    Connections::of(context).borrow().values().filter_map(Weak::upgrade).collect()
+}
+
 /// The connections of a shard that have sent requests.
 pub fn clients(context: &ShardContext) -> Vec<ConnectedClient> {
-    let connections = Connections::of(context).borrow();
-    connections.values().filter_map(|connection| client(&*connection.upgrade()?)).collect()
+    connections(context).iter().filter_map(|connection| client(connection)).collect()
 }
 
 /// The requests of clients that are under way on a shard and wait for something.
 pub fn requests_under_way(context: &ShardContext) -> u64 {
-    let connections = Connections::of(context).borrow();
-    connections.values().filter_map(Weak::upgrade).map(|connection| connection.under_way() as u64).sum()
+    connections(context).iter().map(|connection| connection.under_way() as u64).sum()
 }
 
 /// The same requests with the connections of their clients and their numbers there.
 pub fn waiting_requests(context: &ShardContext) -> Vec<(SocketAddr, u64, WaitingRequest)> {
-    let connections = Connections::of(context).borrow();
     let of = |connection: Rc<Connection>| {
         let waiting = connection.waiting.borrow();
         let listed = waiting.iter().map(|(number, request)| (connection.peer, *number, request.clone()));
         listed.collect::<Vec<_>>()
     };
-    connections.values().filter_map(Weak::upgrade).flat_map(of).collect()
+    connections(context).into_iter().flat_map(of).collect()
 }
 
 /// Describes a connection that has sent requests.
@@ -564,8 +567,7 @@ impl Connection {
                 return Effect::Login(Attempt::new(stream, token.unwrap_or_default()));
             }
             Request::Register(types) => {
-                if let Err(error) = self.check_admission(self.context.clock.monotonic()) {
-                    self.error(stream, &to_response(&error));
+                if !self.admits(stream, self.context.clock.monotonic()) {
                     return Effect::None;
                 }
                 let mut registered = self.registered.get();
@@ -577,8 +579,7 @@ impl Connection {
             }
             other => {
                 let started = answered_at.unwrap_or_else(|| self.context.clock.monotonic());
-                if let Err(error) = self.check_admission(started) {
-                    self.error(stream, &to_response(&error));
+                if !self.admits(stream, started) {
                     return Effect::None;
                 }
                 if self.logs.hold_requests() && logged::is_awaited(self, other) {
@@ -600,6 +601,18 @@ impl Connection {
             }
         }
         Effect::None
+    }
+
+    /// Whether the client may send a request, which began at `now` (monotonic time). Otherwise it is refused, and a connection whose session
+    /// has ended ends.
+    #[inline]
+    fn admits(&self, stream: i16, now: Duration) -> bool {
+        let Err(refused) = self.check_admission(now) else { return true };
+        self.error(stream, &to_response(&refused));
+        if self.admission.has_ended() {
+            self.close();
+        }
+        false
     }
 
     /// Answers an attempt to log in.

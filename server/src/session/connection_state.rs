@@ -197,6 +197,12 @@ impl Connection {
         number
     }
 
+    /// The role of the client is gone: whatever role gets its name is another one.
+    pub(super) fn end_session(&self) {
+        self.admission.end();
+        self.registered.set([false; 3]);
+    }
+
     /// Accepts no more requests, and ends when those in flight are answered.
     pub(super) fn close(&self) {
         self.closing.set(true);

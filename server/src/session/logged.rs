@@ -1,8 +1,12 @@
 //! What the audit log and the full query log get of a request: collected when it begins, recorded when it ends.
 //!
-//! Invariant: while both are off, a request looks at two flags and does nothing else.
+//! Invariants:
+//! * While both are off, a request looks at two flags and does nothing else.
+//! * An entry is filtered by the keyspaces of the tables of its plan, and by those that its text names where it has none. The keyspace that the
+//!   client uses is that of names without one, and hides nothing else. Statements about roles belong to no keyspace.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,12 +14,12 @@ use std::time::Duration;
 
 use cql_lite::frame::request::{Batch, BatchQuery, Execute, Query, QueryParameters, Request, Value};
 use cql_lite::frame::{Consistency, Opcode};
-use helenus_audit::entry::{Entry, EntryType};
+use helenus_audit::entry::{Category, Entry, EntryType};
 use helenus_audit::record::{self, Record, RecordedRequest};
-use helenus_audit::statement_text::{describe, message_without_passwords, without_passwords};
+use helenus_audit::statement_text::{Described, describe, message_without_passwords, without_passwords};
 use helenus_execution::coordinator::Outcome;
 use helenus_query::error::{RequestError, Result};
-use helenus_query::statement::Description;
+use helenus_query::statement::{Description, Statement as Planned};
 use uuid::Uuid;
 
 use crate::session::connection_state::Connection;
@@ -26,27 +30,80 @@ use helenus_answers::errors::to_response;
 struct Statement {
     /// `None`: its id is not known.
     text: Option<Arc<str>>,
+    /// What it was prepared as.
+    prepared: Option<Planned>,
     /// Empty, or the values as they are shown.
     values: String,
 }
 
 impl Statement {
-    fn new(text: Option<Arc<str>>, values: &[Value<'_>], shows_values: bool) -> Self {
-        let shown = |value: &Value<'_>| match value {
-            Value::Null => "null".to_owned(),
-            Value::Unset => "unset".to_owned(),
-            Value::Bytes(bytes) => {
-                bytes.iter().fold("0x".to_owned(), |shown, byte| shown + &format!("{byte:02x}"))
-            }
-        };
-        let shows_values = shows_values && !values.is_empty();
-        let list = || values.iter().map(shown).collect::<Vec<_>>().join(", ");
-        Self { text, values: if shows_values { format!(" [{}]", list()) } else { String::new() } }
+    fn of_text(text: &str, values: &[Value<'_>], shows_values: bool) -> Self {
+        Self { text: Some(Arc::from(text)), prepared: None, values: shown(values, shows_values) }
+    }
+
+    /// `prepared`: `None` if its id is not known.
+    fn of_prepared(prepared: Option<Planned>, values: &[Value<'_>], shows_values: bool) -> Self {
+        let text = prepared.as_ref().map(|prepared| prepared.text.clone());
+        Self { text, prepared, values: shown(values, shows_values) }
     }
 
     fn text(&self) -> &str {
         self.text.as_deref().unwrap_or("null")
     }
+}
+
+/// The values as they are shown.
+fn shown(values: &[Value<'_>], shows_values: bool) -> String {
+    if !shows_values || values.is_empty() {
+        return String::new();
+    }
+    let shown = |value: &Value<'_>| match value {
+        Value::Null => "null".to_owned(),
+        Value::Unset => "unset".to_owned(),
+        Value::Bytes(bytes) => {
+            bytes.iter().fold("0x".to_owned(), |shown, byte| shown + &format!("{byte:02x}"))
+        }
+    };
+    format!(" [{}]", values.iter().map(shown).collect::<Vec<_>>().join(", "))
+}
+
+/// The keyspaces of the tables that a statement reads or changes. Empty: its plan names no tables.
+fn keyspaces_of(statement: &Planned) -> BTreeSet<String> {
+    let one = |keyspace: &String| BTreeSet::from([keyspace.clone()]);
+    match statement {
+        Planned::Select(select) => one(&select.plan.table.keyspace),
+        Planned::Modify(modify) => one(&modify.plan.table.keyspace),
+        Planned::Batch(batch) => {
+            batch.plan.statements.iter().map(|plan| plan.table.keyspace.clone()).collect()
+        }
+        Planned::Transaction(transaction) => one(&transaction.plan.table.keyspace),
+        Planned::Truncate(truncate) => one(&truncate.plan.keyspace),
+        Planned::Check(check) => one(&check.plan.view.keyspace),
+        Planned::Explain(explain) => keyspaces_of(&explain.plan.statement),
+        Planned::Use(_) | Planned::Schema(_) | Planned::Roles(_) | Planned::Describe(_) => BTreeSet::new(),
+    }
+}
+
+/// The keyspaces by which a statement is filtered. `planned`: what it was planned as, if it is known.
+fn filtered_by(planned: Option<&Planned>, described: &Described) -> BTreeSet<String> {
+    let of_tables = planned.map(keyspaces_of).unwrap_or_default();
+    let is_about_roles = described.entry_type.is_some_and(|own| own.category() == Category::Dcl);
+    if !of_tables.is_empty() || is_about_roles {
+        return of_tables;
+    }
+    described.keyspace.iter().cloned().collect()
+}
+
+/// Those by which a batch is filtered: none, if one of its statements has none.
+fn filtered_together(parts: impl Iterator<Item = BTreeSet<String>>) -> BTreeSet<String> {
+    let mut together = BTreeSet::new();
+    for part in parts {
+        if part.is_empty() {
+            return part;
+        }
+        together.extend(part);
+    }
+    together
 }
 
 /// The kind of a request.
@@ -93,35 +150,32 @@ impl Logged {
         let prepared = |id: &[u8]| {
             let context = &connection.context;
             let view = context.catalog_view();
-            let known = context.statements.get(&context.node.registry, id, &view);
-            known.ok().map(|statement| (statement.text.clone(), statement.keyspace.clone()))
+            context.statements.get(&context.node.registry, id, &view).ok()
         };
         let mut keyspace = connection.keyspace.borrow().clone();
         let named = |name: Option<&str>| name.map(Rc::<str>::from);
         let (kind, statements) = match request {
             Request::Query(query) => {
                 keyspace = named(query.parameters.keyspace).or(keyspace);
-                let text = Some(Arc::from(query.statement));
-                (Kind::Statement, vec![Statement::new(text, &query.parameters.values, shows_values)])
+                let values = &query.parameters.values;
+                (Kind::Statement, vec![Statement::of_text(query.statement, values, shows_values)])
             }
             Request::Execute(execute) => {
-                let (text, own) = prepared(execute.id).unzip();
+                let prepared = prepared(execute.id);
                 // Names were resolved when it was prepared.
-                keyspace = if text.is_some() { named(own.flatten().as_deref()) } else { keyspace };
-                (Kind::Statement, vec![Statement::new(text, &execute.parameters.values, shows_values)])
+                keyspace = prepared.as_ref().map_or(keyspace, |prepared| named(prepared.keyspace.as_deref()));
+                let values = &execute.parameters.values;
+                (Kind::Statement, vec![Statement::of_prepared(prepared, values, shows_values)])
             }
             Request::Prepare(prepare) => {
                 keyspace = named(prepare.keyspace).or(keyspace);
-                (Kind::Prepare, vec![Statement::new(Some(Arc::from(prepare.statement)), &[], false)])
+                (Kind::Prepare, vec![Statement::of_text(prepare.statement, &[], false)])
             }
             Request::Batch(batch) => {
                 keyspace = named(batch.keyspace).or(keyspace);
-                let statement = |(query, values): (BatchQuery<'_>, &[Value<'_>])| {
-                    let text = match query {
-                        BatchQuery::Text(text) => Some(Arc::from(text)),
-                        BatchQuery::Prepared(id) => prepared(id).map(|(text, _)| text),
-                    };
-                    Statement::new(text, values, shows_values)
+                let statement = |(query, values): (BatchQuery<'_>, &[Value<'_>])| match query {
+                    BatchQuery::Text(text) => Statement::of_text(text, values, shows_values),
+                    BatchQuery::Prepared(id) => Statement::of_prepared(prepared(id), values, shows_values),
                 };
                 (Kind::Batch(batch.consistency), batch.statements().map(statement).collect())
             }
@@ -159,7 +213,7 @@ impl Logged {
 
     /// Records the request with its outcome. `statement`: what it was planned as, if it is known.
     #[cold]
-    pub fn end(self, connection: &Connection, statement: Option<&Description>, outcome: &Result<Outcome>) {
+    pub fn end(self, connection: &Connection, statement: Option<&Planned>, outcome: &Result<Outcome>) {
         self.audit(connection, statement, outcome.as_ref().err());
         let rows = match outcome {
             Ok(Outcome::Rows(page) | Outcome::OwnRows { page, .. }) => {
@@ -173,7 +227,7 @@ impl Logged {
 
     /// Records a PREPARE.
     #[cold]
-    pub fn end_prepare(self, connection: &Connection, statement: &Description) {
+    pub fn end_prepare(self, connection: &Connection, statement: &Planned) {
         self.audit(connection, Some(statement), None);
     }
 
@@ -192,7 +246,7 @@ impl Logged {
         }));
     }
 
-    fn audit(&self, connection: &Connection, known: Option<&Description>, error: Option<&RequestError>) {
+    fn audit(&self, connection: &Connection, known: Option<&Planned>, error: Option<&RequestError>) {
         if self.logs.audit.is_on() {
             for entry in self.entries(connection, known, error) {
                 self.logs.audit.record(&entry);
@@ -204,10 +258,10 @@ impl Logged {
     fn entries(
         &self,
         connection: &Connection,
-        known: Option<&Description>,
+        known: Option<&Planned>,
         error: Option<&RequestError>,
     ) -> Vec<Entry> {
-        let entry = |entry_type, operation| Entry {
+        let entry = |entry_type, operation, keyspaces| Entry {
             user: self.user.as_deref().map(str::to_owned),
             source: self.source,
             millis: self.started_micros / 1_000,
@@ -215,6 +269,7 @@ impl Logged {
             batch: None,
             keyspace: self.keyspace.as_deref().map(str::to_owned),
             scope: None,
+            keyspaces,
             operation,
             error: None,
         };
@@ -228,14 +283,22 @@ impl Logged {
             let error = error?.to_string();
             Some(message_without_passwords(&error, text, is_syntax).into_owned())
         };
-        let of_statement = |statement: &Statement, known: Option<&Description>| {
+        let of_statement = |statement: &Statement, known: Option<&Planned>| {
             let text = statement.text();
-            let described = describe(text, self.keyspace.as_deref());
+            let known = known.or(statement.prepared.as_ref());
+            // Names of a prepared statement were resolved when it was prepared.
+            let default_keyspace = match &statement.prepared {
+                Some(prepared) => prepared.keyspace.as_deref(),
+                None => self.keyspace.as_deref(),
+            };
+            let described = describe(text, default_keyspace);
             let own_type = described.entry_type.unwrap_or(EntryType::RequestFailure);
             let own_type = if self.kind == Kind::Prepare { EntryType::PrepareStatement } else { own_type };
             let operation = without_passwords(text, error.is_some()).into_owned() + &statement.values;
-            let mut entry = entry(failed_type.unwrap_or(own_type), operation);
-            let table = known.and_then(Description::table).filter(|_| described.scope.is_some());
+            let filtered_by = filtered_by(known, &described);
+            let mut entry = entry(failed_type.unwrap_or(own_type), operation, filtered_by);
+            let table =
+                known.and_then(|known| Description::table(known)).filter(|_| described.scope.is_some());
             (entry.keyspace, entry.scope) = match table {
                 Some(table) => (Some(table.keyspace.clone()), Some(table.name.clone())),
                 None => (described.keyspace.or_else(|| entry.keyspace.take()), described.scope),
@@ -249,11 +312,14 @@ impl Logged {
             };
             return self.statements.first().map(whole).into_iter().collect();
         };
+        let parts = self.statements.iter().map(|statement| of_statement(statement, None));
+        let parts: Vec<Entry> = parts.collect();
+        let together = filtered_together(parts.iter().map(|part| part.keyspaces.clone()));
         if let Some(failed_type) = failed_type {
-            let count = self.statements.len();
-            let operation = format!("BATCH of {count} statements at consistency {}", consistency.name());
+            let operation =
+                format!("BATCH of {} statements at consistency {}", parts.len(), consistency.name());
             let text = self.statements.first().map_or("", Statement::text);
-            return vec![Entry { error: message(text), ..entry(failed_type, operation) }];
+            return vec![Entry { error: message(text), ..entry(failed_type, operation, together) }];
         }
         let mut id = [0; 16];
         for half in id.chunks_exact_mut(8) {
@@ -261,11 +327,11 @@ impl Logged {
         }
         let batch = uuid::Builder::from_random_bytes(id).into_uuid();
         let operation = format!("BatchId:[{batch}] - BATCH of [{}] statements", self.statements.len());
-        let whole = Entry { batch: Some(batch), ..entry(EntryType::Batch, operation) };
-        let parts = self.statements.iter();
-        let parts =
-            parts.map(|statement| Entry { batch: Some::<Uuid>(batch), ..of_statement(statement, None) });
-        std::iter::once(whole).chain(parts).collect()
+        let whole = entry(EntryType::Batch, operation, together);
+        std::iter::once(whole)
+            .chain(parts)
+            .map(|entry| Entry { batch: Some::<Uuid>(batch), ..entry })
+            .collect()
     }
 }
 

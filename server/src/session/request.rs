@@ -148,7 +148,7 @@ fn begin(
             answer(connection, &responder, statement.as_deref(), &outcome);
             connection.record_duration(started, measured, statement.as_deref(), receipt.as_ref());
             if let Some(logged) = logged {
-                logged.end(connection, statement.as_deref(), &outcome);
+                logged.end(connection, statement.as_ref(), &outcome);
             }
         }
         execution => {
@@ -175,7 +175,7 @@ fn begin(
                 }
                 note(&connection, &outcome);
                 if let Some(logged) = logged {
-                    logged.end(&connection, statement.as_deref(), &outcome);
+                    logged.end(&connection, statement.as_ref(), &outcome);
                 }
                 connection.end_request(number, |out| responder.respond(out, statement.as_deref(), &outcome));
                 drop(coordinating);

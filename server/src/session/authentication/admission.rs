@@ -1,5 +1,5 @@
-//! Whether a client that is logged in may still send requests: its role may have been dropped, or locked, or bound to other addresses. The
-//! texts are Cassandra's. Data centers are left to the authorisation of statements: some may be executed in any.
+//! Whether a client that is logged in may still send requests: its role may have been dropped ([`super::dropped_roles`]), or locked, or bound
+//! to other addresses. The texts are Cassandra's. Data centers are left to the authorisation of statements: some may be executed in any.
 //!
 //! The answer holds as long as the roles are the same and new enough, so that a request costs comparisons of numbers.
 
@@ -19,9 +19,21 @@ use helenus_execution::shard::context::ShardContext;
 pub struct Admission {
     /// The version of the roles that this holds for.
     version: Cell<Option<u64>>,
+    /// The role that its client logged in as is gone.
+    has_ended: Cell<bool>,
 }
 
 impl Admission {
+    /// Refuses all requests from now on: the role that the client logged in as is gone.
+    pub fn end(&self) {
+        self.has_ended.set(true);
+        self.version.set(None);
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
     /// Refuses the requests of a client whose role may not send them. `role`: `None` for clients that need not log in. `now`: when the
     /// request began, monotonic time. Returns whether roles have changed since it was asked last.
     #[inline]
@@ -38,17 +50,24 @@ impl Admission {
         if self.version.get() == Some(roles.version()) {
             return Ok(false);
         }
+        if self.has_ended() {
+            return Err(not_logged_in());
+        }
         check(&roles, &context.node.config, role, peer)?;
         self.version.set(Some(roles.version()));
         Ok(true)
     }
 }
 
+fn not_logged_in() -> RequestError {
+    RequestError::Unauthorized("You have not logged in".to_owned())
+}
+
 /// Checks a role and the address of its client.
 #[cold]
 fn check(roles: &Roles, config: &Config, name: &str, peer: IpAddr) -> Result<()> {
     let unauthorized = |message: String| Err(RequestError::Unauthorized(message));
-    let Some(role) = roles.role(name) else { return unauthorized("You have not logged in".to_owned()) };
+    let Some(role) = roles.role(name) else { return Err(not_logged_in()) };
     if !role.can_login {
         return unauthorized(format!("{name} is not permitted to log in"));
     }
