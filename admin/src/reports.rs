@@ -292,6 +292,9 @@ pub struct ClusterDescription {
     pub cluster_name: String,
     pub partitioner: String,
     pub snitch: String,
+    /// Whether replicas are ordered by their latencies too.
+    #[serde(default)]
+    pub dynamic_snitch: bool,
     /// Versions of the schema with the addresses of the members that have applied them; one version when all agree.
     pub schema_versions: BTreeMap<String, Vec<String>>,
     /// Members that do not answer.

@@ -507,6 +507,7 @@ mod tests {
             cluster_name: "c".to_owned(),
             partitioner: "p".to_owned(),
             snitch: "s".to_owned(),
+            dynamic_snitch: true,
             schema_versions: BTreeMap::from([
                 ("v1".to_owned(), vec!["10.0.0.12:7000".to_owned(), "10.0.0.2:7000".to_owned()]),
                 ("v2".to_owned(), vec!["c".to_owned()]),

@@ -19,7 +19,6 @@ pub mod periodic_flush;
 pub mod private_table;
 pub mod receipt;
 pub mod runtime_settings;
-pub mod shares;
 pub mod snapshots;
 pub mod status_table;
 pub mod trace;

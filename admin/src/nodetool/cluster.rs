@@ -146,8 +146,11 @@ pub(super) fn info(node: &NodeReport, settings: &RuntimeSettings, tokens: Option
 /// `describecluster`.
 pub(super) fn describe(cluster: &ClusterDescription, status: &ClusterStatus, addresses: Addresses) -> String {
     let mut text = format!(
-        "Cluster Information:\n\tName: {}\n\tSnitch: {}\n\tDynamicEndPointSnitch: disabled\n\tPartitioner: {}\n\tSchema versions:\n",
-        cluster.cluster_name, cluster.snitch, cluster.partitioner
+        "Cluster Information:\n\tName: {}\n\tSnitch: {}\n\tDynamicEndPointSnitch: {}\n\tPartitioner: {}\n\tSchema versions:\n",
+        cluster.cluster_name,
+        cluster.snitch,
+        if cluster.dynamic_snitch { "enabled" } else { "disabled" },
+        cluster.partitioner
     );
     // Writing to a string does not fail.
     for (version, members) in &cluster.schema_versions {
@@ -302,6 +305,7 @@ Decommissioning        : false
             cluster_name: "c".to_owned(),
             partitioner: "p".to_owned(),
             snitch: "s".to_owned(),
+            dynamic_snitch: true,
             schema_versions: BTreeMap::from([("v1".to_owned(), vec!["10.0.0.1:7000".to_owned()])]),
             unreachable: vec!["10.0.0.2:7000".to_owned()],
             data_centers: BTreeMap::new(),
@@ -322,7 +326,7 @@ Decommissioning        : false
 Cluster Information:
 \tName: c
 \tSnitch: s
-\tDynamicEndPointSnitch: disabled
+\tDynamicEndPointSnitch: enabled
 \tPartitioner: p
 \tSchema versions:
 \t\tv1: [10.0.0.1]

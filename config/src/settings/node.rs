@@ -199,6 +199,16 @@ macro_rules! node_settings {
             unit BytesPerSecond;
 
         section "Reads from several nodes";
+        /// Whether replicas that answer slowly are asked after others of their data center. Else the nearest are asked, whatever their latencies.
+        dynamic_snitch: bool = true,
+            cassandra Alias::Same("dynamic_snitch");
+        /// How much slower a replica has to be than the one that is faster for this, in percent. 100: twice as slow.
+        dynamic_snitch_badness_percent: u32 = 100;
+        /// After this time all latencies are forgotten, so that slow replicas are tried again.
+        dynamic_snitch_reset_interval_ms: u64 = 600_000,
+            unit Milliseconds,
+            range Range::from_to(1_000, 86_400_000).that_is("a day"),
+            cassandra Alias::Milliseconds("dynamic_snitch_reset_interval");
         /// How long a coordinator waits for the replicas of a read within one partition.
         read_request_timeout_ms: u64 = 5_000,
             unit Milliseconds,

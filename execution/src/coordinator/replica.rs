@@ -20,6 +20,7 @@ pub mod read;
 pub mod repair;
 pub mod search;
 pub mod search_answer;
+pub mod snitch;
 pub mod truncate;
 pub mod write;
 
@@ -56,6 +57,8 @@ pub struct ReplicationState {
     pub hints: hints::Hints,
     /// Latencies of the reads that this shard coordinates.
     pub read_latencies: latency::ReadLatencies,
+    /// Latencies of the replicas that it reads.
+    pub replica_latencies: snitch::ReplicaLatencies,
     /// Batches in this shard's log, by position, with the monotonic time at which they arrived.
     pub batches: RefCell<BTreeMap<Vec<u8>, Duration>>,
     pub disk_warnings: DiskWarnings,

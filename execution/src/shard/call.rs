@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::context::{Message, ShardContext, run_on};
 use super::receipt;
-use super::shares::{self, RoleShare, ShardShare, ShardShares};
+use helenus_fair_shares::{self as shares, RoleShare, ShardShare, ShardShares};
 use super::trace::{self, TraceEvent};
 
 /// A request that a shard of this node can execute. Implemented by the layer that owns the service.

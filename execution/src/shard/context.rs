@@ -42,7 +42,7 @@ use super::file_handling::FileHandling;
 use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::runtime_settings::RuntimeSettings;
-use super::shares::{RoleShare, ShardShares};
+use helenus_fair_shares::{RoleShare, ShardShares};
 use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;

@@ -37,7 +37,7 @@ use helenus_execution::coordinator::virtual_state::ClientSource;
 use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::shard::context::{Layers, ShardContext};
 use helenus_execution::shard::layers::{NodeLayers, ShardLayers};
-use helenus_execution::shard::shares::RoleShares;
+use helenus_fair_shares::RoleShares;
 use helenus_passwords::pool::HashingPool;
 use helenus_projector::state::ViewsState;
 use helenus_ring::view::ClusterView;

@@ -18,7 +18,7 @@ use crate::session::connection;
 use crate::session::connection_places::ConnectionPlaces;
 use crate::session::encryption::{self, Certificates};
 use helenus_execution::shard::context::{Message, ShardContext};
-use helenus_execution::shard::shares::RoleShare;
+use helenus_fair_shares::RoleShare;
 
 /// Serves the queue of a shard until it gets [`Message::Stop`], or all senders have been dropped.
 pub async fn serve(context: Rc<ShardContext>, mut queue: mpsc::Receiver<Message>) {

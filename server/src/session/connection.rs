@@ -57,7 +57,7 @@ use crate::session::partial_frames::{FrameClaim, PartialFrames};
 use crate::session::request_logs::RequestLogs;
 use helenus_answers::errors::to_response;
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::shares::{self, RoleShare};
+use helenus_fair_shares::{self as shares, RoleShare};
 
 /// Bytes of unsent answers above which the client's requests are not read any more.
 const UNSENT_BYTES_MAX: usize = 16 << 20;

@@ -26,7 +26,7 @@ use crate::session::receipts::CostWishes;
 use crate::session::request_logs::RequestLogs;
 use crate::session::slow_requests;
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::shares::{RoleShare, RoleShares, ShardShare, Shared};
+use helenus_fair_shares::{RoleShare, RoleShares, ShardShare, Shared};
 
 /// A request that is under way.
 #[derive(Debug, Clone)]

@@ -39,7 +39,7 @@ use helenus_execution::coordinator::{
     self, Execution, Outcome, RequestOptions, disk_room, read, virtual_write, write,
 };
 use helenus_execution::shard::context::ShardContext;
-use helenus_execution::shard::shares;
+use helenus_fair_shares as shares;
 
 /// Executes a request that began at `started` (monotonic time) and answers it, now or later.
 pub fn carry_out(

@@ -39,14 +39,14 @@ use helenus_ring::HostId;
 use uuid::Uuid;
 
 use self::absence::Absences;
+pub use self::table::TABLE;
+use self::table::damaged;
 use self::target::HintTarget;
 use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, PrivateTable};
 
-/// The engine's id of the hints table.
-pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-hints---"));
 /// Key of the partition with the times of truncations.
 const TRUNCATIONS: &[u8] = b"truncations";
 /// Key of the partition with the agreed times of truncations.
@@ -163,10 +163,6 @@ pub struct WrittenAt {
     pub created_micros: i64,
     /// By the clock of this node, which keeps it: later truncations of this node have removed it.
     pub kept_micros: i64,
-}
-
-fn damaged(what: &str) -> RequestError {
-    RequestError::Server(format!("the stored hints are damaged: {what} cannot be read"))
 }
 
 /// What has become of a hint.

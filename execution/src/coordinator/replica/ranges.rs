@@ -18,6 +18,7 @@ use helenus_ring::view::ClusterView;
 use smallvec::SmallVec;
 
 use super::answer::token_of;
+use super::snitch;
 use crate::coordinator::consistency::RequiredReplicas;
 use crate::shard::context::ShardContext;
 
@@ -94,13 +95,15 @@ fn behind(token: i64) -> Vec<u8> {
     token.checked_add(1).map_or_else(|| RING_END.to_vec(), |next| encode_token(next).to_vec())
 }
 
-/// Replicas in the order in which they are asked: this node, then those of its data center. The work is spread over those that are equally near.
+/// Replicas in the order in which they are asked: this node, then those of its data center, unless some are slow. The work is spread over those
+/// that are equally near.
 pub fn nearest_first(context: &ShardContext, mut members: Vec<Arc<Member>>) -> Vec<Arc<Member>> {
     let turn = context.random.borrow_mut().below(members.len().max(1) as u64) as usize;
     members.rotate_left(turn);
     let this_node = context.node.host_id;
     let data_center = &context.node.config.data_center;
     members.sort_by_key(|member| (member.host_id != this_node, member.data_center != *data_center));
+    snitch::order(context, &mut members);
     members
 }
 

@@ -41,6 +41,7 @@ use super::digest::Digest;
 use super::latency::rings;
 use super::message::{ReplicaRequest, ReplicaResponse};
 use super::ranges::{self, Group, ReadDemand, nearest_first};
+use super::snitch::MeasuredRequest;
 use super::repair::{NotRepaired, repair};
 use super::{epoch, only_here};
 use crate::coordinator::consistency::{self, RequiredReplicas};
@@ -261,7 +262,9 @@ pub async fn read_range_part(context: &Rc<ShardContext>, read: &RangeRead<'_>) -
     }
 }
 
-type Asked = FuturesUnordered<LocalBoxFuture<'static, (Arc<Member>, Wants, Result<Said, PeerError>)>>;
+/// What a replica says to what it was asked for, and the time that it took.
+type Answer = (Arc<Member>, Wants, Result<Said, PeerError>, Duration);
+type Asked = FuturesUnordered<LocalBoxFuture<'static, Answer>>;
 
 /// One group of replicas, asked in one epoch.
 struct ReadRound<'a> {
@@ -334,16 +337,10 @@ impl<'a> ReadRound<'a> {
     }
 
     async fn run(mut self) -> Result<RangePart, AttemptFailure> {
-        let started = self.context.clock.monotonic();
         for (index, member) in std::mem::take(&mut self.chosen).into_iter().enumerate() {
             self.ask(member, if index == 0 { Wants::Data } else { Wants::Digest });
         }
         self.gather(Goal::Anything).await?;
-        let table_id = self.request.table_id;
-        self.context
-            .replication()
-            .read_latencies
-            .note(table_id, self.context.clock.monotonic().saturating_sub(started));
         if !self.agree() {
             self.context.metrics.digest_mismatches.increment();
             trace::note(self.context, || {
@@ -378,10 +375,11 @@ impl<'a> ReadRound<'a> {
         self.open.push((member.clone(), wants));
         let sent = if self.is_past_cache { wants.past_cache() } else { wants };
         let request = ReadRequest { wants: sent, ..self.request.clone() };
+        let measured = MeasuredRequest::begin(self.context, member.host_id);
         let asked = ask(self.context.clone(), member, request, self.deadline);
         self.asked.push(Box::pin(async move {
             let (member, _, said) = asked.await;
-            (member, wants, said)
+            (member, wants, said, measured.elapsed())
         }));
     }
 
@@ -414,8 +412,8 @@ impl<'a> ReadRound<'a> {
                 biased;
                 answer = self.asked.next() => {
                     // More answers are needed, but no request is in flight.
-                    let Some((member, wants, said)) = answer else { return Err(self.failure().into()) };
-                    self.take(member, wants, said)?;
+                    let Some(answer) = answer else { return Err(self.failure().into()) };
+                    self.take(answer)?;
                 }
                 () = rings => {
                     alarm = None;
@@ -428,12 +426,11 @@ impl<'a> ReadRound<'a> {
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        member: Arc<Member>,
-        wants: Wants,
-        said: Result<Said, PeerError>,
-    ) -> Result<(), AttemptFailure> {
+    fn take(&mut self, (member, wants, said, latency): Answer) -> Result<(), AttemptFailure> {
+        if said.is_ok() {
+            // Of the replica alone: the delay before it was asked is no part of it.
+            self.context.replication().read_latencies.note(self.request.table_id, latency);
+        }
         self.open.retain(|(open, wanted)| open.host_id != member.host_id || *wanted != wants);
         match said {
             // A late answer of the first round has other versions than those of the second: that replica can be asked again.
@@ -587,8 +584,8 @@ impl<'a> ReadRound<'a> {
             if !self.ask_another(Goal::Data) && self.open.is_empty() {
                 return Ok(false);
             }
-            let Some((member, wants, said)) = self.asked.next().await else { return Ok(false) };
-            self.take(member, wants, said)?;
+            let Some(answer) = self.asked.next().await else { return Ok(false) };
+            self.take(answer)?;
         }
         Ok(true)
     }

@@ -26,7 +26,7 @@ use crate::cluster::confirmation;
 use crate::session::request_logs::RequestLogs;
 use helenus_answers::errors::to_response;
 use helenus_execution::shard::context::{NodeShared, ShardContext};
-use helenus_execution::shard::shares::{RoleShare, RoleShares};
+use helenus_fair_shares::{RoleShare, RoleShares};
 use helenus_passwords::digest::DigestKey;
 use helenus_passwords::pool::{HashingPool, PoolFull};
 use helenus_tls::login_slots::{LoginSlots, Slot};

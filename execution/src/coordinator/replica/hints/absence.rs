@@ -14,7 +14,7 @@ use helenus_ring::HostId;
 use helenus_ring::metadata::HINT_WINDOWS;
 use uuid::Uuid;
 
-use super::{TABLE, damaged};
+use super::table::{TABLE, damaged};
 use crate::shard::context::ShardContext;
 use crate::shard::private_table::PrivateRow;
 

@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use helenus_engine::io::Clock;
+use helenus_io::Clock;
 use helenus_observe::metrics::ShardMetrics;
 use pin_project_lite::pin_project;
 use tokio::sync::Notify;

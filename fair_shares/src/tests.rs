@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use helenus_engine::io::{Clock, ManualClock};
+use helenus_io::{Clock, ManualClock};
 use tokio::task::{JoinHandle, LocalSet, yield_now};
 
 use super::*;
