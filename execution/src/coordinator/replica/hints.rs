@@ -390,8 +390,7 @@ impl Left {
     fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
         let is_agreed = row.partition == AGREED_TRUNCATIONS;
         if row.partition == absence::PARTITION {
-            let (host_id, since_micros) = absence::noted(row)?;
-            self.absent.insert(host_id, since_micros);
+            self.absent.extend(absence::noted(row)?);
         } else if is_agreed || row.partition == TRUNCATIONS {
             let table = row.position.get(1..).and_then(|id| id.try_into().ok());
             // A truncation that is passed over would let deleted rows come back.
