@@ -203,7 +203,7 @@ pub fn description(context: &ShardContext) -> ClusterDescription {
         cluster_name: context.node.config.cluster_name.clone(),
         partitioner: PARTITIONER.to_owned(),
         snitch: SNITCH.to_owned(),
-        dynamic_snitch: self.node.config.dynamic_snitch,
+        dynamic_snitch: context.node.config.dynamic_snitch,
         schema_versions,
         unreachable: unreachable.into_iter().collect(),
         data_centers: view.topology.data_centers(),

@@ -21,6 +21,7 @@
 
 mod absence;
 pub mod replay;
+mod table;
 mod target;
 
 use std::cell::{Cell, RefCell};
@@ -40,7 +41,7 @@ use uuid::Uuid;
 
 use self::absence::Absences;
 pub use self::table::TABLE;
-use self::table::damaged;
+use self::table::{damaged, write_durably};
 use self::target::HintTarget;
 use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
@@ -290,12 +291,6 @@ pub async fn keep(
     Ok(())
 }
 
-async fn write_durably(context: &ShardContext, change: PrivateChange) -> Result<()> {
-    let written = change.apply(&context.shard)?;
-    context.note_append(written);
-    Ok(context.shard.durable(written).await?)
-}
-
 /// Removes a hint. The removal need not be durable: a hint may be replayed again.
 fn remove(context: &ShardContext, target: HostId, known: &HintTarget, hint: &Hint) -> Result<()> {
     let mut change = TABLE.change(target.as_bytes());
@@ -386,8 +381,7 @@ impl Left {
     fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
         let is_agreed = row.partition == AGREED_TRUNCATIONS;
         if row.partition == absence::PARTITION {
-            let (host_id, since_micros) = absence::noted(row)?;
-            self.absent.insert(host_id, since_micros);
+            self.absent.extend(absence::noted(row)?);
         } else if is_agreed || row.partition == TRUNCATIONS {
             let table = row.position.get(1..).and_then(|id| id.try_into().ok());
             // A truncation that is passed over would let deleted rows come back.

@@ -1,20 +1,21 @@
 //! Since when members are down, as a shard sees it: hints for a member are kept only within a window (`max_hint_window_ms`) from then on.
 //!
 //! A member that has been down for a while is noted in the table of hints, with the time of the clock. So the window goes on where this node is
-//! started again: what was written after its end before has no hint either. The note goes when the member is alive again, or is no member any
-//! more.
+//! started again: what was written after its end before has no hint either.
+//!
+//! The row of a member has the time since when it is down, or nothing when it is alive again, or is no member any more. It is not deleted: the
+//! table is one whose rows are written once, and a deletion might end with a row that was written after it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use helenus_engine::Deletion;
 use helenus_engine::key::REGULAR_TAG;
 use helenus_query::error::Result;
 use helenus_ring::HostId;
 use helenus_ring::metadata::HINT_WINDOWS;
 use uuid::Uuid;
 
-use super::table::{TABLE, damaged};
+use super::table::{TABLE, damaged, write_durably};
 use crate::shard::context::ShardContext;
 use crate::shard::private_table::PrivateRow;
 
@@ -66,16 +67,19 @@ fn position(host_id: HostId) -> Vec<u8> {
     position
 }
 
-/// The note of a stored row.
-pub(super) fn noted(row: &PrivateRow<'_>) -> Result<(HostId, i64)> {
+/// The note of a stored row; `None`: the member is not down.
+pub(super) fn noted(row: &PrivateRow<'_>) -> Result<Option<(HostId, i64)>> {
+    if row.value.is_empty() {
+        return Ok(None);
+    }
     let host_id = row.position.get(1..).and_then(|id| Uuid::from_slice(id).ok());
     let (Some(host_id), Ok(since)) = (host_id, row.value.try_into()) else {
         return Err(damaged("the absence of a member"));
     };
-    Ok((host_id, i64::from_be_bytes(since)))
+    Ok(Some((host_id, i64::from_be_bytes(since))))
 }
 
-/// Looks who is down now, and notes it. A note need not be durable at once.
+/// Looks who is down now, and notes it durably.
 pub(super) async fn look(context: &ShardContext) -> Result<()> {
     let view = context.cluster();
     if view.topology.version == 0 {
@@ -110,15 +114,14 @@ pub(super) async fn look(context: &ShardContext) -> Result<()> {
     let mut change = TABLE.change(PARTITION);
     let timestamp = context.next_timestamp();
     for host_id in over {
-        let local_deletion_time = context.now_seconds();
-        change.delete(&position(host_id), Deletion { timestamp, local_deletion_time });
+        change.put(&position(host_id), timestamp, &[]);
     }
     for (host_id, lasts) in &lasting {
         let lasts_micros = i64::try_from(lasts.as_micros()).unwrap_or(i64::MAX);
         let since_micros = context.clock.now_micros().saturating_sub(lasts_micros);
         change.put(&position(*host_id), timestamp, &since_micros.to_be_bytes());
     }
-    context.note_append(change.apply(&context.shard)?);
+    write_durably(context, change).await?;
     let mut absences = absences.borrow_mut();
     for (host_id, _) in lasting {
         if let Some(absence) = absences.0.get_mut(&host_id) {
