@@ -34,6 +34,7 @@ pub mod schema;
 pub mod start;
 pub mod stored;
 pub mod unknown_tables;
+pub(crate) mod uploads;
 pub(crate) mod views;
 mod voters;
 
