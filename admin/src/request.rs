@@ -415,10 +415,7 @@ mod tests {
             "POST /admin/upload?keyspace=ks&table=t&name=n&cluster=true"
         );
         assert_eq!(call(&["listuploads"]), "GET /admin/listuploads");
-        assert_eq!(
-            call(&["listuploads", "--cluster-name", "c"]),
-            "GET /admin/listuploads?cluster_name=c"
-        );
+        assert_eq!(call(&["listuploads", "--cluster-name", "c"]), "GET /admin/listuploads?cluster_name=c");
         assert_eq!(call(&["unknowntables"]), "GET /admin/unknowntables");
         assert_eq!(call(&["verify", "shop"]), "POST /admin/verify?keyspace=shop");
         assert_eq!(call(&["scrub"]), "POST /admin/scrub");
@@ -434,7 +431,9 @@ mod tests {
         let encoded = host_id.replace('-', "%2D");
         assert_eq!(
             call(&["download", "-t", "n", "--into", "/b", "--host", host_id, "--cluster-name", "c", "ks"]),
-            format!("POST /admin/download?keyspace=ks&name=n&directory=%2Fb&host_id={encoded}&cluster_name=c")
+            format!(
+                "POST /admin/download?keyspace=ks&name=n&directory=%2Fb&host_id={encoded}&cluster_name=c"
+            )
         );
         assert_eq!(
             call(&["removeupload", "-t", "n", "--host", host_id]),

@@ -108,8 +108,11 @@ mod tests {
             bytes: 1024,
             bytes_done: 512,
         };
-        let report =
-            UploadsReport { store: "/s".to_owned(), uploads: vec![whole, damaged], under_way: Some(under_way) };
+        let report = UploadsReport {
+            store: "/s".to_owned(),
+            uploads: vec![whole, damaged],
+            under_way: Some(under_way),
+        };
         assert_eq!(
             listed(&report),
             "store: /s\nunder way on this node: upload of wednesday, 1 of 4 files, 512 bytes of 1.00 KiB\n\

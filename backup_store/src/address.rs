@@ -38,7 +38,9 @@ impl StoreAddress {
             }
             let prefix = prefix.trim_end_matches('/');
             if !prefix.is_empty() && !prefix.split('/').all(is_name) {
-                return Err("the parts of a prefix have letters, digits, '-', '_', '.' and '=' only, and begin with no dot");
+                return Err(
+                    "the parts of a prefix have letters, digits, '-', '_', '.' and '=' only, and begin with no dot",
+                );
             }
             let end = if prefix.is_empty() { "" } else { "/" };
             return Ok(Self::S3 { bucket: bucket.to_owned(), prefix: format!("{prefix}{end}") });
@@ -122,9 +124,10 @@ mod tests {
     fn a_file_has_the_secret() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
-        let options =
-            StoreOptions { secret_access_key_file: Some(path.clone()), ..StoreOptions::default() };
-        assert!(options.secret().unwrap_err().to_string().contains("with the secret access key cannot be used"));
+        let options = StoreOptions { secret_access_key_file: Some(path.clone()), ..StoreOptions::default() };
+        assert!(
+            options.secret().unwrap_err().to_string().contains("with the secret access key cannot be used")
+        );
         std::fs::write(&path, " \n").unwrap();
         assert!(options.secret().unwrap_err().to_string().contains("it is empty"));
         std::fs::write(&path, "key\n").unwrap();

@@ -192,9 +192,7 @@ impl Store for DirectoryStore {
             let file = beside(move || {
                 opening.check_root()?;
                 File::open(opening.root.join(&object)).map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => {
-                        StoreError::Missing { object, store: opening.address.clone() }
-                    }
+                    io::ErrorKind::NotFound => StoreError::Missing { object, store: opening.address.clone() },
                     _ => opening.failed("read", &object, &error),
                 })
             })

@@ -90,10 +90,13 @@ pub(crate) async fn hosts(transfer: &Transfer<'_>, cluster: &str) -> Result<Vec<
 
 /// The wanted files of a manifest.
 fn files(manifest: Manifest, order: &DownloadOrder) -> impl Iterator<Item = ManifestFile> {
-    let is_named = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|wanted| wanted == name);
+    let is_named =
+        |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|wanted| wanted == name);
     let tables = manifest.tables.into_iter();
     tables
-        .filter(move |table| is_named(&order.keyspace, &table.keyspace) && is_named(&order.table, &table.name))
+        .filter(move |table| {
+            is_named(&order.keyspace, &table.keyspace) && is_named(&order.table, &table.name)
+        })
         .flat_map(|table| table.files)
 }
 

@@ -17,7 +17,9 @@ pub enum StoreError {
     Missing { object: String, store: String },
     #[error("the object {object} of the backup store {store} is damaged: {reason}")]
     Damaged { object: String, store: String, reason: String },
-    #[error("the object {object} of the backup store {store} is of a newer program: its version is {version}")]
+    #[error(
+        "the object {object} of the backup store {store} is of a newer program: its version is {version}"
+    )]
     Newer { object: String, store: String, version: u32 },
     #[error("cannot {action} {path}: {source}")]
     File { action: &'static str, path: PathBuf, source: std::io::Error },

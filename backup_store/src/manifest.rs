@@ -3,8 +3,10 @@
 //! It is text: a line of its own, then JSON. The line has the version of the format and the CRC-32 (IEEE) of all bytes after it, in 8 hex
 //! digits:
 //!
-//!     helenus upload 1 9ae0daaf
-//!     {"cluster":"shop", …}
+//! ```text
+//! helenus upload 1 9ae0daaf
+//! {"cluster":"shop", …}
+//! ```
 //!
 //! Invariant: a manifest is written after all objects that it names, and removed before the first of them. So a snapshot without one is not
 //! there, and one with one is whole.
@@ -66,7 +68,8 @@ impl ManifestFile {
 impl Manifest {
     pub fn encode(&self) -> Result<Bytes, serde_json::Error> {
         let body = serde_json::to_string(self)?;
-        Ok(format!("{MAGIC}{VERSION} {:08x}\n{body}\n", crc32fast::hash(format!("{body}\n").as_bytes())).into())
+        Ok(format!("{MAGIC}{VERSION} {:08x}\n{body}\n", crc32fast::hash(format!("{body}\n").as_bytes()))
+            .into())
     }
 
     /// The inverse of [`Self::encode`]; `object` and `store` are for errors.
@@ -80,8 +83,9 @@ impl Manifest {
         let (line, body) = contents.split_at(end.ok_or_else(|| damaged("it has no first line"))?);
         let body = body.strip_prefix(b"\n").unwrap_or(body);
         let line = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix(MAGIC));
-        let (version, crc32) =
-            line.and_then(|line| line.split_once(' ')).ok_or_else(|| damaged("it is no manifest of an upload"))?;
+        let (version, crc32) = line
+            .and_then(|line| line.split_once(' '))
+            .ok_or_else(|| damaged("it is no manifest of an upload"))?;
         let version: u32 = version.parse().map_err(|_| damaged("its version is no number"))?;
         if version != VERSION {
             return Err(StoreError::Newer { object: object.to_owned(), store: store.to_owned(), version });

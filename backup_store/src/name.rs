@@ -1,7 +1,9 @@
 //! The names of objects, and where each lies.
 //!
-//!     <cluster>/<host id>/snapshots/<snapshot>.manifest
-//!     <cluster>/<host id>/shard-<n>/<table id>/<file>.<bytes>.<crc32>
+//! ```text
+//! <cluster>/<host id>/snapshots/<snapshot>.manifest
+//! <cluster>/<host id>/shard-<n>/<table id>/<file>.<bytes>.<crc32>
+//! ```
 //!
 //! A file of a further data directory lies below `shard-<n>/directory-<k>/<table id>/`. Size and checksum are part of the name of a file's
 //! object: one of the same name has the same contents, so a file that is in several snapshots is stored once.

@@ -11,7 +11,9 @@ pub fn open(options: &StoreOptions) -> Result<Box<dyn Store>, StoreError> {
     match StoreAddress::parse(&options.address).map_err(refused)? {
         StoreAddress::Directory(path) => Ok(Box::new(DirectoryStore::new(path))),
         #[cfg(feature = "s3")]
-        StoreAddress::S3 { bucket, prefix } => Ok(Box::new(crate::s3::S3Store::new(options, bucket, prefix)?)),
+        StoreAddress::S3 { bucket, prefix } => {
+            Ok(Box::new(crate::s3::S3Store::new(options, bucket, prefix)?))
+        }
         #[cfg(not(feature = "s3"))]
         StoreAddress::S3 { .. } => Err(refused("this program was built without the feature `s3`")),
     }

@@ -24,7 +24,6 @@ pub struct Progress {
     pub files_done: Count,
     pub bytes: Count,
     pub bytes_done: Count,
-    /// The files and bytes that had to be moved. Operations may share the count of bytes.
-    pub files_moved: Count,
+    /// The bytes that had to be moved. Operations may share the count.
     pub bytes_moved: Count,
 }

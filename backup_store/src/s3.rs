@@ -79,10 +79,8 @@ impl S3Store {
         };
         let built =
             builder.with_bucket_name(bucket).with_retry(retry).with_http_connector(HyperConnector).build();
-        let bucket = built.map_err(|error| StoreError::Unusable {
-            store: options.address.clone(),
-            reason: text(&error),
-        })?;
+        let bucket = built
+            .map_err(|error| StoreError::Unusable { store: options.address.clone(), reason: text(&error) })?;
         Ok(Self { bucket: Arc::new(bucket), address: options.address.clone(), prefix })
     }
 
@@ -126,8 +124,9 @@ impl Store for S3Store {
             let listing = self.bucket.list_with_delimiter(Some(&path)).await;
             let listing = listing.map_err(|error| failed("list", folder, &self.address, &error))?;
             let folders = listing.common_prefixes.iter();
-            let mut names: Vec<String> =
-                folders.filter_map(|path| path.parts().next_back().map(|part| part.as_ref().to_owned())).collect();
+            let mut names: Vec<String> = folders
+                .filter_map(|path| path.parts().next_back().map(|part| part.as_ref().to_owned()))
+                .collect();
             names.sort();
             Ok(names)
         }

@@ -109,7 +109,7 @@ impl Place {
 }
 
 fn transfer<'a>(store: &'a dyn Store, clock: &'a ManualClock) -> Transfer<'a> {
-    Transfer { store, clock, limiter: RateLimiter::new(None), parallel: 2, progress: Progress::default() }
+    Transfer { store, clock, limiter: RateLimiter::new(None), parallel: 1, progress: Progress::default() }
 }
 
 /// A store that fails at an object.
@@ -240,7 +240,10 @@ async fn an_upload_that_was_cut_off_goes_on_and_is_not_there_before() {
         assert_eq!(place.files().await.len(), left);
         assert!(place.listed().await.is_empty());
         let unknown = place.download("monday", "back").await.unwrap_err().to_string();
-        assert!(unknown.starts_with("there is no upload of a snapshot 'monday' with the keyspace k"), "{unknown}");
+        assert!(
+            unknown.starts_with("there is no upload of a snapshot 'monday' with the keyspace k"),
+            "{unknown}"
+        );
     }
     assert_eq!(place.upload("monday").await.unwrap().new_files, 0);
     assert_eq!(place.listed().await.len(), 1);
@@ -263,7 +266,9 @@ async fn a_file_of_several_snapshots_is_kept_once_and_as_long_as_one_needs_it() 
     assert_eq!(listed, ["tuesday"]);
     assert_eq!(place.remove("tuesday").await.unwrap().objects, 2);
     assert!(place.files().await.is_empty());
-    assert!(place.remove("tuesday").await.unwrap_err().to_string().contains("no upload of a snapshot 'tuesday'"));
+    assert!(
+        place.remove("tuesday").await.unwrap_err().to_string().contains("no upload of a snapshot 'tuesday'")
+    );
 }
 
 #[tokio::test]

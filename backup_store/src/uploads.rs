@@ -92,7 +92,8 @@ pub async fn remove(
     }
     transfer.store.delete(&folder.manifest(snapshot)).await?;
     let all = transfer.store.list(folder.all()).await?;
-    let unneeded = all.into_iter().filter(|object| folder.is_file(&object.name) && !needed.contains(&object.name));
+    let unneeded =
+        all.into_iter().filter(|object| folder.is_file(&object.name) && !needed.contains(&object.name));
     let unneeded: Vec<_> = unneeded.collect();
     transfer.progress.files.add(unneeded.len() as u64);
     transfer.progress.bytes.add(unneeded.iter().map(|object| object.bytes).sum());
@@ -100,7 +101,8 @@ pub async fn remove(
         transfer.store.delete(&object.name).await?;
         Ok::<u64, StoreError>(object.bytes)
     });
-    let mut removed = std::pin::pin!(futures::stream::iter(removed).buffer_unordered(transfer.parallel.max(1)));
+    let mut removed =
+        std::pin::pin!(futures::stream::iter(removed).buffer_unordered(transfer.parallel.max(1)));
     let mut total = Removed::default();
     while let Some(bytes) = removed.try_next().await? {
         total.objects += 1;

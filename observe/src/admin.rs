@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
 use helenus_admin::encryption_keys::EncryptionKeysReport;
+use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, RestoredTable, RingReport,
     SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
-use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
 use serde::{Deserialize, Serialize};
@@ -65,13 +65,20 @@ pub struct DownloadRequest {
 /// An operation on the snapshots of each member of the cluster. Members send it to each other as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotOperation {
-    Take { name: String, tables: TableSelection },
+    Take {
+        name: String,
+        tables: TableSelection,
+    },
     List,
-    Clear { name: String },
+    Clear {
+        name: String,
+    },
     Restore(RestoreRequest),
     Upload(UploadRequest),
     /// Removes what the member has uploaded of a snapshot.
-    RemoveUpload { name: String },
+    RemoveUpload {
+        name: String,
+    },
 }
 
 /// What is to be written of archived commit logs.

@@ -718,7 +718,11 @@ mod tests {
             roles_confirmed_ms: Some(1_500),
             view_lag_ms: None,
             request_logs: Vec::new(),
-            backup_store: BackupStoreCounts { uploaded_bytes: 21, downloaded_bytes: 22, failed_operations: 23 },
+            backup_store: BackupStoreCounts {
+                uploaded_bytes: 21,
+                downloaded_bytes: 22,
+                failed_operations: 23,
+            },
             tables: vec![table],
             repairs: [(7, false), (900, true)]
                 .map(|(unrepaired_seconds, is_late)| RepairedTable {

@@ -13,12 +13,12 @@ use cql_lite::frame::Consistency;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::encryption_keys::EncryptionKeysReport;
+use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, ReplayedTable, RestoredTable,
     RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
 };
-use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
 use serde_json::{Value, json};

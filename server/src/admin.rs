@@ -29,12 +29,12 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::encryption_keys::EncryptionKeysReport;
+use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport, RequestLog,
     RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, UnknownTableReport,
 };
-use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_engine::compaction::Granularity;
 use helenus_engine::shard::{CompactionReport, CompactionStatistics, WriteWaits};
 use helenus_engine::{TableId, TableStatistics};

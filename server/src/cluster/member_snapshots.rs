@@ -324,8 +324,9 @@ mod tests {
         let older: Vec<_> = members.values().skip(1).map(|member| member.internode_address).collect();
         let topology =
             |feature_level| Topology { feature_level, members: members.clone(), ..Topology::default() };
-        let refused =
-            check_programs(&topology(MEMBER_SNAPSHOTS - 2), &SnapshotOperation::List).unwrap_err().to_string();
+        let refused = check_programs(&topology(MEMBER_SNAPSHOTS - 2), &SnapshotOperation::List)
+            .unwrap_err()
+            .to_string();
         assert!(refused.starts_with("nothing was done") && refused.ends_with(&list(&older)), "{refused}");
         check_programs(&topology(MEMBER_SNAPSHOTS), &SnapshotOperation::List).unwrap();
         let removal = SnapshotOperation::RemoveUpload { name: "n".to_owned() };

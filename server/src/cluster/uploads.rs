@@ -175,8 +175,7 @@ impl<T: Send + 'static> Operation<T> {
         let outcome = runtime.block_on(async {
             let store = open(&options)?;
             let limiter = RateLimiter::new(bytes_per_second);
-            let transfer =
-                Transfer { store: &*store, clock: &RealClock::new(), limiter, parallel, progress };
+            let transfer = Transfer { store: &*store, clock: &RealClock::new(), limiter, parallel, progress };
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|is_stopping| *is_stopping) => Err(UploadError::Stopping),
@@ -270,9 +269,7 @@ pub async fn list(
     cluster_name: Option<String>,
 ) -> Result<UploadsReport, UploadError> {
     let cluster = cluster_name.unwrap_or_else(|| context.node.config.cluster_name.clone());
-    let work: Work<_> = Box::new(|transfer| {
-        Box::pin(async move { uploads::list(transfer, &cluster).await })
-    });
+    let work: Work<_> = Box::new(|transfer| Box::pin(async move { uploads::list(transfer, &cluster).await }));
     let listing = Operation::new(context, Progress::default(), work)?;
     let store = listing.options.address.clone();
     let uploads = listing.on_own_thread(None).await?.into_iter().map(listed).collect();
@@ -346,9 +343,7 @@ pub async fn remove(
     }
     let (cluster, snapshot) = (context.node.config.cluster_name.clone(), name.clone());
     let work: Work<_> = Box::new(move |transfer| {
-        Box::pin(
-            async move { uploads::remove(transfer, &cluster, &host_id.to_string(), &snapshot).await },
-        )
+        Box::pin(async move { uploads::remove(transfer, &cluster, &host_id.to_string(), &snapshot).await })
     });
     let removed = in_turn(context, "removal", name.clone(), |_| Count::default(), work).await?;
     tracing::info!(snapshot = name, %host_id, ?removed, "upload removed");
