@@ -174,6 +174,52 @@ pub(crate) enum AdminCommand {
         #[arg(long)]
         cluster: bool,
     },
+    /// Copies this node's part of a snapshot to the store that `[backup_store]` names. What is there already is not copied again.
+    Upload {
+        /// On all members of the cluster, each its own part.
+        #[arg(long)]
+        cluster: bool,
+        /// The name of the snapshot.
+        #[arg(short = 't', long = "name")]
+        name: String,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// The snapshots of all hosts that are in the store, and what this node does with the store now.
+    Listuploads {
+        /// Of the cluster of this name. That of the node without one.
+        #[arg(long)]
+        cluster_name: Option<String>,
+    },
+    /// Brings an uploaded snapshot into a directory that import can read, and checks every file.
+    Download {
+        /// The name of the snapshot.
+        #[arg(short = 't', long = "name")]
+        name: String,
+        /// The directory, on the machine of the node.
+        #[arg(long)]
+        into: PathBuf,
+        /// The part of this host only. Those of all hosts without one.
+        #[arg(long, value_name = "HOST_ID")]
+        host: Option<Uuid>,
+        /// Of the cluster of this name. That of the node without one.
+        #[arg(long)]
+        cluster_name: Option<String>,
+        #[command(flatten)]
+        scope: TableScope,
+    },
+    /// Removes this node's upload of a snapshot from the store, and the files that no other upload of the node needs.
+    Removeupload {
+        /// On all members of the cluster, each its own.
+        #[arg(long, conflicts_with = "host")]
+        cluster: bool,
+        /// That of a host which is no member any more.
+        #[arg(long, value_name = "HOST_ID")]
+        host: Option<Uuid>,
+        /// The name of the snapshot.
+        #[arg(short = 't', long = "name")]
+        name: String,
+    },
     /// Tables that the schema does not name: they are kept and not served.
     Unknowntables,
     /// Reads the files of tables as a whole and reports which are damaged: exit status 1 if one is.

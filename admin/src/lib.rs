@@ -28,6 +28,7 @@ pub mod socket;
 mod tables;
 mod text;
 pub mod top_partitions;
+mod uploads;
 mod view_builds;
 
 use std::io::Write;

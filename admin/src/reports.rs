@@ -1,9 +1,13 @@
 //! Reports for operators: JSON over HTTP, which the `helenus admin` commands read.
 
+pub mod uploads;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use self::uploads::{RemovalReport, UploadReport};
 
 /// One table, summed over the shards of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,6 +149,12 @@ pub struct MemberSnapshots {
     /// The tables that were restored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<RestoredTable>,
+    /// What was uploaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uploaded: Option<UploadReport>,
+    /// What was removed from the store of uploads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<RemovalReport>,
 }
 
 /// The compactions of a node.

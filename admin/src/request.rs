@@ -51,6 +51,10 @@ fn cluster_parameter(cluster: bool) -> impl Iterator<Item = (&'static str, Strin
     cluster.then(|| ("cluster", "true".to_owned())).into_iter()
 }
 
+fn host_parameter(host: Option<&Uuid>) -> Option<(&'static str, String)> {
+    Some(("host_id", host?.to_string()))
+}
+
 /// A relative path is relative to the directory of the command, which the node does not know.
 fn directory_parameter(directory: &Path) -> (&'static str, String) {
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
@@ -146,6 +150,26 @@ impl AdminCommand {
             }
             Self::Listsnapshots { cluster } => {
                 (Method::GET, "/admin/listsnapshots", cluster_parameter(*cluster).collect())
+            }
+            Self::Upload { cluster, name, scope } => {
+                let mut parameters = scope.parameters();
+                parameters.push(("name", name.clone()));
+                parameters.extend(cluster_parameter(*cluster));
+                (Method::POST, "/admin/upload", parameters)
+            }
+            Self::Listuploads { cluster_name } => {
+                (Method::GET, "/admin/listuploads", given([("cluster_name", cluster_name)]).collect())
+            }
+            Self::Download { name, into, host, cluster_name, scope } => {
+                let mut parameters = scope.parameters();
+                parameters.extend([("name", name.clone()), directory_parameter(into)]);
+                parameters.extend(host_parameter(host.as_ref()));
+                parameters.extend(given([("cluster_name", cluster_name)]));
+                (Method::POST, "/admin/download", parameters)
+            }
+            Self::Removeupload { cluster, host, name } => {
+                let parameters = std::iter::once(("name", name.clone())).chain(host_parameter(host.as_ref()));
+                (Method::POST, "/admin/removeupload", parameters.chain(cluster_parameter(*cluster)).collect())
             }
             Self::Unknowntables => (Method::GET, "/admin/unknowntables", Vec::new()),
             Self::Verify(scope) => (Method::POST, "/admin/verify", scope.parameters()),
@@ -386,6 +410,12 @@ mod tests {
         );
         assert_eq!(call(&["listsnapshots"]), "GET /admin/listsnapshots");
         assert_eq!(call(&["listsnapshots", "--cluster"]), "GET /admin/listsnapshots?cluster=true");
+        assert_eq!(
+            call(&["upload", "-t", "n", "--cluster", "ks", "t"]),
+            "POST /admin/upload?keyspace=ks&table=t&name=n&cluster=true"
+        );
+        assert_eq!(call(&["listuploads"]), "GET /admin/listuploads");
+        assert_eq!(call(&["listuploads", "--cluster-name", "c"]), "GET /admin/listuploads?cluster_name=c");
         assert_eq!(call(&["unknowntables"]), "GET /admin/unknowntables");
         assert_eq!(call(&["verify", "shop"]), "POST /admin/verify?keyspace=shop");
         assert_eq!(call(&["scrub"]), "POST /admin/scrub");
@@ -399,6 +429,22 @@ mod tests {
         assert_eq!(call(&["decommission", "--force"]), "POST /admin/decommission?force=true");
         let host_id = "7f3c1c5e-0000-4000-8000-000000000001";
         let encoded = host_id.replace('-', "%2D");
+        assert_eq!(
+            call(&["download", "-t", "n", "--into", "/b", "--host", host_id, "--cluster-name", "c", "ks"]),
+            format!(
+                "POST /admin/download?keyspace=ks&name=n&directory=%2Fb&host_id={encoded}&cluster_name=c"
+            )
+        );
+        assert_eq!(
+            call(&["removeupload", "-t", "n", "--host", host_id]),
+            format!("POST /admin/removeupload?name=n&host_id={encoded}")
+        );
+        assert_eq!(
+            call(&["removeupload", "-t", "n", "--cluster"]),
+            "POST /admin/removeupload?name=n&cluster=true"
+        );
+        assert!(parse(&["removeupload", "-t", "n", "--cluster", "--host", host_id]).is_err());
+        assert!(parse(&["download", "-t", "n"]).is_err() && parse(&["upload"]).is_err());
         assert_eq!(
             call(&["decommission", "--accept-old-data"]),
             "POST /admin/decommission?accept_old_data=true"

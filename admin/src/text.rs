@@ -10,13 +10,14 @@ use crate::denylist::DenylistCommand;
 use crate::encryption_keys::EncryptionKeysReport;
 use crate::feeds::{self, FeedReport};
 use crate::guardrails::GuardrailsArguments;
+use crate::reports::uploads::UploadsReport;
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, ReplayReport, RestoredTable, RingReport, RuntimeSettings, SnapshotReport,
     StreamingReport, TableLatencies, TableReport, UnknownTableReport,
 };
 use crate::top_partitions::{self, TopPartition};
-use crate::{activity, denylist, members, repair, request_logs, settings, tables, view_builds};
+use crate::{activity, denylist, members, repair, request_logs, settings, tables, uploads, view_builds};
 
 impl AdminCommand {
     /// The node's answer as text for people.
@@ -32,6 +33,16 @@ impl AdminCommand {
             Self::Restore { cluster: true, .. } => {
                 tables::cluster_snapshots(&read(answer)?, |member| tables::restored(&member.tables))
             }
+            Self::Upload { cluster: true, .. } => tables::cluster_snapshots(&read(answer)?, |member| {
+                member.uploaded.as_ref().map_or_else(|| "done\n".to_owned(), uploads::uploaded)
+            }),
+            Self::Removeupload { cluster: true, .. } => tables::cluster_snapshots(&read(answer)?, |member| {
+                member.removed.as_ref().map_or_else(|| "done\n".to_owned(), uploads::removed)
+            }),
+            Self::Upload { .. } => uploads::uploaded(&read(answer)?),
+            Self::Removeupload { .. } => uploads::removed(&read(answer)?),
+            Self::Listuploads { .. } => uploads::listed(&read(answer)?),
+            Self::Download { .. } => uploads::downloaded(&read(answer)?),
             Self::Snapshot { .. } => match answer.get("name").and_then(Value::as_str) {
                 Some(name) => format!("snapshot: {name}\n"),
                 // The node has an older program: the name is the one that was given.
@@ -178,9 +189,14 @@ impl AdminCommand {
             Self::Snapshot { cluster: true, .. }
             | Self::Restore { cluster: true, .. }
             | Self::Clearsnapshot { cluster: true, .. }
+            | Self::Upload { cluster: true, .. }
+            | Self::Removeupload { cluster: true, .. }
             | Self::Listsnapshots { cluster: true } => {
                 let report = read::<ClusterSnapshots>(answer.clone())?;
                 report.members.iter().any(|member| member.error.is_some())
+            }
+            Self::Listuploads { .. } => {
+                read::<UploadsReport>(answer.clone())?.uploads.iter().any(|upload| upload.error.is_some())
             }
             _ => false,
         })

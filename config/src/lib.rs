@@ -6,6 +6,7 @@
 mod addresses;
 mod admin_port;
 mod at_rest;
+mod backup_store;
 mod data_size;
 mod encryption;
 mod error;
@@ -30,6 +31,7 @@ use helenus_internode::handshake::CLUSTER_NAME_BYTES_MAX;
 use helenus_internode::link_context::LinkOptions;
 
 pub use self::at_rest::{AtRestMode, EncryptionAtRest, PlainFilesMode};
+pub use self::backup_store::BackupStore;
 pub use self::data_size::DataSize;
 pub use self::encryption::{ClientEncryption, InternodeEncryption};
 pub use self::error::ConfigError;
@@ -169,6 +171,9 @@ impl Config {
             ("encryption_at_rest", self.encryption_at_rest.problem()),
         ] {
             check(problem.is_none(), key, problem.unwrap_or_default())?;
+        }
+        if let Some(message) = self.backup_store.problem() {
+            return Err(ConfigError::Value { key: "backup_store", message });
         }
         self.check_admin_port()?;
         self.check_password_policy()?;

@@ -24,6 +24,7 @@ use helenus_roles::password_policy::PasswordPolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::at_rest::EncryptionAtRest;
+use crate::backup_store::BackupStore;
 use crate::data_size::DataSize;
 use crate::encryption::{ClientEncryption, InternodeEncryption};
 use crate::period::Period;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use cql_lite::frame::Consistency;
 use futures::future::BoxFuture;
 use helenus_admin::encryption_keys::EncryptionKeysReport;
+use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, RestoredTable, RingReport,
@@ -33,13 +34,51 @@ pub struct RestoreRequest {
     pub into: Option<String>,
 }
 
+/// A request to upload this node's part of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadRequest {
+    /// The name of the snapshot.
+    pub name: String,
+    /// Only tables of this keyspace.
+    pub keyspace: Option<String>,
+    /// Only this table of it.
+    pub table: Option<String>,
+}
+
+/// A request to download an uploaded snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DownloadRequest {
+    /// The name of the snapshot.
+    pub name: String,
+    /// Only tables of this keyspace.
+    pub keyspace: Option<String>,
+    /// Only this table of it.
+    pub table: Option<String>,
+    /// The directory, of the node's machine, that gets the files.
+    pub directory: PathBuf,
+    /// Only the part of this host.
+    pub host_id: Option<Uuid>,
+    /// The cluster that has uploaded it; without one that of the node.
+    pub cluster_name: Option<String>,
+}
+
 /// An operation on the snapshots of each member of the cluster. Members send it to each other as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotOperation {
-    Take { name: String, tables: TableSelection },
+    Take {
+        name: String,
+        tables: TableSelection,
+    },
     List,
-    Clear { name: String },
+    Clear {
+        name: String,
+    },
     Restore(RestoreRequest),
+    Upload(UploadRequest),
+    /// Removes what the member has uploaded of a snapshot.
+    RemoveUpload {
+        name: String,
+    },
 }
 
 /// What is to be written of archived commit logs.
@@ -187,6 +226,22 @@ pub trait Admin: Controls {
 
     /// Writes the mutations of archived commit logs to the replicas that have the rows now.
     fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>>;
+
+    /// Copies this node's part of a snapshot to the store of uploads.
+    fn upload(&self, request: UploadRequest) -> BoxFuture<'_, Result<UploadReport, AdminError>>;
+
+    /// The uploads of all hosts of a cluster; without a name that of the node.
+    fn uploads(&self, cluster_name: Option<String>) -> BoxFuture<'_, Result<UploadsReport, AdminError>>;
+
+    /// Brings an uploaded snapshot into a directory of this machine, and checks every file.
+    fn download(&self, request: DownloadRequest) -> BoxFuture<'_, Result<DownloadReport, AdminError>>;
+
+    /// Removes what a host has uploaded of a snapshot: this one, or one that is no member any more.
+    fn remove_upload(
+        &self,
+        name: String,
+        host_id: Option<Uuid>,
+    ) -> BoxFuture<'_, Result<RemovalReport, AdminError>>;
 
     /// Loads the files of certificates and keys; those that cannot be used leave the former ones in use.
     fn reload_certificates(&self) -> BoxFuture<'_, Result<(), AdminError>>;

@@ -21,7 +21,10 @@ mod tests;
 pub mod top_keys;
 
 pub use access::Access;
-pub use admin::{Admin, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation};
+pub use admin::{
+    Admin, DownloadRequest, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, SnapshotOperation,
+    UploadRequest,
+};
 pub use controls::{Controls, DenylistSetting, RequestLogChange, SettingChange};
 pub use error::AdminError;
 pub use http::{HttpServer, Listener, serve};

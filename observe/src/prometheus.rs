@@ -53,6 +53,16 @@ pub struct EngineGauges {
     pub rate_limited: Vec<RefusedRequests>,
     /// What became of the records of each log of requests, by its name.
     pub request_logs: Vec<(&'static str, RequestLogReport)>,
+    /// What was moved to and from the store of uploads since the start.
+    pub backup_store: BackupStoreCounts,
+}
+
+/// What was moved to and from the store of uploads, and how many operations on it have failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BackupStoreCounts {
+    pub uploaded_bytes: u64,
+    pub downloaded_bytes: u64,
+    pub failed_operations: u64,
 }
 
 /// The age of what has not happened yet.
@@ -368,6 +378,7 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
     text.sample("helenus_memtable_bytes", &[], engine.memtable_bytes);
     text.family("helenus_commit_log_bytes", "gauge", "Bytes of the commit log on disk.");
     text.sample("helenus_commit_log_bytes", &[], engine.commit_log_bytes);
+    text.backup_store(&engine.backup_store);
     text.family(
         "helenus_commit_log_unarchived_segments",
         "gauge",
@@ -447,6 +458,29 @@ pub fn render(shards: &[Arc<ShardMetrics>], engine: &EngineGauges) -> String {
 struct Exposition(String);
 
 impl Exposition {
+    fn backup_store(&mut self, counts: &BackupStoreCounts) {
+        for (name, help, count) in [
+            (
+                "helenus_backup_store_uploaded_bytes_total",
+                "Bytes sent to the store of uploads.",
+                counts.uploaded_bytes,
+            ),
+            (
+                "helenus_backup_store_downloaded_bytes_total",
+                "Bytes got from the store of uploads.",
+                counts.downloaded_bytes,
+            ),
+            (
+                "helenus_backup_store_failures_total",
+                "Uploads, downloads and removals that have failed.",
+                counts.failed_operations,
+            ),
+        ] {
+            self.family(name, "counter", help);
+            self.sample(name, &[], count);
+        }
+    }
+
     fn request_logs(&mut self, logs: &[(&'static str, RequestLogReport)]) {
         for (name, help, value) in REQUEST_LOG_COUNTERS {
             self.family(name, "counter", help);
@@ -684,6 +718,11 @@ mod tests {
             roles_confirmed_ms: Some(1_500),
             view_lag_ms: None,
             request_logs: Vec::new(),
+            backup_store: BackupStoreCounts {
+                uploaded_bytes: 21,
+                downloaded_bytes: 22,
+                failed_operations: 23,
+            },
             tables: vec![table],
             repairs: [(7, false), (900, true)]
                 .map(|(unrepaired_seconds, is_late)| RepairedTable {
@@ -716,6 +755,8 @@ mod tests {
         let refused = r#"helenus_table_rate_limited_requests_total{keyspace="shop",table="t",limit="partition",operation="write"} 12"#;
         assert!(text.contains(refused), "{text}");
         assert!(text.contains("helenus_commit_log_unarchived_segments 4\n"), "{text}");
+        assert!(text.contains("helenus_backup_store_uploaded_bytes_total 21\n"), "{text}");
+        assert!(text.contains("helenus_backup_store_failures_total 23\n"), "{text}");
         assert!(text.contains("helenus_disk_free_bytes 7\n"), "{text}");
         assert!(text.contains("helenus_disk_reserve_reached 1\n"), "{text}");
         assert!(text.contains("helenus_certificate_expiry_seconds{use=\"clients\"} 3600\n"), "{text}");

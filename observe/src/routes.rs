@@ -74,6 +74,10 @@ enum Route {
     EncryptionKeys,
     ClearSnapshot,
     ListSnapshots,
+    Upload,
+    ListUploads,
+    Download,
+    RemoveUpload,
     UnknownTables,
     Verify,
     Scrub,
@@ -141,6 +145,10 @@ impl Route {
             "/admin/encryption_keys" => Self::EncryptionKeys,
             "/admin/clear_snapshot" => Self::ClearSnapshot,
             "/admin/listsnapshots" => Self::ListSnapshots,
+            "/admin/upload" => Self::Upload,
+            "/admin/listuploads" => Self::ListUploads,
+            "/admin/download" => Self::Download,
+            "/admin/removeupload" => Self::RemoveUpload,
             "/admin/unknowntables" => Self::UnknownTables,
             "/admin/verify" => Self::Verify,
             "/admin/scrub" => Self::Scrub,
@@ -195,6 +203,7 @@ impl Route {
                 | Self::DescribeCluster
                 | Self::Compactions
                 | Self::ListSnapshots
+                | Self::ListUploads
                 | Self::EncryptionKeys
                 | Self::UnknownTables
                 | Self::CheckProgress
@@ -278,6 +287,10 @@ impl Route {
             }
             Self::ClearSnapshot => &["name", "cluster"],
             Self::ListSnapshots => &["cluster"],
+            Self::Upload => &["keyspace", "table", "name", "cluster"],
+            Self::ListUploads => &["cluster_name"],
+            Self::Download => &["keyspace", "table", "name", "directory", "host_id", "cluster_name"],
+            Self::RemoveUpload => &["name", "host_id", "cluster"],
             Self::Repair => &[
                 "keyspace",
                 "tables",
@@ -518,6 +531,27 @@ async fn carry_out(
                 json_answer(StatusCode::OK, &json!({ "snapshots": admin.snapshots().await? }))
             }
         }
+        Route::Upload => {
+            let request = parameters.upload()?;
+            if parameters.flag("cluster")? {
+                report(&logged(uri, admin.cluster_snapshots(SnapshotOperation::Upload(request))).await?)?
+            } else {
+                report(&logged(uri, admin.upload(request)).await?)?
+            }
+        }
+        Route::ListUploads => report(&admin.uploads(parameters.take("cluster_name")).await?)?,
+        Route::Download => report(&logged(uri, admin.download(parameters.download()?)).await?)?,
+        Route::RemoveUpload => {
+            let (name, host_id) = (parameters.snapshot_name()?, parameters.given_host_id()?);
+            match (parameters.flag("cluster")?, host_id) {
+                (false, host_id) => report(&logged(uri, admin.remove_upload(name, host_id)).await?)?,
+                (true, None) => {
+                    let operation = SnapshotOperation::RemoveUpload { name };
+                    report(&logged(uri, admin.cluster_snapshots(operation)).await?)?
+                }
+                (true, Some(_)) => return Err(parameters::exclusive("cluster", "host_id").into()),
+            }
+        }
         Route::UnknownTables => {
             json_answer(StatusCode::OK, &json!({ "tables": admin.unknown_tables().await? }))
         }
@@ -683,10 +717,14 @@ async fn check_role(
     Ok(())
 }
 
-/// Whether a report is put together by all members of the cluster: each request makes all of them read their directories.
+/// Whether a report is put together by all members of the cluster, each of which reads its directories for every request, or by the store of
+/// uploads.
 fn asks_others(route: Route, uri: &Uri) -> bool {
     // What cannot be read as parameters is refused later, whoever asks.
     let flag = |mut parameters: Parameters| parameters.flag("cluster");
+    if route == Route::ListUploads {
+        return true;
+    }
     route == Route::ListSnapshots
         && Parameters::parse(uri.query().unwrap_or_default(), route.parameters())
             .and_then(flag)

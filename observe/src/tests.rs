@@ -13,6 +13,7 @@ use cql_lite::frame::Consistency;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use helenus_admin::encryption_keys::EncryptionKeysReport;
+use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, ReplayedTable, RestoredTable,
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use super::http::HEAD_BYTES_MAX;
 use super::prometheus::render;
@@ -281,6 +283,34 @@ impl Admin for Node {
 
     fn streams(&self) -> BoxFuture<'_, Result<StreamingReport, AdminError>> {
         ready(Ok(StreamingReport::default())).boxed()
+    }
+
+    fn upload(&self, request: UploadRequest) -> BoxFuture<'_, Result<UploadReport, AdminError>> {
+        let UploadRequest { name, keyspace, table } = request;
+        let called = self.note_call(&format!("upload {name}"), keyspace.as_deref(), table.as_deref());
+        ready(called.map(|()| UploadReport { file_count: 3, ..UploadReport::default() })).boxed()
+    }
+
+    fn uploads(&self, cluster_name: Option<String>) -> BoxFuture<'_, Result<UploadsReport, AdminError>> {
+        let store = cluster_name.unwrap_or_else(|| "own".to_owned());
+        ready(Ok(UploadsReport { store, ..UploadsReport::default() })).boxed()
+    }
+
+    fn download(&self, request: DownloadRequest) -> BoxFuture<'_, Result<DownloadReport, AdminError>> {
+        let DownloadRequest { name, keyspace, table, directory, host_id, cluster_name } = request;
+        let called = self.note_call(&format!("download {name}"), keyspace.as_deref(), table.as_deref());
+        let hosts = vec![format!("{host_id:?} of {cluster_name:?}")];
+        let directory = directory.display().to_string();
+        ready(called.map(|()| DownloadReport { hosts, directory, ..DownloadReport::default() })).boxed()
+    }
+
+    fn remove_upload(
+        &self,
+        name: String,
+        host_id: Option<Uuid>,
+    ) -> BoxFuture<'_, Result<RemovalReport, AdminError>> {
+        let called = self.note_call(&format!("remove {name} of {host_id:?}"), None, None);
+        ready(called.map(|()| RemovalReport::default())).boxed()
     }
 
     fn cluster_snapshots(
@@ -645,11 +675,45 @@ async fn operations_on_snapshots_go_to_all_members() {
             "restore?name=n&keyspace=a&table=t&into=u",
             r#"Restore(RestoreRequest { name: "n", keyspace: Some("a"), table: Some("t"), into: Some("u") })"#,
         ),
+        (
+            "POST",
+            "upload?name=n&keyspace=a",
+            r#"Upload(UploadRequest { name: "n", keyspace: Some("a"), table: None })"#,
+        ),
+        ("POST", "removeupload?name=n", r#"RemoveUpload { name: "n" }"#),
     ] {
         let answer = ask(&server, method, &format!("/admin/{path}&cluster=true")).await;
         assert_eq!((answer.status, answer.json()), (200, json!({ "name": expected, "members": [] })));
     }
     assert!(node.calls.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn snapshots_are_uploaded_and_downloaded() {
+    let (node, server) = start();
+    let uploaded = ask(&server, "POST", "/admin/upload?name=n&keyspace=shop&table=orders").await;
+    assert_eq!((uploaded.status, uploaded.json()["file_count"].as_u64()), (200, Some(3)));
+    assert_eq!(ask(&server, "GET", "/admin/listuploads").await.json()["store"], "own");
+    assert_eq!(ask(&server, "GET", "/admin/listuploads?cluster_name=c").await.json()["store"], "c");
+    let host_id = "7f3c1c5e-0000-4000-8000-000000000001";
+    let path = format!("/admin/download?name=n&directory=/b&host_id={host_id}&cluster_name=c");
+    let downloaded = ask(&server, "POST", &path).await.json();
+    assert_eq!(downloaded["directory"], "/b");
+    assert_eq!(downloaded["hosts"][0], format!("Some({host_id}) of Some(\"c\")"));
+    assert_eq!(ask(&server, "POST", "/admin/removeupload?name=n").await.status, 200);
+    let calls = ["upload n shop.orders", "download n *.*", "remove n of None *.*"];
+    assert_eq!(*node.calls.lock().unwrap(), calls);
+    for (path, expected) in [
+        ("upload", "parameter 'name' is missing"),
+        ("upload?name=..", "parameter 'name' must be"),
+        ("download?name=n&directory=b", "must be an absolute path"),
+        ("download?name=n&directory=/b&host_id=x", "'x' is no UUID"),
+        ("removeupload", "parameter 'name' is missing"),
+        (&format!("removeupload?name=n&cluster=true&host_id={host_id}"), "'cluster' excludes 'host_id'"),
+    ] {
+        let answer = ask(&server, "POST", &format!("/admin/{path}")).await;
+        assert!(answer.status == 400 && answer.body.contains(expected), "{path}: {}", answer.body);
+    }
 }
 
 #[tokio::test]

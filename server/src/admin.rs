@@ -29,6 +29,7 @@ use std::time::Duration;
 use cql_lite::frame::Consistency;
 use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::encryption_keys::EncryptionKeysReport;
+use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, ClusterDescription, ClusterSnapshots, ClusterStatus,
     CompactionsReport, FailedCompaction, NodeReport, RepairReport, RepairsReport, ReplayReport, RequestLog,
@@ -41,8 +42,8 @@ use helenus_execution::coordinator::repair::history::RepairHistory;
 use helenus_execution::coordinator::table_rate_limits::TableRateLimits;
 use helenus_observe::prometheus::{DiskGauges, EngineGauges, NEVER, RefusedRequests, render};
 use helenus_observe::{
-    Admin, AdminError, Administrator, Claim, LoginError, RepairRequest, ReplayRequest, RestoreRequest,
-    SnapshotOperation,
+    Admin, AdminError, Administrator, Claim, DownloadRequest, LoginError, RepairRequest, ReplayRequest,
+    RestoreRequest, SnapshotOperation, UploadRequest,
 };
 use helenus_projector::reports as views_reports;
 use helenus_query::error::{RequestError, Result};
@@ -56,6 +57,7 @@ use crate::cluster::confirmation;
 use crate::cluster::import::ImportRequest;
 use crate::cluster::member_snapshots;
 use crate::cluster::membership::{self, Consent, MembershipError};
+use crate::cluster::uploads;
 use crate::session::encryption::Certificates;
 use crate::session::request_logs::RequestLogs;
 use crate::streaming;
@@ -385,6 +387,7 @@ impl Admin for NodeAdmin {
                     ("audit", logs.report(RequestLog::Audit)),
                     ("full_query", logs.report(RequestLog::FullQuery)),
                 ],
+                backup_store: uploads::counts(&self.node),
                 memtable_bytes: shards.iter().map(|shard| shard.memtable_bytes).sum(),
                 commit_log_bytes: shards.iter().map(|shard| shard.commit_log_bytes).sum(),
                 unarchived_log_segments: shards.iter().map(|shard| shard.unarchived_log_segments).sum(),
@@ -554,6 +557,31 @@ impl Admin for NodeAdmin {
 
     fn replay(&self, request: ReplayRequest) -> BoxFuture<'_, Result<ReplayReport, AdminError>> {
         self.replay_logs(request).boxed()
+    }
+
+    fn upload(&self, request: UploadRequest) -> BoxFuture<'_, Result<UploadReport, AdminError>> {
+        self.back_up(|context| Box::pin(async move { Ok(uploads::upload(&context, request).await?) })).boxed()
+    }
+
+    fn uploads(&self, cluster_name: Option<String>) -> BoxFuture<'_, Result<UploadsReport, AdminError>> {
+        self.back_up(|context| Box::pin(async move { Ok(uploads::list(&context, cluster_name).await?) }))
+            .boxed()
+    }
+
+    fn download(&self, request: DownloadRequest) -> BoxFuture<'_, Result<DownloadReport, AdminError>> {
+        self.back_up(|context| Box::pin(async move { Ok(uploads::download(&context, request).await?) }))
+            .boxed()
+    }
+
+    fn remove_upload(
+        &self,
+        name: String,
+        host_id: Option<Uuid>,
+    ) -> BoxFuture<'_, Result<RemovalReport, AdminError>> {
+        self.back_up(move |context| {
+            Box::pin(async move { Ok(uploads::remove(&context, name, host_id).await?) })
+        })
+        .boxed()
     }
 
     fn reload_certificates(&self) -> BoxFuture<'_, Result<(), AdminError>> {

@@ -36,6 +36,7 @@ pub mod seeds;
 pub mod start;
 pub mod stored;
 pub mod unknown_tables;
+pub(crate) mod uploads;
 pub(crate) mod views;
 mod voters;
 

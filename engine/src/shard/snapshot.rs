@@ -173,12 +173,16 @@ impl Shard {
         Ok(found)
     }
 
+    /// The directories of a snapshot's files, that of the shard's own directory first. Some may not be there.
+    pub fn snapshot_directories(&self, entry: &SnapshotEntry) -> Vec<PathBuf> {
+        self.snapshot_roots().map(|all| all.join(&entry.name).join(entry.table.to_string())).collect()
+    }
+
     /// The bytes of a snapshot's files. Its table may still use some of them.
     pub async fn snapshot_bytes(&self, entry: &SnapshotEntry) -> Result<u64, EngineError> {
         let disk = &*self.environment.disk;
         let mut bytes = 0;
-        for all in self.snapshot_roots() {
-            let path = all.join(&entry.name).join(entry.table.to_string());
+        for path in self.snapshot_directories(entry) {
             for file in list(disk, &path).await?.into_iter().filter(|file| !file.is_directory) {
                 bytes += disk.length(&path.join(&file.name)).await?;
             }

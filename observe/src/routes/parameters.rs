@@ -11,7 +11,9 @@ use helenus_query::schema::selection::TableSelection;
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
-use crate::admin::{RepairRanges, RepairRequest, ReplayRequest, RestoreRequest};
+use crate::admin::{
+    DownloadRequest, RepairRanges, RepairRequest, ReplayRequest, RestoreRequest, UploadRequest,
+};
 use crate::controls::{DenylistSetting, RequestLogChange, SettingChange};
 
 /// Longest name of a snapshot.
@@ -60,6 +62,11 @@ pub(super) const FULL_QUERY_LOG: &[&str] =
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ParameterError(String);
+
+/// Refuses two parameters together.
+pub(super) fn exclusive(one: &str, other: &str) -> ParameterError {
+    ParameterError(format!("parameter '{one}' excludes '{other}'"))
+}
 
 /// The decoded parameters of a query, each at most once.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -392,6 +399,30 @@ impl Parameters {
     pub(super) fn restore(&mut self) -> Result<RestoreRequest, ParameterError> {
         let (keyspace, table) = self.scope()?;
         Ok(RestoreRequest { name: self.snapshot_name()?, keyspace, table, into: self.take("into") })
+    }
+
+    /// What is to be uploaded.
+    pub(super) fn upload(&mut self) -> Result<UploadRequest, ParameterError> {
+        let (keyspace, table) = self.scope()?;
+        Ok(UploadRequest { name: self.snapshot_name()?, keyspace, table })
+    }
+
+    /// What is to be downloaded.
+    pub(super) fn download(&mut self) -> Result<DownloadRequest, ParameterError> {
+        let (keyspace, table) = self.scope()?;
+        Ok(DownloadRequest {
+            name: self.snapshot_name()?,
+            keyspace,
+            table,
+            directory: self.directory()?,
+            host_id: self.given_host_id()?,
+            cluster_name: self.take("cluster_name"),
+        })
+    }
+
+    /// A UUID, if one is given.
+    pub(super) fn given_host_id(&mut self) -> Result<Option<Uuid>, ParameterError> {
+        if self.has("host_id") { self.host_id().map(Some) } else { Ok(None) }
     }
 
     /// The name of a snapshot, if one is given.

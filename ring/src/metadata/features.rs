@@ -23,7 +23,8 @@
 /// * 14: tables and keyspaces have what Cassandra 5 gives them beside columns and indexes.
 /// * 15: roles and permissions are a part of the metadata log, and so is the partition denylist ([`crate::denylist`]); tables may be encrypted
 ///   on every member, and may limit the requests a second, and may have change feeds. Replicas send receipts. A hint
-///   that is handed over has its age, and a node notes since when members are down.
+///   that is handed over has its age, and a node notes since when members are down. Members upload their snapshots
+///   for each other.
 pub const FEATURE_VERSION: u16 = SECURITY;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
@@ -68,6 +69,8 @@ pub const ENCRYPTED_TABLES: u16 = 15;
 pub const CHANGE_FEEDS: u16 = 15;
 /// The feature level from which replicas send a receipt of their part in a request.
 pub const RECEIPTS: u16 = 15;
+/// The feature level from which members upload their part of a snapshot for each other.
+pub const MEMBER_UPLOADS: u16 = 15;
 /// The feature level from which transactions may have tokens, and replicas read several tables together with a promise.
 pub const TRANSACTION_TOKENS: u16 = 15;
 /// The feature level from which a member that leaves says for how long it has kept a hint.

@@ -59,6 +59,7 @@ impl NodeAdmin {
         outcome.map_err(|error| match error {
             SnapshotError::Selection(error) => AdminError::Unknown(error.to_string()),
             SnapshotError::Restore(error) => refused(error),
+            SnapshotError::Upload(error) if error.is_unknown() => AdminError::Unknown(error.to_string()),
             other => AdminError::Failed(other.to_string()),
         })
     }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! * The report on all members has each of them once, either with what it has done or with the reason why it has not.
 //! * What is missing of the schema of a snapshot is created once, by the member that was asked, before the first one restores.
-//! * Nothing is sent below the feature level [`MEMBER_SNAPSHOTS`].
+//! * Nothing is sent below the feature level [`MEMBER_SNAPSHOTS`], and about uploads nothing below [`MEMBER_UPLOADS`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,18 +16,19 @@ use helenus_admin::reports::{ClusterSnapshots, MemberSnapshots, SnapshotReport};
 use helenus_engine::{EngineError, TableId};
 use helenus_internode::service::Failure;
 use helenus_internode::transport::PeerError;
-use helenus_observe::{RestoreRequest, SnapshotOperation};
+use helenus_observe::{RestoreRequest, SnapshotOperation, UploadRequest};
 use helenus_query::error::RequestError;
 use helenus_query::schema::ddl::SnapshotSchema;
 use helenus_query::schema::selection::{SelectionError, TableSelection};
 use helenus_ring::member::Member;
-use helenus_ring::metadata::MEMBER_SNAPSHOTS;
+use helenus_ring::metadata::{MEMBER_SNAPSHOTS, MEMBER_UPLOADS};
 use helenus_ring::topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::message::{ClusterRequest, ClusterResponse};
 use super::restore::{self, RestoreError};
 use super::schema;
+use super::uploads::{self, UploadError};
 use helenus_execution::shard::context::{ShardContext, from_every_shard, on_every_shard};
 use helenus_execution::shard::snapshots;
 
@@ -69,6 +70,8 @@ pub enum SnapshotError {
     Selection(#[from] SelectionError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    #[error(transparent)]
+    Upload(#[from] UploadError),
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -159,6 +162,12 @@ async fn carry_out(
         SnapshotOrder::CarryOut(SnapshotOperation::Restore(request)) => {
             answer.report.tables = restore::restore(context, request).await?;
         }
+        SnapshotOrder::CarryOut(SnapshotOperation::Upload(request)) => {
+            answer.report.uploaded = Some(uploads::upload(context, request).await?);
+        }
+        SnapshotOrder::CarryOut(SnapshotOperation::RemoveUpload { name }) => {
+            answer.report.removed = Some(uploads::remove(context, name, None).await?);
+        }
         SnapshotOrder::FindSchemas(RestoreRequest { name, keyspace, table, .. }) => {
             let found = restore::schemas(context, &name, keyspace.as_ref(), table.as_ref()).await?;
             answer.schemas = found.values().map(SnapshotSchema::encode).collect::<Result<_, _>>()?;
@@ -217,11 +226,18 @@ async fn ask_all<'a>(
 }
 
 /// Refuses what members with older programs would not understand.
-fn check_programs(topology: &Topology) -> Result<(), SnapshotError> {
-    if topology.feature_level >= MEMBER_SNAPSHOTS {
+fn check_programs(topology: &Topology, operation: &SnapshotOperation) -> Result<(), SnapshotError> {
+    let needed = match operation {
+        SnapshotOperation::Upload(_) | SnapshotOperation::RemoveUpload { .. } => MEMBER_UPLOADS,
+        SnapshotOperation::Take { .. }
+        | SnapshotOperation::List
+        | SnapshotOperation::Clear { .. }
+        | SnapshotOperation::Restore(_) => MEMBER_SNAPSHOTS,
+    };
+    if topology.feature_level >= needed {
         return Ok(());
     }
-    let older = topology.members.values().filter(|member| member.feature_version < MEMBER_SNAPSHOTS);
+    let older = topology.members.values().filter(|member| member.feature_version < needed);
     Err(SnapshotError::OlderMembers(older.map(|member| member.internode_address).collect()))
 }
 
@@ -231,7 +247,7 @@ pub async fn everywhere(
     operation: SnapshotOperation,
 ) -> Result<ClusterSnapshots, SnapshotError> {
     let topology = context.cluster().topology.clone();
-    check_programs(&topology)?;
+    check_programs(&topology, &operation)?;
     let (name, operation, deadline) = match operation {
         SnapshotOperation::Take { name, tables } => {
             // All members take the same tables, and names that nobody knows are refused once.
@@ -239,7 +255,11 @@ pub async fn everywhere(
             (Some(name.clone()), SnapshotOperation::Take { name, tables }, WORK_DEADLINE)
         }
         SnapshotOperation::List => (None, operation, REPORT_DEADLINE),
-        SnapshotOperation::Clear { ref name } => (Some(name.clone()), operation, WORK_DEADLINE),
+        SnapshotOperation::Clear { ref name }
+        | SnapshotOperation::RemoveUpload { ref name }
+        | SnapshotOperation::Upload(UploadRequest { ref name, .. }) => {
+            (Some(name.clone()), operation, WORK_DEADLINE)
+        }
         SnapshotOperation::Restore(ref request) => (Some(request.name.clone()), operation, WORK_DEADLINE),
     };
     let answers = match operation {
@@ -304,8 +324,13 @@ mod tests {
         let older: Vec<_> = members.values().skip(1).map(|member| member.internode_address).collect();
         let topology =
             |feature_level| Topology { feature_level, members: members.clone(), ..Topology::default() };
-        let refused = check_programs(&topology(MEMBER_SNAPSHOTS - 2)).unwrap_err().to_string();
+        let refused = check_programs(&topology(MEMBER_SNAPSHOTS - 2), &SnapshotOperation::List)
+            .unwrap_err()
+            .to_string();
         assert!(refused.starts_with("nothing was done") && refused.ends_with(&list(&older)), "{refused}");
-        check_programs(&topology(MEMBER_SNAPSHOTS)).unwrap();
+        check_programs(&topology(MEMBER_SNAPSHOTS), &SnapshotOperation::List).unwrap();
+        let removal = SnapshotOperation::RemoveUpload { name: "n".to_owned() };
+        assert!(check_programs(&topology(MEMBER_SNAPSHOTS), &removal).is_err());
+        check_programs(&topology(MEMBER_UPLOADS), &removal).unwrap();
     }
 }

@@ -396,12 +396,14 @@ fn information(
     let internode = addresses.internode.map_or(native, |address| address.ip());
     let settings = toml::Table::try_from(config)
         .map(|mut table| {
-            // A command for master keys may have a secret in it.
-            if let Some(command) = table
-                .get_mut("encryption_at_rest")
-                .and_then(|encryption| encryption.as_table_mut()?.get_mut("key_command"))
+            // A command for master keys may have a secret in it; where a secret lies is nobody's business either.
+            for (name, key) in
+                [("encryption_at_rest", "key_command"), ("backup_store", "secret_access_key_file")]
             {
-                *command = "...".into();
+                let hidden = table.get_mut(name).and_then(|nested| nested.as_table_mut()?.get_mut(key));
+                if let Some(value) = hidden {
+                    *value = "...".into();
+                }
             }
             let text = |value: toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             table.into_iter().map(|(key, value)| (key, text(value))).collect()

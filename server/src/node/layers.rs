@@ -8,6 +8,7 @@ use crate::cluster::confirmation::RolesConfirmation;
 use crate::cluster::liveness::LivenessMonitor;
 use crate::cluster::raft::OpenMetadataLog;
 use crate::cluster::schema::SchemaLock;
+use crate::cluster::uploads::StoreWork;
 use crate::session::allowance::RoleLimits;
 use crate::session::authentication::dropped_roles;
 use crate::session::authentication::logins::Logins;
@@ -62,6 +63,7 @@ pub fn of_node(request_logs: Arc<RequestLogs>) -> NodeLayers {
         .with(OpenCertificates::default())
         .with(OpenAtRest::default())
         .with(PresentGuardrails::default())
+        .with(StoreWork::default())
 }
 
 /// The states of each shard.
