@@ -435,7 +435,9 @@ pub(crate) fn user_functions(config: &Config) -> &'static dyn UserFunctionRuntim
 fn part_threads(shared: &NodeShared) -> io::Result<Option<PartThreads>> {
     let threads = shared.config.compaction_threads.unwrap_or(shared.shard_count());
     let at_rest = shared.layers.get::<OpenAtRest>().get();
-    (threads > 1).then(|| PartThreads::start_on(threads, shared.shard_count(), &at_rest.disk_of_jobs())).transpose()
+    (threads > 1)
+        .then(|| PartThreads::start_on(threads, shared.shard_count(), &at_rest.disk_of_jobs()))
+        .transpose()
 }
 
 /// The real disk, threads, network and randomness of the machine.

@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 
 use super::context::{Message, ShardContext, run_on};
 use super::receipt;
-use helenus_fair_shares::{self as shares, RoleShare, ShardShare, ShardShares};
 use super::trace::{self, TraceEvent};
+use helenus_fair_shares::{self as shares, RoleShare, ShardShare, ShardShares};
 
 /// A request that a shard of this node can execute. Implemented by the layer that owns the service.
 pub trait Serve: ServiceRequest + Clone + Send + 'static {

@@ -42,10 +42,10 @@ use super::file_handling::FileHandling;
 use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::runtime_settings::RuntimeSettings;
-use helenus_fair_shares::{RoleShare, ShardShares};
 use super::status_table::{ServingState, StatusTable};
 use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
+use helenus_fair_shares::{RoleShare, ShardShares};
 
 pub use helenus_ring::change_feed::IGNORE_MSB;
 /// Capacity of a shard's queue, in messages.
