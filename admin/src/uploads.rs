@@ -32,7 +32,7 @@ pub fn downloaded(report: &DownloadReport) -> String {
 pub fn listed(report: &UploadsReport) -> String {
     let mut text = format!("store: {}\n", report.store);
     if let Some(running) = &report.under_way {
-        text += &format!(
+        let line = format!(
             "under way on this node: {} of {}, {} of {} files, {} of {}\n",
             running.operation,
             running.snapshot,
@@ -41,6 +41,7 @@ pub fn listed(report: &UploadsReport) -> String {
             bytes(running.bytes_done),
             bytes(running.bytes)
         );
+        text.push_str(&line);
     }
     if report.uploads.is_empty() {
         return text + "There are no uploads\n";
@@ -66,7 +67,8 @@ pub fn listed(report: &UploadsReport) -> String {
     }
     for upload in &report.uploads {
         if let Some(error) = &upload.error {
-            text += &format!("{} of {}: {error}\n", upload.snapshot, upload.host_id);
+            text.push_str(&upload.snapshot);
+            text.push_str(&[" of ", &upload.host_id, ": ", error, "\n"].concat());
         }
     }
     text

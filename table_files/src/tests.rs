@@ -527,7 +527,7 @@ fn a_file_is_synced_while_it_is_written() {
         let mut writer = TableWriter::create(&disk, Path::new(PATH), options).await.unwrap();
         disk.sync_directory(Path::new("/")).await.unwrap();
         let written = 40 << 20;
-        let bytes = row(1, &[7; 1 << 20]);
+        let bytes = row(1, &vec![7; 1 << 20]);
         for number in 0..written >> 20 {
             let key = full_key(i64::from(number), b"partition", &[2]).unwrap();
             writer.add(&key, RowRef::new(&bytes, 0)).await.unwrap();

@@ -43,9 +43,9 @@ macro_rules! files_and_logs_settings {
         /// * `address`: a directory that is there, as an absolute path or `file:///` address; or `s3://BUCKET/PREFIX` (the program's feature `s3`, which it
         ///   has unless it was built without). Default: none, and nothing is uploaded.
         /// * `endpoint`: `https://HOST:PORT` of a store that is not AWS, or `http://`, without TLS. The authorities for TLS are those of the machine, or of
-        ///   the file in the variable SSL_CERT_FILE.
-        /// * `region`; `access_key_id` and `secret_access_key_file`, a file with the key, read at each operation. Without them the variables AWS_ACCESS_KEY_ID,
-        ///   AWS_SECRET_ACCESS_KEY, AWS_REGION and so on of the node count, and without those the role of the machine.
+        ///   the file in the variable `SSL_CERT_FILE`.
+        /// * `region`; `access_key_id` and `secret_access_key_file`, a file with the key, read at each operation. Without them the variables `AWS_ACCESS_KEY_ID`,
+        ///   `AWS_SECRET_ACCESS_KEY`, `AWS_REGION` and so on of the node count, and without those the role of the machine.
         /// * `throughput_mib_per_s`: what operations on the store may move in a second; 0: no limit.
         /// * `parallel_transfers`: files that move at a time, from 1 to 64.
         backup_store: BackupStore = BackupStore::default(),

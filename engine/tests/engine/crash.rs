@@ -229,7 +229,7 @@ fn a_failing_disk_operation_is_an_error_and_never_wrong_data() {
         let (progress, outcome) = run_local(async {
             let clock = Rc::new(ManualClock::new(START_MICROS));
             // The log tries again after a second when the disk is full.
-            while_time_passes(&clock, run_at(&history, &disk, &clock)).await
+            while_time_passes(&clock, Box::pin(run_at(&history, &disk, &clock))).await
         });
         if let Err(error) = &outcome {
             assert!(!error.to_string().is_empty());
@@ -267,7 +267,7 @@ fn a_full_disk_is_an_error_and_space_brings_the_shard_back() {
         disk.set_capacity_bytes(capacity);
         let (progress, outcome) = run_local(async {
             let clock = Rc::new(ManualClock::new(START_MICROS));
-            while_time_passes(&clock, run_at(&history, &disk, &clock)).await
+            while_time_passes(&clock, Box::pin(run_at(&history, &disk, &clock))).await
         });
         assert!(outcome.as_ref().err().is_none_or(EngineError::is_full), "capacity {capacity}: {outcome:?}");
         disk.set_capacity_bytes(u64::MAX);

@@ -314,7 +314,7 @@ fn an_operator_stops_all_jobs_and_sees_one_compaction() {
         assert!(matches!(stopped, Err(EngineError::Table(TableError::Stopped))), "{stopped:?}");
         assert_eq!(parts.under_way.get(), 0, "all jobs have ended");
         assert_eq!(file_names(&disk).await.len(), 4, "nothing of it is left");
-        shard.set_compaction_rate(None);
+        shard.compaction_rate().set(None);
         while_time_passes(&clock, shard.compact(TABLE)).await.unwrap();
         assert_eq!(read_all(&shard, EVERYTHING, false, NOW).unwrap(), expected);
     });

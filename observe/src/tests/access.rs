@@ -83,7 +83,7 @@ async fn a_unix_socket_serves_everything() {
 }
 
 /// All paths but those of metrics and health.
-pub(super) const ROUTES: [&str; 54] = [
+pub(super) const ROUTES: [&str; 58] = [
     "/version",
     "/admin/tablestats",
     "/admin/status",

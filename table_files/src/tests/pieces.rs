@@ -42,6 +42,9 @@ fn deletions(rows: &Rows, random: &mut SplitMix64) -> Vec<Vec<u8>> {
     prefixes
 }
 
+/// The rows of partitions by their prefixes.
+type Partitions<'r> = BTreeMap<&'r [u8], Vec<(&'r Vec<u8>, &'r Vec<u8>)>>;
+
 /// The rows and deletions in their order, cut into pieces by several builders.
 fn pieces(
     rows: &Rows,
@@ -49,7 +52,7 @@ fn pieces(
     options: &TableOptions,
     random: &mut SplitMix64,
 ) -> Vec<TablePiece> {
-    let mut partitions: BTreeMap<&[u8], Vec<(&Vec<u8>, &Vec<u8>)>> = BTreeMap::new();
+    let mut partitions = Partitions::new();
     for (key, row) in rows {
         partitions.entry(prefix_of(key)).or_default().push((key, row));
     }

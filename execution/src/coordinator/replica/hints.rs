@@ -33,7 +33,7 @@ use bytes::Bytes;
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
 use helenus_engine::{DecodeError, Deletion, Mutation, TableId, TableOptions};
-use helenus_query::error::{RequestError, Result};
+use helenus_query::error::Result;
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
@@ -46,7 +46,7 @@ use self::target::HintTarget;
 use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
-use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, PrivateTable};
+use crate::shard::private_table::{PrivateRange, PrivateRow};
 
 /// Key of the partition with the times of truncations.
 const TRUNCATIONS: &[u8] = b"truncations";

@@ -133,9 +133,9 @@ mod tests {
             latencies.note(first, Duration::from_millis(40));
         }
         assert_eq!(order(&latencies, &members), [third, second, first, far]);
-        latencies.forget_old(Duration::from_secs(60), Duration::from_secs(600));
+        latencies.forget_old(Duration::from_mins(1), Duration::from_mins(10));
         assert_eq!(order(&latencies, &members), [third, second, first, far]);
-        latencies.forget_old(Duration::from_secs(601), Duration::from_secs(600));
+        latencies.forget_old(Duration::from_mins(11), Duration::from_mins(10));
         assert_eq!(order(&latencies, &members), [first, second, third, far]);
     }
 }

@@ -46,13 +46,17 @@ fn begin_join(cluster: &Cluster) -> Moving {
 /// Writes the value at ONE through a node, while only these nodes receive it.
 async fn write_to(cluster: &Cluster, nodes: &[usize], key: i32, value: i32) {
     let others: Vec<usize> = (0..4).filter(|node| !nodes.contains(node)).collect();
-    others.iter().for_each(|&node| cluster.set_silent(node, true));
+    for &node in &others {
+        cluster.set_silent(node, true);
+    }
     let text = format!("INSERT INTO three.t (k, v) VALUES ({key}, {value})");
     // A pending replica raises what ONE needs: the write may fail, and has reached these nodes all the same.
     let outcome = cluster.execute(nodes[0], &text, Consistency::One).await;
     assert!(matches!(outcome, Ok(()) | Err(RequestError::WriteTimeout { .. })), "{outcome:?}");
     cluster.pass(Duration::from_secs(10)).await;
-    others.iter().for_each(|&node| cluster.set_silent(node, false));
+    for &node in &others {
+        cluster.set_silent(node, false);
+    }
 }
 
 async fn select(cluster: &Cluster, node: usize, key: i32) -> Vec<Vec<Option<i64>>> {
