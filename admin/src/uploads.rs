@@ -1,5 +1,7 @@
 //! The store of uploaded snapshots, as it is shown to people.
 
+use std::fmt::Write;
+
 use crate::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use crate::tables::{bytes, columns, row};
 
@@ -32,14 +34,12 @@ pub fn downloaded(report: &DownloadReport) -> String {
 pub fn listed(report: &UploadsReport) -> String {
     let mut text = format!("store: {}\n", report.store);
     if let Some(running) = &report.under_way {
-        text += &format!(
-            "under way on this node: {} of {}, {} of {} files, {} of {}\n",
-            running.operation,
-            running.snapshot,
-            running.files_done,
-            running.file_count,
-            bytes(running.bytes_done),
-            bytes(running.bytes)
+        let (done, all) = (bytes(running.bytes_done), bytes(running.bytes));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "under way on this node: {} of {}, {} of {} files, {done} of {all}",
+            running.operation, running.snapshot, running.files_done, running.file_count
         );
     }
     if report.uploads.is_empty() {
@@ -66,7 +66,7 @@ pub fn listed(report: &UploadsReport) -> String {
     }
     for upload in &report.uploads {
         if let Some(error) = &upload.error {
-            text += &format!("{} of {}: {error}\n", upload.snapshot, upload.host_id);
+            let _ = writeln!(text, "{} of {}: {error}", upload.snapshot, upload.host_id);
         }
     }
     text
