@@ -1,5 +1,7 @@
 //! The store of uploaded snapshots, as it is shown to people.
 
+use std::fmt::Write;
+
 use crate::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use crate::tables::{bytes, columns, row};
 
@@ -32,16 +34,13 @@ pub fn downloaded(report: &DownloadReport) -> String {
 pub fn listed(report: &UploadsReport) -> String {
     let mut text = format!("store: {}\n", report.store);
     if let Some(running) = &report.under_way {
-        let line = format!(
-            "under way on this node: {} of {}, {} of {} files, {} of {}\n",
-            running.operation,
-            running.snapshot,
-            running.files_done,
-            running.file_count,
-            bytes(running.bytes_done),
-            bytes(running.bytes)
+        let (done, all) = (bytes(running.bytes_done), bytes(running.bytes));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "under way on this node: {} of {}, {} of {} files, {done} of {all}",
+            running.operation, running.snapshot, running.files_done, running.file_count
         );
-        text.push_str(&line);
     }
     if report.uploads.is_empty() {
         return text + "There are no uploads\n";
@@ -67,8 +66,7 @@ pub fn listed(report: &UploadsReport) -> String {
     }
     for upload in &report.uploads {
         if let Some(error) = &upload.error {
-            text.push_str(&upload.snapshot);
-            text.push_str(&[" of ", &upload.host_id, ": ", error, "\n"].concat());
+            let _ = writeln!(text, "{} of {}: {error}", upload.snapshot, upload.host_id);
         }
     }
     text

@@ -243,7 +243,11 @@ impl Store for DirectoryStore {
                 removed => removed.map_err(failed)?,
             }
             let Some(above) = path.parent() else { return Ok(()) };
-            sync_directory(above).map_err(failed)?;
+            match sync_directory(above) {
+                // It was the last one, and another deletion has removed the folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                synced => synced.map_err(failed)?,
+            }
             // One that is not empty stays.
             let _ = fs::remove_dir(above);
             Ok(())
@@ -363,6 +367,20 @@ mod tests {
         }
         let missing = store.get("c/h/shard-0/a").await.err().unwrap().to_string();
         assert!(missing.starts_with("the object c/h/shard-0/a is not in the backup store"), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn objects_of_a_folder_are_deleted_at_the_same_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::new(directory.path().to_owned());
+        let names: Vec<String> = (0..20).map(|number| format!("c/h/shard-0/{number}")).collect();
+        for _ in 0..20 {
+            for name in &names {
+                store.put(name, "x".into()).await.unwrap();
+            }
+            futures::future::try_join_all(names.iter().map(|name| store.delete(name))).await.unwrap();
+            assert_eq!(store.folders("c/h/").await.unwrap(), [] as [&str; 0]);
+        }
     }
 
     #[tokio::test]

@@ -132,14 +132,14 @@ def test_a_second_upload_moves_new_files_only_and_a_removal_keeps_what_is_needed
         fill(session)
         done(node, "snapshot", "-t", "monday", "k", "t")
         first = done(node, "upload", "-t", "monday", "--cluster", "k", "t")["members"][0]["uploaded"]
-        whole = {path.name: path.stat().st_ino for path in objects(store)}
+        whole = {str(path): path.stat().st_ino for path in objects(store)}
         assert len(whole) == first["file_count"] and done(node, "upload", "-t", "monday")["new_bytes"] == 0
         session.execute("INSERT INTO k.t (p, c, v) VALUES (0, 1000, 0x01)")
         before = rows(session)
         done(node, "snapshot", "-t", "tuesday", "k", "t")
         second = done(node, "upload", "-t", "tuesday")
         assert 0 < second["new_bytes"] < first["bytes"] / 2 and second["bytes"] > first["bytes"]
-        now = {path.name: path.stat().st_ino for path in objects(store)}
+        now = {str(path): path.stat().st_ino for path in objects(store)}
         assert whole.items() <= now.items(), "objects that were there were not written again"
         removed = done(node, "removeupload", "-t", "monday")
         assert 0 < removed["object_count"] < first["file_count"]
