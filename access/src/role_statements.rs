@@ -386,7 +386,7 @@ fn check_grantable(permissions: PermissionSet, resource: &Resource) -> Result<()
     Ok(())
 }
 
-/// The warning for what is granted on `MBeans`, which are taken for the scripts that name them.
+/// The warning for permissions on management beans, which are accepted for the scripts that name them.
 fn without_effect(grants: &Grants) -> impl Iterator<Item = String> {
     let names_mbeans =
         grants.keys().any(|resource| matches!(resource, Resource::AllMbeans | Resource::Mbean(_)));

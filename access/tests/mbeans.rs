@@ -1,4 +1,4 @@
-//! Permissions on `MBeans` are taken and have no effect, which the client is told.
+//! Permissions on management beans are accepted and have no effect, which the client is told.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 

@@ -67,11 +67,13 @@ fn shown(values: &[Value<'_>], shows_values: bool) -> String {
     format!(" [{}]", values.iter().map(shown).collect::<Vec<_>>().join(", "))
 }
 
-/// The keyspaces of the tables that a statement reads or changes. Empty: its plan names no tables.
-fn keyspaces_of(statement: &Planned) -> BTreeSet<String> {
+/// The keyspaces of the tables that a statement reads or changes; of what belongs to none there are none. `None`: its plan names no tables.
+fn keyspaces_of(statement: &Planned) -> Option<BTreeSet<String>> {
     let one = |keyspace: &String| BTreeSet::from([keyspace.clone()]);
-    match statement {
+    Some(match statement {
         Planned::Select(select) => one(&select.plan.table.keyspace),
+        // What it changes is a table of another keyspace, which its values name.
+        Planned::Modify(modify) if modify.plan.sets_table_extensions() => BTreeSet::new(),
         Planned::Modify(modify) => one(&modify.plan.table.keyspace),
         Planned::Batch(batch) => {
             batch.plan.statements.iter().map(|plan| plan.table.keyspace.clone()).collect()
@@ -79,19 +81,19 @@ fn keyspaces_of(statement: &Planned) -> BTreeSet<String> {
         Planned::Transaction(transaction) => one(&transaction.plan.table.keyspace),
         Planned::Truncate(truncate) => one(&truncate.plan.keyspace),
         Planned::Check(check) => one(&check.plan.view.keyspace),
-        Planned::Explain(explain) => keyspaces_of(&explain.plan.statement),
-        Planned::Use(_) | Planned::Schema(_) | Planned::Roles(_) | Planned::Describe(_) => BTreeSet::new(),
-    }
+        Planned::Explain(explain) => return keyspaces_of(&explain.plan.statement),
+        Planned::Roles(_) => BTreeSet::new(),
+        Planned::Use(_) | Planned::Schema(_) | Planned::Describe(_) => return None,
+    })
 }
 
 /// The keyspaces by which a statement is filtered. `planned`: what it was planned as, if it is known.
 fn filtered_by(planned: Option<&Planned>, described: &Described) -> BTreeSet<String> {
-    let of_tables = planned.map(keyspaces_of).unwrap_or_default();
-    let is_about_roles = described.entry_type.is_some_and(|own| own.category() == Category::Dcl);
-    if !of_tables.is_empty() || is_about_roles {
-        return of_tables;
+    if let Some(keyspaces) = planned.and_then(keyspaces_of) {
+        return keyspaces;
     }
-    described.keyspace.iter().cloned().collect()
+    let is_about_roles = described.entry_type.is_some_and(|own| own.category() == Category::Dcl);
+    described.keyspace.iter().filter(|_| !is_about_roles).cloned().collect()
 }
 
 /// Those by which a batch is filtered: none, if one of its statements has none.
