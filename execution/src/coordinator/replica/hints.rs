@@ -390,7 +390,8 @@ impl Left {
     fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
         let is_agreed = row.partition == AGREED_TRUNCATIONS;
         if row.partition == absence::PARTITION {
-            self.absent.extend(absence::noted(row)?);
+            let noted = absence::noted(row).map_err(|_| damaged("the absence of a member"))?;
+            self.absent.extend(noted);
         } else if is_agreed || row.partition == TRUNCATIONS {
             let table = row.position.get(1..).and_then(|id| id.try_into().ok());
             // A truncation that is passed over would let deleted rows come back.
