@@ -14,7 +14,6 @@ pub mod batch_request;
 pub mod bound_statement;
 pub mod caps;
 pub mod change_feed;
-pub mod consistency;
 pub mod denylist;
 pub mod disk_room;
 pub mod explain;

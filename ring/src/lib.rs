@@ -5,12 +5,13 @@
 //! itself is above, in the server.
 //!
 //! The modules, each of which uses only those before it: [`member`], [`replication_change`], [`change_feed`], [`topology`], [`placement`],
-//! [`view`], [`intervals`], [`allocation`], [`denylist`], [`metadata`].
+//! [`view`], [`consistency`], [`intervals`], [`allocation`], [`denylist`], [`metadata`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod allocation;
 pub mod change_feed;
+pub mod consistency;
 pub mod denylist;
 pub mod intervals;
 pub mod member;

@@ -32,7 +32,6 @@ use helenus_answers::respond::Responder;
 use helenus_execution::coordinator::batch::batch;
 use helenus_execution::coordinator::batch_request::BatchRequest;
 use helenus_execution::coordinator::bound_statement::{BoundStatement, Modification};
-use helenus_execution::coordinator::consistency::{self, Access};
 use helenus_execution::coordinator::transaction::{Transaction, transact};
 use helenus_execution::coordinator::virtual_state::NodeReports;
 use helenus_execution::coordinator::{
@@ -40,6 +39,7 @@ use helenus_execution::coordinator::{
 };
 use helenus_execution::shard::context::ShardContext;
 use helenus_fair_shares as shares;
+use helenus_ring::consistency::{self, Access};
 
 /// Executes a request that began at `started` (monotonic time) and answers it, now or later.
 pub fn carry_out(

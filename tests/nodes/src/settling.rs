@@ -154,9 +154,9 @@ async fn insert_keys(cluster: &Cluster, keys: std::ops::Range<i32>) {
 fn partitions_that_cannot_be_settled_do_not_keep_others_from_it() {
     with_cluster(4, &config(), |cluster| async move {
         insert_keys(&cluster, 0..300).await;
-        tokio::time::advance(6 * IDLE).await;
         // No other node has noticed.
         cluster.set_silent(3, true);
+        tokio::time::advance(6 * IDLE).await;
         let view = cluster.view();
         let placement = view.placement("three").unwrap();
         let can_be_settled = |name: &PartitionName| !placement.replicas(name.token).contains(&host_id(3));
@@ -177,8 +177,8 @@ fn partitions_that_cannot_be_settled_do_not_keep_others_from_it() {
 fn many_partitions_are_settled_at_once() {
     with_cluster(3, &config(), |cluster| async move {
         insert_keys(&cluster, 0..60).await;
-        tokio::time::advance(6 * IDLE).await;
         cluster.set_silent(2, true);
+        tokio::time::advance(6 * IDLE).await;
         let begun = Instant::now();
         assert_eq!(rounds(&cluster, 1).await, 0);
         // Each of them has taken a second to fail.

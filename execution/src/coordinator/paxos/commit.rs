@@ -28,7 +28,6 @@ use super::message::{PaxosOrder, PaxosRequest};
 use super::round::send;
 use super::state::Commit;
 use crate::coordinator::RequestOptions;
-use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::coordinator::replica::latency::rings;
@@ -36,6 +35,7 @@ use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::{epoch, hints, write};
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::{receipt, trace};
+use helenus_ring::consistency::{self, RequiredReplicas};
 
 /// Sends an agreed mutation to all replicas, and resolves when as many have it as the level requires.
 pub async fn commit(

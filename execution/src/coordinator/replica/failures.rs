@@ -8,7 +8,7 @@ use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::{FailureReason, ReplicaFailure, RequestError};
 use helenus_ring::member::Member;
 
-use crate::coordinator::consistency::RequiredReplicas;
+use helenus_ring::consistency::RequiredReplicas;
 
 /// The failure reason of the protocol for a failed request.
 pub fn failure_reason(error: &PeerError) -> FailureReason {

@@ -21,7 +21,6 @@
 
 mod absence;
 pub mod replay;
-mod table;
 mod target;
 
 use std::cell::{Cell, RefCell};
@@ -33,21 +32,21 @@ use bytes::Bytes;
 use helenus_engine::key::REGULAR_TAG;
 use helenus_engine::read::Budget;
 use helenus_engine::{DecodeError, Deletion, Mutation, TableId, TableOptions};
-use helenus_query::error::Result;
+use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_query::schema::catalog::Table;
 use helenus_ring::HostId;
 use uuid::Uuid;
 
 use self::absence::Absences;
-pub use self::table::TABLE;
-use self::table::{damaged, write_durably};
 use self::target::HintTarget;
 use crate::coordinator::transaction_tokens;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
-use crate::shard::private_table::{PrivateRange, PrivateRow};
+use crate::shard::private_table::{PrivateChange, PrivateRange, PrivateRow, PrivateTable};
 
+/// The engine's id of the hints table.
+pub const TABLE: PrivateTable = PrivateTable(TableId(*b"helenus-hints---"));
 /// Key of the partition with the times of truncations.
 const TRUNCATIONS: &[u8] = b"truncations";
 /// Key of the partition with the agreed times of truncations.
@@ -164,6 +163,10 @@ pub struct WrittenAt {
     pub created_micros: i64,
     /// By the clock of this node, which keeps it: later truncations of this node have removed it.
     pub kept_micros: i64,
+}
+
+fn damaged(what: &str) -> RequestError {
+    RequestError::Server(format!("the stored hints are damaged: {what} cannot be read"))
 }
 
 /// What has become of a hint.
@@ -291,6 +294,12 @@ pub async fn keep(
     Ok(())
 }
 
+async fn write_durably(context: &ShardContext, change: PrivateChange) -> Result<()> {
+    let written = change.apply(&context.shard)?;
+    context.note_append(written);
+    Ok(context.shard.durable(written).await?)
+}
+
 /// Removes a hint. The removal need not be durable: a hint may be replayed again.
 fn remove(context: &ShardContext, target: HostId, known: &HintTarget, hint: &Hint) -> Result<()> {
     let mut change = TABLE.change(target.as_bytes());
@@ -381,7 +390,8 @@ impl Left {
     fn note(&mut self, row: &PrivateRow<'_>) -> Result<()> {
         let is_agreed = row.partition == AGREED_TRUNCATIONS;
         if row.partition == absence::PARTITION {
-            self.absent.extend(absence::noted(row)?);
+            let noted = absence::noted(row).map_err(|_| damaged("the absence of a member"))?;
+            self.absent.extend(noted);
         } else if is_agreed || row.partition == TRUNCATIONS {
             let table = row.position.get(1..).and_then(|id| id.try_into().ok());
             // A truncation that is passed over would let deleted rows come back.

@@ -25,9 +25,9 @@ use super::ranges::nearest_first;
 use super::read::{LevelGroup, RangeRead, level_group};
 use super::search::{Searched, search_replicas};
 use super::{epoch, search_answer};
-use crate::coordinator::consistency::RequiredReplicas;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
+use helenus_ring::consistency::RequiredReplicas;
 
 /// The rows that replicas have found.
 #[derive(Debug, Default)]

@@ -19,8 +19,8 @@ use smallvec::SmallVec;
 
 use super::answer::token_of;
 use super::snitch;
-use crate::coordinator::consistency::RequiredReplicas;
 use crate::shard::context::ShardContext;
+use helenus_ring::consistency::RequiredReplicas;
 
 /// The first part of a range, and the live replicas that have all of it.
 #[derive(Debug)]
@@ -69,22 +69,15 @@ impl ReadDemand<'_> {
 
     /// Whether the same is needed of the replicas of two ranges.
     fn is_alike(&self, one: &Replicas, other: &Replicas) -> bool {
-        fn ids(members: &[Arc<Member>]) -> BTreeSet<HostId> {
-            members.iter().map(|member| member.host_id).collect()
-        }
-        fn others(replicas: &Replicas) -> BTreeSet<HostId> {
-            replicas.other.iter().flat_map(|other| other.members.iter().copied()).collect()
-        }
-        match (self.asks_pending(one), self.asks_pending(other)) {
-            (false, false) => true,
-            (true, true) => {
-                ids(&one.read) == ids(&other.read)
-                    && ids(&one.pending) == ids(&other.pending)
-                    && others(one) == others(other)
-            }
-            _ => false,
-        }
+        !(self.asks_pending(one) || self.asks_pending(other)) || sides(one) == sides(other)
     }
+}
+
+/// The members that are read, those that are pending, and those of the other side.
+fn sides(replicas: &Replicas) -> [BTreeSet<HostId>; 3] {
+    let ids = |members: &[Arc<Member>]| members.iter().map(|member| member.host_id).collect();
+    let others = replicas.other.iter().flat_map(|other| other.members.iter().copied());
+    [ids(&replicas.read), ids(&replicas.pending), others.collect()]
 }
 
 /// A key greater than every full key.
@@ -202,7 +195,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::coordinator::consistency::required;
+    use helenus_ring::consistency::required;
 
     fn view(tokens: &[i64], alive: &[u8]) -> ClusterView {
         let id = |number: u8| Uuid::from_bytes([number; 16]);

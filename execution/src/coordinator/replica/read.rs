@@ -44,11 +44,11 @@ use super::ranges::{self, Group, ReadDemand, nearest_first};
 use super::repair::{NotRepaired, repair};
 use super::snitch::MeasuredRequest;
 use super::{epoch, only_here};
-use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::failures::{failure_reason, read_failure};
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::{receipt, trace};
+use helenus_ring::consistency::{self, RequiredReplicas};
 
 /// Most bytes in the answer of one replica.
 const ANSWER_BYTES: u64 = 1 << 20;
@@ -165,14 +165,12 @@ pub fn needs_others(
 /// A level of more than one replica promises that what it has seen is seen again, by read repair. So while ownership changes hands a read
 /// needs the replicas that a write needs: those that take over must have what it answers, too.
 fn needs<'a>(context: &'a ShardContext, placement: &Placement, read: &RangeRead<'_>) -> ReadDemand<'a> {
-    let of_one =
-        matches!(read.consistency, Consistency::One | Consistency::LocalOne | Consistency::NodeLocal);
-    let lasts = !of_one && read.table.options.read_repair == ReadRepair::Blocking;
+    use Consistency::{LocalOne, NodeLocal, One};
+    let lasts = !matches!(read.consistency, One | LocalOne | NodeLocal)
+        && read.table.options.read_repair == ReadRepair::Blocking;
     let this_node = (context.node.config.data_center.as_str(), context.node.host_id);
-    ReadDemand {
-        of_level: demand(context, placement, read.consistency),
-        lasts_for: lasts.then_some(this_node),
-    }
+    let of_level = demand(context, placement, read.consistency);
+    ReadDemand { of_level, lasts_for: lasts.then_some(this_node) }
 }
 
 /// The first parts of a range that go to different replicas, in key order, for reading them concurrently. At most

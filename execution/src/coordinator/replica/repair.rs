@@ -14,9 +14,9 @@ use helenus_internode::transport::PeerError;
 use helenus_ring::member::Member;
 
 use super::message::ReplicaRequest;
-use crate::coordinator::consistency::RequiredReplicas;
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
+use helenus_ring::consistency::RequiredReplicas;
 
 /// The reason why replicas were not repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -31,10 +31,10 @@ use super::message::{ReplicaRequest, ReplicaResponse};
 use super::ranges::nearest_first;
 use super::read::{LevelGroup, RangeRead, level_group, read_timeout};
 use super::search_answer::{SearchAnswer, SearchRequest, encode, join};
-use crate::coordinator::consistency::RequiredReplicas;
 use crate::planted::PlantedBug;
 use crate::shard::context::ShardContext;
 use crate::shard::{receipt, trace};
+use helenus_ring::consistency::RequiredReplicas;
 
 /// The share of the timeout after which another replica is asked.
 const SPECULATED_AFTER: u32 = 4;

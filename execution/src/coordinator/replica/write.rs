@@ -40,13 +40,13 @@ use super::hints::{self, Stored};
 use super::latency::rings;
 use super::message::ReplicaRequest;
 use super::{epoch, only_here};
-use crate::coordinator::consistency::{self, RequiredReplicas};
 use crate::coordinator::replica::admission::{InFlight, check_room};
 use crate::coordinator::replica::apply::apply_at_replica;
 use crate::coordinator::replica::failures::failure_reason;
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
 use crate::shard::{receipt, trace};
+use helenus_ring::consistency::{self, RequiredReplicas};
 
 /// Pause before a replica that does not know the table yet is asked again.
 const SCHEMA_PAUSE: Duration = Duration::from_millis(50);

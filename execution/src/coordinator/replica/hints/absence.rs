@@ -10,14 +10,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use helenus_engine::key::REGULAR_TAG;
-use helenus_query::error::Result;
 use helenus_ring::HostId;
-use helenus_ring::metadata::HINT_WINDOWS;
 use uuid::Uuid;
 
-use super::table::{TABLE, damaged, write_durably};
 use crate::shard::context::ShardContext;
-use crate::shard::private_table::PrivateRow;
+use crate::shard::private_table::{PrivateChange, PrivateRow};
 
 /// Key of the partition with the times since when members are down.
 pub(super) const PARTITION: &[u8] = b"absent-members";
@@ -53,6 +50,42 @@ impl Absences {
             self.0.insert(host_id, Absence { seen, before, is_noted: true });
         }
     }
+
+    /// Looks who is down now.
+    pub(super) fn look(&mut self, context: &ShardContext) -> Changes {
+        let view = context.cluster();
+        let mut changes = Changes::default();
+        if view.topology.version == 0 {
+            // No members are known yet.
+            return changes;
+        }
+        let is_down = |host_id: &HostId| view.topology.member(host_id).is_some() && !view.is_alive(host_id);
+        self.0.retain(|host_id, absence| {
+            let is_absent = is_down(host_id);
+            if !is_absent && absence.is_noted {
+                changes.over.push(*host_id);
+            }
+            is_absent
+        });
+        let seen = context.clock.monotonic();
+        for host_id in view.topology.members.keys().filter(|host_id| is_down(host_id)) {
+            let begun = Absence { seen, before: Duration::ZERO, is_noted: false };
+            let absence = self.0.entry(*host_id).or_insert(begun);
+            if !absence.is_noted && absence.lasts(context) >= NOTED_AFTER {
+                changes.lasting.push((*host_id, absence.lasts(context)));
+            }
+        }
+        changes
+    }
+
+    /// The changes are durable.
+    pub(super) fn are_noted(&mut self, changes: &Changes) {
+        for (host_id, _) in &changes.lasting {
+            if let Some(absence) = self.0.get_mut(host_id) {
+                absence.is_noted = true;
+            }
+        }
+    }
 }
 
 impl Absence {
@@ -67,66 +100,43 @@ fn position(host_id: HostId) -> Vec<u8> {
     position
 }
 
-/// The note of a stored row; `None`: the member is not down.
-pub(super) fn noted(row: &PrivateRow<'_>) -> Result<Option<(HostId, i64)>> {
+/// The note of a stored row; `Ok(None)`: the member is not down. An error: it cannot be read.
+pub(super) fn noted(row: &PrivateRow<'_>) -> Result<Option<(HostId, i64)>, Unreadable> {
     if row.value.is_empty() {
         return Ok(None);
     }
     let host_id = row.position.get(1..).and_then(|id| Uuid::from_slice(id).ok());
-    let (Some(host_id), Ok(since)) = (host_id, row.value.try_into()) else {
-        return Err(damaged("the absence of a member"));
-    };
-    Ok(Some((host_id, i64::from_be_bytes(since))))
+    let since = row.value.try_into().map(i64::from_be_bytes).ok();
+    host_id.zip(since).map(Some).ok_or(Unreadable)
 }
 
-/// Looks who is down now, and notes it durably.
-pub(super) async fn look(context: &ShardContext) -> Result<()> {
-    let view = context.cluster();
-    if view.topology.version == 0 {
-        // No members are known yet.
-        return Ok(());
+/// A note that cannot be read.
+pub(super) struct Unreadable;
+
+/// What has to be noted.
+#[derive(Default)]
+pub(super) struct Changes {
+    /// Members that were noted, and are not down any more.
+    over: Vec<HostId>,
+    /// Members that are not noted yet, each with how long it has been down.
+    lasting: Vec<(HostId, Duration)>,
+}
+
+impl Changes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.over.is_empty() && self.lasting.is_empty()
     }
-    let absences = &context.replication().hints.absences;
-    let is_down = |host_id: &HostId| view.topology.member(host_id).is_some() && !view.is_alive(host_id);
-    let (mut over, mut lasting) = (Vec::new(), Vec::new());
-    {
-        let absent = &mut absences.borrow_mut().0;
-        absent.retain(|host_id, absence| {
-            let is_absent = is_down(host_id);
-            if !is_absent && absence.is_noted {
-                over.push(*host_id);
-            }
-            is_absent
-        });
-        for host_id in view.topology.members.keys().filter(|host_id| is_down(host_id)) {
-            let seen = context.clock.monotonic();
-            let absence =
-                absent.entry(*host_id).or_insert(Absence { seen, before: Duration::ZERO, is_noted: false });
-            if !absence.is_noted && absence.lasts(context) >= NOTED_AFTER {
-                lasting.push((*host_id, absence.lasts(context)));
-            }
+
+    /// Adds the rows to a change of [`PARTITION`].
+    pub(super) fn put(&self, context: &ShardContext, change: &mut PrivateChange) {
+        let timestamp = context.next_timestamp();
+        for host_id in &self.over {
+            change.put(&position(*host_id), timestamp, &[]);
+        }
+        for (host_id, lasts) in &self.lasting {
+            let lasts_micros = i64::try_from(lasts.as_micros()).unwrap_or(i64::MAX);
+            let since_micros = context.clock.now_micros().saturating_sub(lasts_micros);
+            change.put(&position(*host_id), timestamp, &since_micros.to_be_bytes());
         }
     }
-    if view.topology.feature_level < HINT_WINDOWS || (over.is_empty() && lasting.is_empty()) {
-        return Ok(());
-    }
-    context.shard.admit_internal().await?;
-    let mut change = TABLE.change(PARTITION);
-    let timestamp = context.next_timestamp();
-    for host_id in over {
-        change.put(&position(host_id), timestamp, &[]);
-    }
-    for (host_id, lasts) in &lasting {
-        let lasts_micros = i64::try_from(lasts.as_micros()).unwrap_or(i64::MAX);
-        let since_micros = context.clock.now_micros().saturating_sub(lasts_micros);
-        change.put(&position(*host_id), timestamp, &since_micros.to_be_bytes());
-    }
-    write_durably(context, change).await?;
-    let mut absences = absences.borrow_mut();
-    for (host_id, _) in lasting {
-        if let Some(absence) = absences.0.get_mut(&host_id) {
-            absence.is_noted = true;
-        }
-    }
-    Ok(())
 }

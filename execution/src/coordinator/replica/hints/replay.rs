@@ -13,11 +13,11 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::run::modify::PartitionMutation;
 use helenus_ring::HostId;
 use helenus_ring::member::{Member, MemberState};
-use helenus_ring::metadata::AGED_HINTS;
+use helenus_ring::metadata::{AGED_HINTS, HINT_WINDOWS};
 
 use super::{
     CHUNK_BYTES, CHUNK_HINTS, Hint, ROUND, SCAN_BUDGET, TABLE, WrittenAt, absence, damaged, forget_bytes,
-    remove,
+    remove, write_durably,
 };
 use crate::coordinator::change_feed::anew;
 use crate::coordinator::replica::apply::apply_at_replica;
@@ -156,7 +156,7 @@ async fn give_up_for(context: &Rc<ShardContext>, host_id: HostId, target: &HintT
 /// Starts the task that looks, every second, for members that can receive their hints.
 pub fn spawn_replay(context: &Rc<ShardContext>) {
     context.repeat(ROUND, async |context| {
-        if let Err(error) = absence::look(context).await {
+        if let Err(error) = note_who_is_down(context).await {
             tracing::debug!(%error, "who is down could not be noted; it will be retried");
         }
         if context.replication().hints.is_loaded() && may_deliver(context) {
@@ -168,6 +168,21 @@ pub fn spawn_replay(context: &Rc<ShardContext>) {
 /// Whether hints are delivered now. A node that leaves delivers them even where an operator has paused that.
 fn may_deliver(context: &ShardContext) -> bool {
     context.node.settings.delivers_hints() || context.node.status.state() == ServingState::Leaving
+}
+
+/// Looks who is down now, and notes it durably.
+async fn note_who_is_down(context: &ShardContext) -> Result<()> {
+    let absences = &context.replication().hints.absences;
+    let changes = absences.borrow_mut().look(context);
+    if changes.is_empty() || context.cluster_view().topology.feature_level < HINT_WINDOWS {
+        return Ok(());
+    }
+    context.shard.admit_internal().await?;
+    let mut change = TABLE.change(absence::PARTITION);
+    changes.put(context, &mut change);
+    write_durably(context, change).await?;
+    absences.borrow_mut().are_noted(&changes);
+    Ok(())
 }
 
 /// Starts delivery to every member that has hints, is reachable, and has no delivery in progress.

@@ -10,11 +10,11 @@ use cql_lite::frame::Consistency;
 use helenus_query::error::{RequestError, Result};
 use helenus_query::schema::catalog::{Catalog, Replication, Table, TableKind};
 use helenus_query::schema::system_keyspaces;
-use helenus_ring::HostId;
-use helenus_ring::member::Member;
-use helenus_ring::placement::Replicas;
-use helenus_ring::view::ClusterView;
 use smallvec::SmallVec;
+
+use crate::member::{HostId, Member};
+use crate::placement::Replicas;
+use crate::view::ClusterView;
 
 /// The use that a request makes of its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl RequiredReplicas {
         if self.other.is_some() { count.min(self.required() - 1) } else { count }
     }
 
-    /// The required replicas of a write to these replicas, or of a read that is to last ([`super::replica::ranges`]), seen from the coordinator `this_node` in `data_center`, while ownership changes
+    /// The required replicas of a write to these replicas, or of a read that is to last, seen from the coordinator `this_node` in `data_center`, while ownership changes
     /// hands. ANY needs no more.
     ///
     /// * A member is in a transition: one more acknowledgement for each pending replica in the level's scope.
@@ -318,11 +318,11 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use helenus_query::schema::system_tables;
-    use helenus_ring::member::MemberState;
-    use helenus_ring::placement::OtherSide;
     use uuid::Uuid;
 
     use super::*;
+    use crate::member::MemberState;
+    use crate::placement::OtherSide;
 
     fn single() -> ClusterView {
         ClusterView::new(Arc::default(), Arc::default(), &system_tables::initial_catalog(Uuid::nil()))
