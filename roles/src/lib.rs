@@ -24,5 +24,5 @@ pub use self::options::RoleOptions;
 pub use self::permission::PermissionSet;
 pub use self::resource::{FunctionSignature, Resource};
 pub use self::role::{Grants, Role, SaltedHash};
-pub use self::roles::{Fate, Roles};
+pub use self::roles::{Fate, Roles, RolesStep};
 pub use cql_lite::syntax::ast::Permission;

@@ -33,6 +33,15 @@ pub enum Fate {
     Gone,
 }
 
+/// What leads from roles to the next ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RolesStep {
+    /// One entry of the metadata log.
+    Entry,
+    /// Entries that are not known one by one: a role may have been dropped and made again.
+    Several,
+}
+
 /// The roles of a cluster. Cheap to clone beside what it shares.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roles {

@@ -31,8 +31,8 @@ use helenus_query::schema::virtual_tables::NodeInformation;
 use helenus_query::statement::{Registry, StatementCache};
 use helenus_ring::denylist::Denylist;
 use helenus_ring::view::ClusterView;
-use helenus_roles::Roles;
 use helenus_roles::password_policy::PasswordRules;
+use helenus_roles::{Roles, RolesStep};
 use helenus_tls::stream::DetachedStream;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -207,15 +207,6 @@ pub struct FirstState {
     pub cluster: Arc<ClusterView>,
     pub roles: Arc<Roles>,
     pub denylist: Arc<Denylist>,
-}
-
-/// What leads from the roles of a shard to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RolesStep {
-    /// One entry of the metadata log.
-    Entry,
-    /// Entries that are not known one by one: a role may have been dropped and made again.
-    Several,
 }
 
 /// The state and the hooks that upper layers give to a shard.

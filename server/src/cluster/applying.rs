@@ -21,9 +21,10 @@ use helenus_query::schema::ddl::{ChangeTarget, ChangeType, SchemaChangeEvent, ev
 use helenus_ring::member::{Member, MemberState};
 use helenus_ring::metadata::{ClusterState, Refusal};
 use helenus_ring::view::ClusterView;
+use helenus_roles::RolesStep;
 
 use helenus_execution::files::at_rest::OpenAtRest;
-use helenus_execution::shard::context::{RolesStep, ShardContext, on_every_shard};
+use helenus_execution::shard::context::{ShardContext, on_every_shard};
 use helenus_execution::shard::engine_options::engine_options;
 use helenus_execution::shard::file_handling::FileHandling;
 

@@ -3,8 +3,8 @@
 //! Invariant: a session is ended in the step in which its shard installs roles without its own, whether or not its client asks for
 //! anything before there is another role of the name. Its next request is refused, and the connection ends; it gets no events.
 
-use helenus_execution::shard::context::{RolesStep, ShardContext};
-use helenus_roles::Roles;
+use helenus_execution::shard::context::ShardContext;
+use helenus_roles::{Roles, RolesStep};
 
 use crate::session::connection;
 
