@@ -97,7 +97,7 @@ impl Outputs {
 
     /// Outputs that are read back by others.
     #[must_use]
-    pub fn to_be_verified_later(self) -> Self {
+    pub fn verified_later(self) -> Self {
         Self { unverified: Some(Vec::new()), ..self }
     }
 

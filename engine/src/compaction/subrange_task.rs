@@ -22,7 +22,7 @@ const PIECE_EXCESS_MAX: usize = 4;
 /// What the merge of a subrange gives, in the order of keys.
 #[derive(Debug)]
 pub(super) enum SubrangeOutput {
-    Piece(TablePiece),
+    Piece(Box<TablePiece>),
     /// A row that is too large for one file.
     LargeRow {
         key: Vec<u8>,
@@ -95,7 +95,7 @@ impl PieceOutput {
 
     async fn end_piece(&mut self, ends_partition: bool) -> Result<(), TableError> {
         match self.pieces.take(ends_partition)? {
-            Some(piece) => self.send(SubrangeOutput::Piece(piece)).await,
+            Some(piece) => self.send(SubrangeOutput::Piece(Box::new(piece))).await,
             None => Ok(()),
         }
     }

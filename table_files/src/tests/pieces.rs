@@ -8,6 +8,8 @@ use crate::{Counted, PieceBuilder, TablePiece, WrittenTable, verify, verify_betw
 
 const DELETION: Deletion = Deletion { timestamp: 1_700_000_000_000_000, local_deletion_time: 5 };
 
+type KeyAndRow<'a> = (&'a Vec<u8>, &'a Vec<u8>);
+
 /// Prefix, bytes and tombstones of each partition.
 type Seen = Arc<Mutex<Vec<(Vec<u8>, u64, u64)>>>;
 
@@ -49,7 +51,7 @@ fn pieces(
     options: &TableOptions,
     random: &mut SplitMix64,
 ) -> Vec<TablePiece> {
-    let mut partitions: BTreeMap<&[u8], Vec<(&Vec<u8>, &Vec<u8>)>> = BTreeMap::new();
+    let mut partitions: BTreeMap<&[u8], Vec<KeyAndRow<'_>>> = BTreeMap::new();
     for (key, row) in rows {
         partitions.entry(prefix_of(key)).or_default().push((key, row));
     }
