@@ -77,6 +77,10 @@ fn pieces(
                 pieces.extend(builder.take(false).unwrap());
             }
             builder.add(key, RowRef::new(row, 0)).unwrap();
+            // Also behind the last row of a partition.
+            if random.chance(1, 10) {
+                pieces.extend(builder.take(false).unwrap());
+            }
         }
     }
     pieces.extend(builder.take(true).unwrap());
