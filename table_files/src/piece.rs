@@ -155,8 +155,12 @@ impl PieceBuilder {
     /// another file.
     pub fn take(&mut self, ends_partition: bool) -> Result<Option<TablePiece>, TableError> {
         self.end_block()?;
+        if !self.blocks.is_empty() {
+            // Of a partition that goes on, the next piece has the whole size; but that may be the end of it.
+            self.rows.note_partition();
+        }
         if ends_partition {
-            self.rows.end_partition();
+            self.rows.leave_partition();
         }
         let begins_partition = std::mem::replace(&mut self.begins_partition, ends_partition);
         if self.blocks.is_empty() && self.range_tombstones.is_empty() {

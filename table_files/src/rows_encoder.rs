@@ -1,6 +1,6 @@
 //! Rows become blocks: what the writer of a table and the pieces of a table in memory ([`super::piece`]) have in common.
 //!
-//! Invariant: partitions and their rows are counted once, in the statistics that were current when they ended.
+//! Invariant: a partition counts once, in the statistics that were current when it began.
 
 use super::block::BlockBuilder;
 use super::compression::{BLOCK_BYTES_MAX, Compression};
@@ -129,11 +129,21 @@ impl RowsEncoder {
         Ok((prefix, tombstones))
     }
 
-    /// Ends the current partition, if there is one: the next row begins another one, or a part of it in another table.
+    /// Ends the current partition, if there is one, and takes note of its size.
     pub fn end_partition(&mut self) {
+        self.note_partition();
+        self.leave_partition();
+    }
+
+    /// Takes note of the size of the current partition so far.
+    pub fn note_partition(&mut self) {
         let statistics = &mut self.statistics;
         statistics.largest_partition_rows = statistics.largest_partition_rows.max(self.partition_rows);
         statistics.largest_partition_bytes = statistics.largest_partition_bytes.max(self.partition_bytes);
+    }
+
+    /// The next row begins another partition, or a part of this one in another table.
+    pub fn leave_partition(&mut self) {
         self.partition_length = 0;
         self.partition_rows = 0;
         self.partition_bytes = 0;

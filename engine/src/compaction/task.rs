@@ -65,8 +65,7 @@ impl CompactionTask {
         };
         let (to_assembly, from_subranges) = assembly_channel();
         let (taken, assembled) = mpsc::unbounded();
-        let assembly =
-            Assembly { outputs: outputs.verified_later(), pace, subranges: from_subranges, taken };
+        let assembly = Assembly { outputs: outputs.verified_later(), pace, subranges: from_subranges, taken };
         SharedCompaction { assembly, subranges, to_assembly, assembled }
     }
 

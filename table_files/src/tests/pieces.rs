@@ -8,6 +8,8 @@ use crate::{Counted, PieceBuilder, TablePiece, WrittenTable, verify, verify_betw
 
 const DELETION: Deletion = Deletion { timestamp: 1_700_000_000_000_000, local_deletion_time: 5 };
 
+type KeyAndRow<'a> = (&'a Vec<u8>, &'a Vec<u8>);
+
 /// Prefix, bytes and tombstones of each partition.
 type Seen = Arc<Mutex<Vec<(Vec<u8>, u64, u64)>>>;
 
@@ -42,9 +44,6 @@ fn deletions(rows: &Rows, random: &mut SplitMix64) -> Vec<Vec<u8>> {
     prefixes
 }
 
-/// The rows of partitions by their prefixes.
-type Partitions<'r> = BTreeMap<&'r [u8], Vec<(&'r Vec<u8>, &'r Vec<u8>)>>;
-
 /// The rows and deletions in their order, cut into pieces by several builders.
 fn pieces(
     rows: &Rows,
@@ -52,7 +51,7 @@ fn pieces(
     options: &TableOptions,
     random: &mut SplitMix64,
 ) -> Vec<TablePiece> {
-    let mut partitions = Partitions::new();
+    let mut partitions: BTreeMap<&[u8], Vec<KeyAndRow<'_>>> = BTreeMap::new();
     for (key, row) in rows {
         partitions.entry(prefix_of(key)).or_default().push((key, row));
     }
@@ -78,6 +77,10 @@ fn pieces(
                 pieces.extend(builder.take(false).unwrap());
             }
             builder.add(key, RowRef::new(row, 0)).unwrap();
+            // Also behind the last row of a partition.
+            if random.chance(1, 10) {
+                pieces.extend(builder.take(false).unwrap());
+            }
         }
     }
     pieces.extend(builder.take(true).unwrap());
