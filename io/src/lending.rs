@@ -48,10 +48,16 @@ impl LendingShare {
         Self { lent, own_bytes, pool_bytes, step_bytes, borrowed_bytes: Cell::new(0) }
     }
 
+    /// Whether there are other shards to borrow of.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.pool_bytes > 0
+    }
+
     /// The most bytes that the shard may use now. It changes as other shards borrow and give back.
     #[inline]
     pub fn bound_bytes(&self) -> u64 {
-        if self.pool_bytes == 0 {
+        if !self.is_shared() {
             return self.own_bytes;
         }
         let free = self.pool_bytes.saturating_sub(self.lent.bytes());
@@ -61,7 +67,7 @@ impl LendingShare {
     /// Says how many bytes the shard uses: what is more than its own part is borrowed.
     #[inline]
     pub fn use_bytes(&self, used_bytes: u64) {
-        if self.pool_bytes == 0 {
+        if !self.is_shared() {
             return;
         }
         let borrowed = used_bytes.saturating_sub(self.own_bytes).next_multiple_of(self.step_bytes);

@@ -46,8 +46,10 @@ impl MemtableMemory {
     #[inline]
     fn set(&self, used_bytes: usize) {
         self.used_bytes.set(used_bytes);
-        self.until_flush.use_bytes(used_bytes as u64);
-        self.until_full.use_bytes(used_bytes as u64);
+        if self.until_full.is_shared() {
+            self.until_flush.use_bytes(used_bytes as u64);
+            self.until_full.use_bytes(used_bytes as u64);
+        }
     }
 
     /// Whether memtables are to be flushed.
