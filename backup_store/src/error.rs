@@ -25,6 +25,14 @@ pub enum StoreError {
     File { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{path} has changed while it was read: two reads of it differ")]
     Changed { path: PathBuf },
+    #[error(
+        "the snapshot '{snapshot}' has not all files of a table any more that it had when it was uploaded ({missing} for one): the upload is left as it is"
+    )]
+    Shrunk { snapshot: String, missing: String },
+    #[error(
+        "the snapshot '{snapshot}' has no files of the table {table} below {path}: it may have been removed meanwhile"
+    )]
+    NoFiles { snapshot: String, table: String, path: PathBuf },
     #[error("{path} is there with other contents; download into an empty directory")]
     Occupied { path: PathBuf },
     #[error("there is no upload of a snapshot '{snapshot}' {of} in the backup store {store}")]

@@ -30,7 +30,7 @@ pub struct LocalFile {
     pub modified_ns: u64,
 }
 
-/// The files in a directory, by name. A directory that is not there has none.
+/// The files in a directory, by name, but hidden ones. A directory that is not there has none.
 pub async fn list(directory: PathBuf) -> Result<Vec<LocalFile>, StoreError> {
     beside(move || {
         let entries = match fs::read_dir(&directory) {
@@ -51,6 +51,10 @@ pub async fn list(directory: PathBuf) -> Result<Vec<LocalFile>, StoreError> {
             };
             let modified = metadata.modified().map_err(failed("look at", &path))?;
             let modified_ns = modified.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
+            if name.starts_with('.') {
+                // No file of a node: a file system or a person has left it.
+                continue;
+            }
             files.push(LocalFile { name, bytes: metadata.len(), modified_ns, path });
         }
         files.sort();

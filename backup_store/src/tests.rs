@@ -331,3 +331,22 @@ async fn tables_of_a_snapshot_may_be_uploaded_one_after_the_other() {
     let (_, tables) = place.listed().await.remove(0).tables.unwrap();
     assert_eq!(tables.iter().map(|table| table.name.as_str()).collect::<Vec<_>>(), ["t", "u"]);
 }
+
+/// Another task removes a snapshot file by file, or a shard's part of it is gone.
+#[tokio::test]
+async fn what_is_left_of_a_snapshot_does_not_replace_its_upload() {
+    let place = Place::new();
+    place.file("monday", "schema.json", b"schema");
+    place.file("monday", "7.db", b"rows");
+    place.file("monday", ".nfs0001", b"left by a file system");
+    assert_eq!(place.upload("monday").await.unwrap().files, 2);
+    let before = place.files().await;
+    fs::remove_file(place.path("monday/07/7.db")).unwrap();
+    let error = place.upload("monday").await.unwrap_err().to_string();
+    assert!(error.contains("7.db") && error.contains("left as it is"), "{error}");
+    fs::rename(place.path("monday/07"), place.path("monday/07.tmp")).unwrap();
+    let error = place.upload("monday").await.unwrap_err().to_string();
+    assert!(error.contains("no files of the table 07"), "{error}");
+    assert_eq!(place.files().await, before);
+    place.download("monday", "back").await.unwrap();
+}

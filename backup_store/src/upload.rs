@@ -97,6 +97,11 @@ pub async fn upload(transfer: &Transfer<'_>, order: UploadOrder) -> Result<Uploa
         for (number, directory) in part.directories.iter().enumerate() {
             let path = part.path(number);
             let files = local_file::list(directory.clone()).await?;
+            // The first one, the table's own, has the schema of the snapshot at least.
+            if files.is_empty() && number == 0 {
+                let (snapshot, table) = (order.snapshot.clone(), part.id.clone());
+                return Err(StoreError::NoFiles { snapshot, table, path: directory.clone() });
+            }
             if !files.is_empty() {
                 present.extend(transfer.store.list(&folder.files_at(&path)).await?);
             }
@@ -124,6 +129,9 @@ pub async fn upload(transfer: &Transfer<'_>, order: UploadOrder) -> Result<Uploa
     for table in &mut tables {
         table.files.sort();
     }
+    if let Some(former) = &former {
+        check_is_whole(former, &tables)?;
+    }
     // What was uploaded of the same snapshot before stays.
     let ids: BTreeSet<String> = tables.iter().map(|table| table.id.clone()).collect();
     let others = former.into_iter().flat_map(|manifest| manifest.tables);
@@ -140,6 +148,20 @@ pub async fn upload(transfer: &Transfer<'_>, order: UploadOrder) -> Result<Uploa
     })?;
     transfer.store.put(&object, contents).await?;
     Ok(uploaded)
+}
+
+/// Refuses the upload of a snapshot of which files have been removed since it was uploaded before: a backup would lose them.
+fn check_is_whole(former: &Manifest, tables: &[ManifestTable]) -> Result<(), StoreError> {
+    for table in tables {
+        let is_same = |known: &&ManifestTable| known.id == table.id && known.created_at == table.created_at;
+        let paths: BTreeSet<&str> = table.files.iter().map(|file| file.path.as_str()).collect();
+        let known = former.tables.iter().filter(is_same).flat_map(|known| &known.files);
+        if let Some(missing) = known.into_iter().find(|file| !paths.contains(file.path.as_str())) {
+            let (snapshot, missing) = (former.snapshot.clone(), missing.path.clone());
+            return Err(StoreError::Shrunk { snapshot, missing });
+        }
+    }
+    Ok(())
 }
 
 /// The manifest of the snapshot, if a part of it was uploaded before, and what all manifests know of the node's files.

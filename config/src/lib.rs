@@ -211,11 +211,6 @@ impl Config {
             "must not be below batch_size_warn_threshold_bytes",
         )?;
         check(
-            self.max_partial_frames_bytes >= u64::from(self.max_frame_bytes),
-            "max_partial_frames_bytes",
-            "must not be below max_frame_bytes",
-        )?;
-        check(
             self.cluster_name.len() <= CLUSTER_NAME_BYTES_MAX,
             "cluster_name",
             "must not be longer than 256 bytes",

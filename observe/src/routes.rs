@@ -539,7 +539,9 @@ async fn carry_out(
                 report(&logged(uri, admin.upload(request)).await?)?
             }
         }
-        Route::ListUploads => report(&admin.uploads(parameters.take("cluster_name")).await?)?,
+        Route::ListUploads => {
+            report(&admin.uploads(parameters.take("cluster_name").filter(|name| !name.is_empty())).await?)?
+        }
         Route::Download => report(&logged(uri, admin.download(parameters.download()?)).await?)?,
         Route::RemoveUpload => {
             let (name, host_id) = (parameters.snapshot_name()?, parameters.given_host_id()?);

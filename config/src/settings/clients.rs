@@ -57,7 +57,7 @@ macro_rules! clients_settings {
             range Range::at_least(64 * KIB),
             cassandra Alias::Scaled("native_transport_max_frame_size_in_mb", MIB);
         /// Memory for frames above 64 KiB of all clients that are not in whole yet. One for which there is no room is answered with
-        /// OVERLOADED and skipped as it arrives. Not below `max_frame_bytes`.
+        /// OVERLOADED and skipped as it arrives. At least `max_frame_bytes`.
         max_partial_frames_bytes: u64 = 512 << 20,
             unit Bytes,
             range Range::at_least(64 * KIB);

@@ -68,6 +68,8 @@ enum Payload {
 pub struct Decoder {
     role: Role,
     body_bytes_max: usize,
+    /// Rejects envelopes for which there is no room, too; compressed ones by their length as they are sent.
+    room_bytes: usize,
     /// `None`: as many as a segment can have.
     segment_bytes_max: Option<usize>,
     /// Fixed by the first envelope.
@@ -97,6 +99,7 @@ impl Decoder {
         Self {
             role,
             body_bytes_max,
+            room_bytes: usize::MAX,
             segment_bytes_max: None,
             version: None,
             compression: None,
@@ -117,6 +120,16 @@ impl Decoder {
     pub fn set_limit(&mut self, body_bytes_max: usize, bounds_segments: bool) {
         self.body_bytes_max = body_bytes_max;
         self.segment_bytes_max = bounds_segments.then_some(body_bytes_max.saturating_add(HEADER_BYTES));
+    }
+
+    /// Rejects bodies that are longer than this as they are sent, from now on; also one that has begun to arrive.
+    pub fn set_room(&mut self, room_bytes: usize) {
+        self.room_bytes = room_bytes;
+    }
+
+    /// Bytes that the decoder has taken out of the input and keeps for the envelope that is not complete.
+    pub fn assembled_bytes(&self) -> usize {
+        self.assembled.len()
     }
 
     /// Length of the envelope for which the last call of [`Self::next`] needs more bytes, with its header; 0: its header is not in yet.
@@ -210,8 +223,8 @@ impl Decoder {
                 let expected = if self.role == Role::Server { "request" } else { "response" };
                 return Err(FrameError::WrongDirection { expected, version, stream });
             }
-            Ok(header) if header.body_bytes > self.body_bytes_max => {
-                let (length, limit) = (header.body_bytes, self.body_bytes_max);
+            Ok(header) if header.body_bytes > self.body_bytes_max.min(self.room_bytes) => {
+                let (length, limit) = (header.body_bytes, self.body_bytes_max.min(self.room_bytes));
                 FrameError::TooLarge { length, limit, version, stream }
             }
             Ok(header) => {

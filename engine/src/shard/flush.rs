@@ -349,6 +349,10 @@ impl Shard {
         if self.memory.needs_flush() || self.log_needs_flush() {
             self.signals.flush_wanted.notify_one();
         }
+        if !self.memory.is_full() {
+            // Others may have given back what a writer of this shard waits for.
+            self.signals.space.notify_waiters();
+        }
         self.block_cache.give_back();
     }
 

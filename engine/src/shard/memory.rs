@@ -14,6 +14,8 @@ pub(super) struct MemtableMemory {
     used_bytes: Cell<usize>,
     until_flush: LendingShare,
     until_full: LendingShare,
+    /// An even part of the memory.
+    part_bytes: u64,
 }
 
 impl MemtableMemory {
@@ -24,6 +26,7 @@ impl MemtableMemory {
             used_bytes: Cell::new(0),
             until_flush: LendingShare::new(budget_bytes / 2, shards, common.memtables_until_flush.clone()),
             until_full: LendingShare::new(budget_bytes, shards, common.memtables.clone()),
+            part_bytes: budget_bytes / shards as u64,
         };
         memory.set(used_bytes);
         memory
@@ -69,8 +72,9 @@ impl MemtableMemory {
         self.used_bytes() as u64 > self.until_full.bound_bytes()
     }
 
-    /// Whether also writes that must go on have to wait.
+    /// Whether also writes that must go on have to wait. Other shards take none of what is left for them.
     pub(super) fn is_twice_full(&self) -> bool {
-        self.used_bytes() as u64 > self.until_full.bound_bytes().saturating_mul(2)
+        let bound_bytes = self.until_full.bound_bytes().max(self.part_bytes);
+        self.used_bytes() as u64 > bound_bytes.saturating_mul(2)
     }
 }

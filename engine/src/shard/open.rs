@@ -304,6 +304,7 @@ impl Recovery {
             flush_hurries: Arc::default(),
             compaction_counters: CompactionCounters::default(),
             running_compactions: RunningCompactions::default(),
+            shared_compaction: Mutex::new(()),
             write_pressure: WritePressure::default(),
             log_share,
             watch: Watch::default(),

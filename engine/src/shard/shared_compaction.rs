@@ -125,6 +125,9 @@ impl Shard {
         let background = &*self.environment.background;
         let is_shared = |bytes_min: u64| job == JobKind::Long && task.progress.total_bytes() >= bytes_min;
         let budget = background.part_budget().filter(|budget| budget.threads() > 1);
+        // One at a time: the jobs of several would keep the threads, and wait for an assembly that waits for a thread.
+        let turn = self.shared_compaction.try_lock();
+        let is_shared = |bytes_min: u64| turn.is_some() && is_shared(bytes_min);
         if let Some(budget) = budget.filter(|_| self.options.shared_compaction_bytes.is_some_and(is_shared)) {
             let subrange_bytes = self.options.compaction_subrange_bytes;
             let (inputs, split) = (task.inputs.clone(), task.split.clone());

@@ -60,6 +60,8 @@ pub struct Shard {
     pub(super) flush_hurries: Arc<AtomicBool>,
     pub(super) compaction_counters: CompactionCounters,
     pub(super) running_compactions: RunningCompactions,
+    /// Held by a compaction that several jobs share.
+    pub(super) shared_compaction: Mutex<()>,
     pub(super) write_pressure: WritePressure,
     /// The shard's share of the room for the commit log.
     pub(super) log_share: LendingShare,

@@ -136,3 +136,27 @@ fn compactions_of_all_shards_have_one_rate() {
         assert_eq!(shards[1].compaction_rate().bytes_per_second(), Some(7));
     });
 }
+
+/// The room that a writer waits for may come from another shard, which does not wake it.
+#[test]
+fn a_writer_goes_on_when_another_shard_has_given_memory_back() {
+    run_local(async {
+        let options =
+            ShardOptions { memtable_bytes_max: BUDGET, commit_log_bytes_max: u64::MAX, ..small_options() };
+        let (clock, mut shards) = open_two(&options, false).await;
+        write_until(&shards[0], BUDGET / 64 * 45);
+        let used = write_until(&shards[1], BUDGET / 64 * 20);
+        let writer = shards.remove(1);
+        let mut waiting = Box::pin(writer.admit());
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        // Before the writer's shard looks what it has to flush. Then it need not flush anything.
+        shards.clear();
+        let is_admitted = std::cell::Cell::new(false);
+        let admitted = async {
+            waiting.await.unwrap();
+            is_admitted.set(true);
+        };
+        futures::join!(admitted, until(&clock, || is_admitted.get()));
+        assert_eq!(writer.memtable_bytes(), used);
+    });
+}

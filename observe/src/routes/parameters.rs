@@ -416,7 +416,7 @@ impl Parameters {
             table,
             directory: self.directory()?,
             host_id: self.given_host_id()?,
-            cluster_name: self.take("cluster_name"),
+            cluster_name: self.take("cluster_name").filter(|name| !name.is_empty()),
         })
     }
 

@@ -8,6 +8,7 @@
 //!   first time come up by themselves.
 //! * Too few answer: it waits for them, and is refused after a minute. Whoever knows that there is no cluster names this node as its only seed.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,13 +16,17 @@ use futures::future::join_all;
 use helenus_execution::shard::context::ShardContext;
 use helenus_internode::endpoint::Endpoint;
 use helenus_query::error::{RequestError, Result};
+use helenus_ring::member::MemberState;
 
 use super::log_throttle::LogThrottle;
-use super::own_member::is_own_address;
+use super::own_member::{is_own_address, own_member};
 use super::seeds::{RESOLVING_PAUSE, resolve, version_at};
 
 /// Time for which the other seeds are waited for.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long a node lets other seeds found the cluster that wait as it does.
+const OTHERS_FIRST: Duration = Duration::from_secs(5);
 
 /// What a seed says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +55,12 @@ struct TooFewAnswer {
 /// Whether a cluster is to be founded. Otherwise this node joins the cluster of its seeds.
 pub(super) async fn is_wanted(context: &Rc<ShardContext>, seeds: &[Endpoint]) -> Result<bool> {
     let end = context.clock.monotonic() + PATIENCE;
-    let mut notices = LogThrottle::default();
+    let (mut notices, mut has_looked_again) = (LogThrottle::default(), false);
     loop {
-        let asked = seeds.iter().map(|seed| async move { Ok((seed, ask(context, seed).await?)) });
-        let answers: Vec<(&Endpoint, Answer)> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
+        let asked = join_all(seeds.iter().map(|seed| ask(context, seed))).await;
+        let asked: Vec<(Answer, Vec<SocketAddr>)> = asked.into_iter().collect::<Result<_>>()?;
+        let answers: Vec<(&Endpoint, Answer)> =
+            seeds.iter().zip(&asked).map(|(seed, (answer, _))| (seed, *answer)).collect();
         if let Some((seed, _)) = answers.iter().find(|(_, answer)| *answer == Answer::InCluster) {
             tracing::warn!(
                 %seed,
@@ -61,8 +68,18 @@ pub(super) async fn is_wanted(context: &Rc<ShardContext>, seeds: &[Endpoint]) ->
             );
             return Ok(false);
         }
-        let Some(missing) = missing(&answers) else { return Ok(true) };
         let now = context.clock.monotonic();
+        let Some(missing) = missing(&answers) else {
+            // Another seed may name itself first too, and see this one wait. All but one look again after a while.
+            let own = own_member(context, MemberState::Normal).internode_address;
+            let is_first = asked.iter().flat_map(|(_, waiting)| waiting).all(|other| own < *other);
+            if has_looked_again || is_first {
+                return Ok(true);
+            }
+            has_looked_again = true;
+            context.clock.sleep(OTHERS_FIRST).await;
+            continue;
+        };
         if now >= end {
             return Err(RequestError::Server(missing.to_string()));
         }
@@ -86,28 +103,31 @@ fn missing(answers: &[(&Endpoint, Answer)]) -> Option<TooFewAnswer> {
     (!has_enough).then(|| TooFewAnswer { required, others: others.len(), silent: silent.join(", ") })
 }
 
-/// Asks a seed at its present addresses.
-async fn ask(context: &Rc<ShardContext>, seed: &Endpoint) -> Result<Answer> {
+/// Asks a seed at its present addresses. Returns those that wait for a cluster, too.
+async fn ask(context: &Rc<ShardContext>, seed: &Endpoint) -> Result<(Answer, Vec<SocketAddr>)> {
     let addresses = match resolve(context, seed).await {
         Ok(addresses) => addresses,
         Err(error) => {
             tracing::debug!(%error, "no address of a seed");
-            return Ok(Answer::Nothing);
+            return Ok((Answer::Nothing, Vec::new()));
         }
     };
-    if addresses.iter().any(|address| is_own_address(context, *address)) {
-        return Ok(Answer::Own);
+    // A name may stand for several nodes.
+    let others: Vec<SocketAddr> =
+        addresses.iter().copied().filter(|address| !is_own_address(context, *address)).collect();
+    if others.is_empty() {
+        return Ok((Answer::Own, Vec::new()));
     }
-    let asked = addresses.into_iter().map(|address| version_at(context, None, address));
-    let mut best = Answer::Nothing;
-    for answer in join_all(asked).await {
+    let asked = others.iter().map(|address| version_at(context, None, *address));
+    let mut waiting = Vec::new();
+    for (address, answer) in others.iter().zip(join_all(asked).await) {
         match answer? {
-            Ok(Some(0)) => best = Answer::Waiting,
-            Ok(Some(_)) => return Ok(Answer::InCluster),
+            Ok(Some(0)) => waiting.push(*address),
+            Ok(Some(_)) => return Ok((Answer::InCluster, Vec::new())),
             Ok(None) | Err(_) => {}
         }
     }
-    Ok(best)
+    Ok((if waiting.is_empty() { Answer::Nothing } else { Answer::Waiting }, waiting))
 }
 
 #[cfg(test)]

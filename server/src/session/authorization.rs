@@ -46,6 +46,7 @@ fn changes_node(statement: &Statement) -> bool {
         Statement::Modify(modify) => {
             modify.plan.table.kind == TableKind::Virtual && !modify.plan.sets_table_extensions()
         }
+        Statement::Truncate(truncate) => truncate.plan.kind == TableKind::Virtual,
         Statement::Explain(explain) => changes_node(&explain.plan.statement),
         _ => false,
     }

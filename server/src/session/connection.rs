@@ -200,7 +200,9 @@ pub async fn serve(
     Connections::of(&connection.context).borrow_mut().insert(peer, Rc::downgrade(&connection));
     let node = &connection.context.node;
     let partial_frames = node.layers.get::<Arc<PartialFrames>>().clone();
-    let claim = FrameClaim::new(partial_frames, node.config.max_partial_frames_bytes as usize);
+    // A frame of the greatest length has room where it is alone.
+    let room_bytes = node.config.max_partial_frames_bytes.max(u64::from(node.config.max_frame_bytes));
+    let claim = FrameClaim::new(partial_frames, room_bytes as usize);
     let mut wire = Wire {
         stream,
         input: BytesMut::with_capacity(READ_BYTES),
@@ -383,17 +385,18 @@ impl Wire {
             if !self.takes_input(connection) {
                 return Ok(true);
             }
-            self.limit_frame(connection);
+            self.limit_frame();
             match self.decoder.next(&mut self.input) {
                 Ok(None) => {
-                    self.claim.awaits(self.decoder.awaited_bytes());
+                    let arrived = self.input.len() + self.decoder.assembled_bytes();
+                    self.claim.awaits(self.decoder.awaited_bytes(), arrived);
                     if is_large && self.input.len() < READ_BYTES {
                         self.input = BytesMut::from(self.input.as_ref());
                     }
                     return Ok(false);
                 }
                 Ok(Some(envelope)) => {
-                    self.claim.awaits(0);
+                    self.claim.awaits(0, 0);
                     match connection.handle(&envelope) {
                         Effect::None => {}
                         Effect::Startup(Startup { compression, .. }) => {
@@ -420,7 +423,7 @@ impl Wire {
                     }
                 }
                 Err(error) => {
-                    self.claim.awaits(0);
+                    self.claim.awaits(0, 0);
                     connection.refuse_frame(&error);
                     if error.is_fatal() {
                         connection.closing.set(true);
@@ -435,15 +438,15 @@ impl Wire {
     fn lift_limits(&mut self, connection: &Connection) {
         if connection.stage.get() == Stage::Ready {
             self.is_limited = false;
+            self.decoder.set_limit(connection.context.node.config.max_frame_bytes as usize, false);
         }
     }
 
     /// Takes frames as long as there is room for.
     #[inline]
-    fn limit_frame(&mut self, connection: &Connection) {
+    fn limit_frame(&mut self) {
         if !self.is_limited {
-            let longest = connection.context.node.config.max_frame_bytes as usize;
-            self.decoder.set_limit(longest.min(self.claim.room_bytes()), false);
+            self.decoder.set_room(self.claim.room_bytes());
         }
     }
 

@@ -1,10 +1,12 @@
 //! The memory for large frames of clients that are not in whole yet, over all connections of a node.
 //!
-//! A frame takes memory as its bytes arrive, and a client may stop in the midst of it. So a frame above [`SMALL_BYTES`] claims its whole
-//! length when its header is in. One that finds no room is refused with OVERLOADED and skipped as it arrives, like one above the limit for
-//! frames: nobody waits for room, so clients that stop in the midst of frames hold up large frames of others only.
+//! A frame takes memory as its bytes arrive, and a client may stop in the midst of it. So what has arrived of a frame above [`SMALL_BYTES`]
+//! counts. One that is longer than the room that others leave is refused with OVERLOADED and skipped as it arrives, like one above the limit
+//! for frames; also in the midst of it, when others have taken the room. Nobody waits for room.
 //!
-//! Invariant: what is claimed is given back when the frame is in whole, or when its connection ends.
+//! Invariants:
+//! * What is claimed is given back when the frame is in whole, or when its connection ends.
+//! * Who has sent little has claimed little: a header alone claims nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,9 +38,9 @@ impl FrameClaim {
         self.bytes_max.saturating_sub(others).max(SMALL_BYTES)
     }
 
-    /// Says the length of the frame that is not in whole yet; 0: there is none.
-    pub fn awaits(&mut self, frame_bytes: usize) {
-        let wanted = if frame_bytes > SMALL_BYTES { frame_bytes } else { 0 };
+    /// Says the length of the frame that is not in whole yet (0: there is none), and how much of it is.
+    pub fn awaits(&mut self, frame_bytes: usize, arrived_bytes: usize) {
+        let wanted = if frame_bytes > SMALL_BYTES { arrived_bytes } else { 0 };
         let before = std::mem::replace(&mut self.claimed_bytes, wanted);
         if wanted != before {
             self.all.0.fetch_add(wanted.wrapping_sub(before), Ordering::Relaxed);
@@ -48,7 +50,7 @@ impl FrameClaim {
 
 impl Drop for FrameClaim {
     fn drop(&mut self) {
-        self.awaits(0);
+        self.awaits(0, 0);
     }
 }
 
@@ -57,19 +59,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_claim_room_until_they_are_in() {
+    fn what_has_arrived_of_large_frames_takes_room_until_they_are_in() {
         let all = Arc::new(PartialFrames::default());
         let claim = || FrameClaim::new(all.clone(), 1 << 20);
         let (mut first, mut second) = (claim(), claim());
-        first.awaits(700 << 10);
+        first.awaits(900 << 10, 9);
+        assert_eq!(second.room_bytes(), (1 << 20) - 9, "a header claims nothing");
+        first.awaits(900 << 10, 700 << 10);
         assert_eq!(first.room_bytes(), 1 << 20);
         assert_eq!(second.room_bytes(), 324 << 10);
-        second.awaits(300 << 10);
+        second.awaits(301 << 10, 300 << 10);
         assert_eq!(claim().room_bytes(), SMALL_BYTES, "small frames always have room");
-        second.awaits(SMALL_BYTES);
-        first.awaits(0);
+        second.awaits(SMALL_BYTES, 100);
+        first.awaits(0, 0);
         assert_eq!(second.room_bytes(), 1 << 20);
-        first.awaits(700 << 10);
+        first.awaits(900 << 10, 700 << 10);
         drop(first);
         assert_eq!(second.room_bytes(), 1 << 20);
     }

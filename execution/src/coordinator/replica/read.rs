@@ -377,7 +377,8 @@ impl<'a> ReadRound<'a> {
         let asked = ask(self.context.clone(), member, request, self.deadline);
         self.asked.push(Box::pin(async move {
             let (member, _, said) = asked.await;
-            (member, wants, said, measured.elapsed())
+            let latency = measured.end(said.is_err());
+            (member, wants, said, latency)
         }));
     }
 

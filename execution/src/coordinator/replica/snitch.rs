@@ -4,7 +4,8 @@
 //! `dynamic_snitch_badness_percent`. Then the replicas of each data center are ordered by their latencies.
 //!
 //! Invariants:
-//! * A replica that is given up counts with the time that it was waited for: else one that never answers in time would never be slow.
+//! * A replica that is given up counts with the time that it was waited for, if that is longer than it takes otherwise: else one that never answers in
+//!   time would never be slow. One that fails counts as slow, however fast it does.
 //! * What is known is forgotten after `dynamic_snitch_reset_interval_ms`, so that a replica that is not asked any more is tried again.
 
 use std::cell::{Cell, RefCell};
@@ -20,6 +21,8 @@ use crate::shard::context::ShardContext;
 
 /// The weight of the newest latency in the average.
 const NEWEST: f64 = 0.1;
+/// What a failure counts as, at least.
+const FAILURE: Duration = Duration::from_secs(1);
 
 /// Averages of the latencies of replicas, in microseconds.
 #[derive(Debug, Default)]
@@ -35,6 +38,14 @@ impl ReplicaLatencies {
         let mut micros = self.micros.borrow_mut();
         let average = micros.entry(replica).or_insert(latency);
         *average += NEWEST * (latency - *average);
+    }
+
+    /// A replica takes at least this long.
+    fn note_at_least(&self, replica: HostId, latency: Duration) {
+        let known = self.micros.borrow().get(&replica).copied();
+        if known.is_none_or(|average| latency.as_secs_f64() * 1e6 > average) {
+            self.note(replica, latency);
+        }
     }
 
     fn forget_old(&self, now: Duration, kept: Duration) {
@@ -81,23 +92,34 @@ pub struct MeasuredRequest {
     context: Rc<ShardContext>,
     replica: HostId,
     began: Duration,
+    is_over: bool,
 }
 
 impl MeasuredRequest {
     pub fn begin(context: &Rc<ShardContext>, replica: HostId) -> Self {
-        Self { context: context.clone(), replica, began: context.clock.monotonic() }
+        Self { context: context.clone(), replica, began: context.clock.monotonic(), is_over: false }
     }
 
-    /// The time since the request has begun.
-    pub fn elapsed(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         self.context.clock.monotonic().saturating_sub(self.began)
+    }
+
+    /// The replica has answered. Returns the time that it took.
+    pub fn end(mut self, has_failed: bool) -> Duration {
+        self.is_over = true;
+        let elapsed = self.elapsed();
+        let counted = if has_failed { elapsed.max(FAILURE) } else { elapsed };
+        self.context.replication().replica_latencies.note(self.replica, counted);
+        elapsed
     }
 }
 
 impl Drop for MeasuredRequest {
-    /// The replica has answered, or is given up.
+    /// The replica is given up, if it has not answered.
     fn drop(&mut self) {
-        self.context.replication().replica_latencies.note(self.replica, self.elapsed());
+        if !self.is_over {
+            self.context.replication().replica_latencies.note_at_least(self.replica, self.elapsed());
+        }
     }
 }
 
@@ -132,6 +154,9 @@ mod tests {
         for _ in 0..100 {
             latencies.note(first, Duration::from_millis(40));
         }
+        assert_eq!(order(&latencies, &members), [third, second, first, far]);
+        // Given up early.
+        latencies.note_at_least(first, Duration::from_micros(1));
         assert_eq!(order(&latencies, &members), [third, second, first, far]);
         latencies.forget_old(Duration::from_mins(1), Duration::from_mins(10));
         assert_eq!(order(&latencies, &members), [third, second, first, far]);
