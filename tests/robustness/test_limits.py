@@ -166,17 +166,20 @@ def test_connections_of_one_address_are_bounded_and_those_of_others_are_not():
 
 
 def test_frames_that_clients_leave_unfinished_take_bounded_memory():
-    """Clients that send the head of a large frame and stop. Further large frames are refused, small ones are not."""
-    frame_bytes, room = 4 << 20, 16 << 20
+    """Clients that send most of a large frame and stop. Further large frames are refused, small ones are not."""
+    frame_bytes, room, clients = 4 << 20, 16 << 20, 40
     with new_node(settings={"max_frame_bytes": frame_bytes, "max_partial_frames_bytes": room}) as node:
+        before = node.resident_mib()
         with ExitStack() as stack:
-            stalled = [stack.enter_context(Client((node.host, node.port))) for _ in range(20)]
+            stalled = [stack.enter_context(Client((node.host, node.port))) for _ in range(clients)]
+            unfinished = frame(QUERY, b"x" * (frame_bytes - 2000), length=frame_bytes - 1000)
             for client in stalled:
-                client.send(frame(QUERY, b"x" * 1000, length=frame_bytes - 1000))
+                client.send(unfinished)
             client = stack.enter_context(Client((node.host, node.port)))
             large = wire.query("SELECT " + "x" * (1 << 20))
             until("the room is used up", lambda: client.ask(QUERY, large).error_code == OVERLOADED)
             assert client.ask(QUERY, wire.query("SELECT release_version FROM system.local")).opcode == RESULT
+            assert node.resident_mib() - before < clients * (frame_bytes >> 20) / 2
             for other in stalled:
                 other.socket.close()
             until("the room is free again", lambda: client.ask(QUERY, large).error_code == SYNTAX_ERROR)
