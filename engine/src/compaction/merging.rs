@@ -109,16 +109,7 @@ impl Pace {
         }
         self.progress.note(read_bytes)?;
         let progress = &self.progress;
-        // In small parts: those who share the rate get their turns between them.
-        let mut left = fresh;
-        loop {
-            let part = left.min(BYTES_PER_TURN);
-            self.limiter.spend_unless(part, &*context.clock, || progress.is_stopped()).await;
-            left -= part;
-            if left == 0 {
-                break;
-            }
-        }
+        self.limiter.spend_unless(fresh, &*context.clock, || progress.is_stopped()).await;
         yield_now().await;
         Ok(())
     }

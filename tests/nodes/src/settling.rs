@@ -183,6 +183,8 @@ fn many_partitions_are_settled_at_once() {
         assert_eq!(rounds(&cluster, 1).await, 0);
         // Each of them has taken a second to fail.
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        assert_eq!(remembered(&cluster, 0), 60);
+        // The silent node asks others, too, and may have settled some by itself.
+        let left = remembered(&cluster, 0);
+        assert!(left > 32, "more than are settled at once: {left}");
     });
 }
