@@ -151,7 +151,7 @@ def test_a_right_password_is_taken_and_a_wrong_one_is_not_in_each_version(node, 
 def test_before_the_login_no_message_has_an_effect(node, opcode, is_asked, version):
     with authenticating(node, version) if is_asked else connected(node, version) as client:
         expected = "SASL_RESPONSE" if is_asked else "STARTUP or OPTIONS"
-        body = {STARTUP: wire.startup(), QUERY: wire.query("CREATE KEYSPACE x"), AUTH_RESPONSE: token("anna", "no")}
+        body = {STARTUP: wire.startup(), QUERY: wire.query("CREATE KEYSPACE x"), AUTH_RESPONSE: token(f"stranger{version}", "no")}
         answer = client.ask(opcode, body.get(opcode, b""))
         if opcode == OPTIONS:
             assert answer.opcode == SUPPORTED
