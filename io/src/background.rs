@@ -5,7 +5,7 @@
 //! task, which keeps a simulation on one thread and deterministic.
 //!
 //! A long job may have parts, which are jobs as well. How many of them are under way follows from the threads of the node that have
-//! nothing else to do ([`ThreadBudget`](super::ThreadBudget)).
+//! nothing else to do ([`ThreadBudget`]).
 
 use std::any::Any;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
 //! Compaction: choosing the tables to merge (pure functions, one file per strategy), the merge ([`task`], [`merging`]), by several jobs if
-//! it is a large one ([`subranges`], [`assembly`]), what it may purge ([`purging`]).
+//! it is a large one ([`mod@subranges`], [`assembly`]), what it may purge ([`purging`]).
 
 mod assembly;
 mod backlog;
