@@ -1,4 +1,4 @@
-//! Permissions on management beans are accepted and have no effect, which the client is told.
+//! GRANT and REVOKE on management beans succeed, change nothing, and warn the client of that.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 

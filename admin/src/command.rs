@@ -213,7 +213,7 @@ pub(crate) enum AdminCommand {
         /// On all members of the cluster, each its own.
         #[arg(long, conflicts_with = "host")]
         cluster: bool,
-        /// That of a host which is no member any more.
+        /// The host id of a former member, whose upload is removed.
         #[arg(long, value_name = "HOST_ID")]
         host: Option<Uuid>,
         /// The name of the snapshot.

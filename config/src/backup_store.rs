@@ -86,14 +86,13 @@ impl BackupStore {
         ];
         let given = of_s3.iter().find(|(_, is_given)| *is_given).map(|(name, _)| name);
         let needs_s3 = |name| format!("has `{name}`, which an `address` with s3:// needs alone");
-        match self.address.as_deref().map(StoreAddress::parse) {
+        match self.address.as_deref().map(|address| (address, StoreAddress::parse(address))) {
             None => given.map(needs_s3),
-            Some(Err(reason)) => {
-                let address = self.address.as_deref().unwrap_or_default();
+            Some((address, Err(reason))) => {
                 Some(format!("has an `address`, '{address}', that cannot be used: {reason}"))
             }
-            Some(Ok(StoreAddress::Directory(_))) if given.is_some() => given.map(needs_s3),
-            Some(Ok(_)) => None,
+            Some((_, Ok(StoreAddress::Directory(_)))) if given.is_some() => given.map(needs_s3),
+            Some((_, Ok(_))) => None,
         }
         .or_else(|| {
             let is_url = |url: &String| url.starts_with("http://") || url.starts_with("https://");

@@ -236,7 +236,7 @@ pub trait Admin: Controls {
     /// Brings an uploaded snapshot into a directory of this machine, and checks every file.
     fn download(&self, request: DownloadRequest) -> BoxFuture<'_, Result<DownloadReport, AdminError>>;
 
-    /// Removes what a host has uploaded of a snapshot: this one, or one that is no member any more.
+    /// Removes the upload of a snapshot by this node, or by a former member.
     fn remove_upload(
         &self,
         name: String,

@@ -13,7 +13,7 @@ use crate::io::JobContext;
 use crate::row::RowRef;
 use crate::table::TableError;
 
-/// What the assembly is told.
+/// A message to the assembly.
 enum Next {
     /// A subrange has begun, behind those before.
     Subrange(SubrangeOutputs),

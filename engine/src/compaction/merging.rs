@@ -123,7 +123,7 @@ pub(super) struct Merge<O> {
     pub outputs: O,
     pace: Pace,
     pub context: JobContext,
-    /// Since the progress was told.
+    /// Bytes read that are not counted in the progress yet.
     read_bytes: u64,
     /// The prefix of the current partition.
     prefix: Vec<u8>,

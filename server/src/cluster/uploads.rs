@@ -330,7 +330,7 @@ pub async fn download(
     })
 }
 
-/// Removes what this node, or a host that is no member any more, has uploaded of a snapshot. Call on the first shard.
+/// Removes the upload of a snapshot by this node, or by a former member. Call on the first shard.
 pub async fn remove(
     context: &Rc<ShardContext>,
     name: String,

@@ -190,7 +190,7 @@ async fn pass_on_clients(
         };
         if let Ok(stream) = stream.into_std() {
             let login_share = logins::share(&context.node);
-            // A shard that takes none any more is about to stop.
+            // Sending fails only while the shard stops. The connection is closed then.
             let _ = context.node.links[shard].send(Message::Connection(stream, peer, login_share)).await;
         }
     }

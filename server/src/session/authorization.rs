@@ -52,7 +52,7 @@ fn changes_node(statement: &Statement) -> bool {
     }
 }
 
-/// Refuses who has logged in and is no superuser.
+/// Returns an error unless the role is a superuser, or clients need no login.
 #[cold]
 fn check_superuser(connection: &Connection, statement: &Statement) -> Result<()> {
     let (context, user) = (&connection.context, connection.user.borrow());

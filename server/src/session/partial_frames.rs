@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! * What is claimed is given back when the frame is in whole, or when its connection ends.
-//! * Who has sent little has claimed little: a header alone claims nothing.
+//! * A connection claims no more than it has sent: the header of a large frame claims only its own bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

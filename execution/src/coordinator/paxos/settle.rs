@@ -94,7 +94,8 @@ pub async fn round(context: &Rc<ShardContext>) -> Result<u64> {
         settled += count as u64;
         failures += outcomes.len() - count;
         if failures >= FAILURES_MAX || *context.node.stopping.borrow() {
-            *context.paxos().settling_from.borrow_mut() = part.resume.unwrap_or_default();
+            // Behind the last partition the next scan begins with the first one.
+            *context.paxos().settling_from.borrow_mut() = part.resume.unwrap_or_else(Vec::new);
             break;
         }
         next = part.resume;

@@ -3,7 +3,7 @@
 //! A member that has been down for a while is noted in the table of hints, with the time of the clock. So the window goes on where this node is
 //! started again: what was written after its end before has no hint either.
 //!
-//! The row of a member has the time since when it is down, or nothing when it is alive again, or is no member any more. It is not deleted: the
+//! The row of a member has the time at which it went down. The value is empty once it is alive again or has left the cluster. The row is not deleted: the
 //! table is one whose rows are written once, and a deletion might end with a row that was written after it.
 
 use std::collections::BTreeMap;
