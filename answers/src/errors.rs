@@ -56,6 +56,13 @@ pub fn to_response(error: &RequestError) -> ErrorResponse {
                 data_present: *data_present,
             }
         }
+        RequestError::ReadAborted { consistency, reason, address, .. } => ErrorKind::ReadFailure {
+            consistency: *consistency,
+            received: 0,
+            required: 1,
+            failures: vec![(*address, reason.code())],
+            data_present: true,
+        },
         RequestError::CasWriteUnknown { consistency, received, required } => ErrorKind::CasWriteUnknown {
             consistency: *consistency,
             received: *received as i32,

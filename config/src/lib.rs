@@ -211,6 +211,27 @@ impl Config {
             "must not be below batch_size_warn_threshold_bytes",
         )?;
         check(
+            self.tombstone_failure_threshold == 0
+                || self.tombstone_failure_threshold >= self.tombstone_warn_threshold,
+            "tombstone_failure_threshold",
+            "must not be below tombstone_warn_threshold",
+        )?;
+        for (key, warn, fail) in [
+            (
+                "coordinator_read_size_fail_threshold",
+                self.coordinator_read_size_warn_threshold,
+                self.coordinator_read_size_fail_threshold,
+            ),
+            (
+                "local_read_size_fail_threshold",
+                self.local_read_size_warn_threshold,
+                self.local_read_size_fail_threshold,
+            ),
+        ] {
+            let is_ordered = warn.zip(fail).is_none_or(|(DataSize(warn), DataSize(fail))| fail >= warn);
+            check(is_ordered, key, "must not be below the threshold of the warning")?;
+        }
+        check(
             self.cluster_name.len() <= CLUSTER_NAME_BYTES_MAX,
             "cluster_name",
             "must not be longer than 256 bytes",

@@ -27,6 +27,7 @@ pub mod own_rows;
 pub mod paxos;
 mod prepared_read;
 pub mod read;
+pub mod read_thresholds;
 pub mod repair;
 pub mod replica;
 pub mod replicated_read;
@@ -103,6 +104,8 @@ pub struct RequestOptions {
     /// When the client stops waiting, by USING TIMEOUT: monotonic time on the clock of this node. `None`: the settings say how long each step may
     /// take.
     pub deadline: Option<Duration>,
+    /// It is no statement of the node itself: thresholds of reads hold for it.
+    pub is_of_client: bool,
 }
 
 impl RequestOptions {

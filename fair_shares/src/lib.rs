@@ -12,7 +12,9 @@
 //!   less than all who wait does not wait.
 //! * While one role is connected, or none, a poll costs a branch or two.
 //!
-//! Not shared are turns before a login, the work of the node itself, and what it does as a replica for coordinators on other nodes.
+//! What a node does as a replica for a coordinator on another node is done for the role that has asked there.
+//!
+//! Not shared are turns before a login, and the work of the node itself.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -205,6 +207,12 @@ impl ShardShares {
         let (share, start_nanos) = (Rc::downgrade(&known), known.start_nanos.clone());
         roles.insert(role, KnownRole { share, start_nanos });
         known
+    }
+
+    /// The name of the role of the future that is being polled, for a request to another node. `None`: it works for none.
+    pub fn role(&self) -> Option<Arc<str>> {
+        let current = self.current.borrow();
+        current.as_ref().map(|current| current.share.role.clone()).filter(|role| !role.is_empty())
     }
 
     /// The role of the future that is being polled, for a job on another shard.

@@ -8,6 +8,7 @@
 //! response  service id (varint) | response (postcard)
 //!           3 (varint)          | Failure (postcard)
 //! traced    5 (varint)          | id of the trace (16 bytes) | request, with its service id
+//! shared    8 (varint)          | length (varint) | name of a role | request of any kind below: it is worked for in turns of the role
 //! receipt   6 (varint)          | request, traced or not: its response is to come with a receipt
 //!           6 (varint)          | length (varint) | receipt | response, with its service id
 //! ```
@@ -35,6 +36,10 @@ pub const TRACED_ID: u32 = 5;
 /// Stands for the service id in a request that asks for a receipt of its cost, and in the response to one. Both are sent from the feature
 /// level [`helenus_ring::metadata::RECEIPTS`] on.
 pub const RECEIPT_ID: u32 = 6;
+
+/// Stands for the service id in a request that a node sends for a client that has logged in. Sent from the feature level
+/// [`helenus_ring::metadata::SHARES_BETWEEN_NODES`] on.
+pub const SHARED_ID: u32 = 8;
 
 /// A traffic class. Each has links of its own, so that no class waits behind large messages of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,6 +165,19 @@ pub fn split_receipt(message: &[u8]) -> Result<(Option<Vec<u64>>, &[u8]), Messag
     Ok((Some(receipt), response))
 }
 
+/// The message as a part of what a role has asked for.
+pub fn shared(message: &Message, role: &str) -> Result<Message, MessageError> {
+    let bytes = postcard::to_extend(&SHARED_ID, Vec::with_capacity(message.bytes.len() + role.len() + 6))?;
+    let mut bytes = postcard::to_extend(role, bytes)?;
+    bytes.extend_from_slice(&message.bytes);
+    Ok(Message { class: message.class, bytes: Bytes::from(bytes) })
+}
+
+/// The name of the role, and the message, of what follows [`SHARED_ID`].
+pub fn split_shared(request: &[u8]) -> Result<(&str, &[u8]), MessageError> {
+    Ok(postcard::take_from_bytes(request)?)
+}
+
 /// Splits a message into the id of its service and the encoded request.
 pub fn split_request(message: &[u8]) -> Result<(u32, &[u8]), MessageError> {
     Ok(postcard::take_from_bytes::<u32>(message)?)
@@ -254,6 +272,20 @@ mod tests {
         assert_eq!(id, TRACED_ID);
         assert_eq!(split_traced(rest).unwrap(), (7, &message.bytes[..]));
         assert!(split_traced(&rest[..15]).is_err());
+    }
+
+    #[test]
+    fn golden_bytes_of_requests_for_roles() {
+        let message = encode_request(&Question::HowMany).unwrap();
+        let of_role = shared(&with_receipt_wanted(&message), "ben").unwrap();
+        assert_eq!(of_role.class, message.class);
+        assert_eq!(of_role.bytes[..], [8, 3, b'b', b'e', b'n', 6, 1, 0]);
+        let (id, rest) = split_request(&of_role.bytes).unwrap();
+        assert_eq!(id, SHARED_ID);
+        assert_eq!(split_shared(rest).unwrap(), ("ben", &[6, 1, 0][..]));
+        // A length that is not there, and a name that is no text, are errors.
+        assert!(split_shared(&[0xff, 0xff, 0xff, 0xff, 0x0f]).is_err());
+        assert!(split_shared(&[1, 0xff, 1, 0]).is_err());
     }
 
     #[test]

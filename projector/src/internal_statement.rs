@@ -214,6 +214,7 @@ fn options(consistency: Consistency) -> RequestOptions {
         timestamp: None,
         now_seconds: None,
         deadline: None,
+        is_of_client: false,
     }
 }
 

@@ -78,6 +78,15 @@ pub enum RequestError {
         failures: Vec<ReplicaFailure>,
         data_present: bool,
     },
+    /// A read has met or found more than a threshold of the settings allows.
+    #[error("{message}")]
+    ReadAborted {
+        message: String,
+        consistency: Consistency,
+        reason: FailureReason,
+        /// The address that clients use for this node.
+        address: IpAddr,
+    },
     /// A lightweight transaction was proposed, and it is unknown whether it takes effect.
     #[error("CAS operation result is unknown - proposal accepted by {received} but not a quorum.")]
     CasWriteUnknown { consistency: Consistency, received: u32, required: u32 },
@@ -177,6 +186,7 @@ pub enum FailureReason {
     NodeDown = 5,
     IndexNotAvailable = 6,
     TooManyIndexes = 7,
+    ReadTooLarge = 4,
 }
 
 impl FailureReason {
@@ -195,6 +205,7 @@ impl FailureReason {
             Self::NodeDown => "NODE_DOWN",
             Self::IndexNotAvailable => "INDEX_NOT_AVAILABLE",
             Self::TooManyIndexes => "READ_TOO_MANY_INDEXES",
+            Self::ReadTooLarge => "READ_SIZE",
         }
     }
 }

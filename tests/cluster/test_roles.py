@@ -74,6 +74,34 @@ def test_roles_are_on_every_node_and_what_is_revoked_is_revoked_everywhere():
                 until("the node knows what was revoked", lambda: refused_on(first, cluster.port))
 
 
+def test_a_role_that_is_noisy_at_one_node_takes_turns_at_the_others():
+    """It has no connection to the other node: what that reads for it as a replica counts for it all the same."""
+    with Cluster(2, PROGRAM, settings=SETTINGS) as cluster:
+        first, second = cluster.nodes
+        command = [str(first.program), "admin", "--data-dir", str(first.data_dir), "create-superuser", "root"]
+        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        with session_of(first, cluster.port, "root") as root:
+            root.execute("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}")
+            root.execute("CREATE TABLE k.t (k int, c int, v text, PRIMARY KEY (k, c))")
+            for name in ("quiet", "noisy"):
+                root.execute(f"CREATE ROLE {name} WITH LOGIN = true AND PASSWORD = '{name}'")
+                root.execute(f"GRANT SELECT ON KEYSPACE k TO {name}")
+            for k in range(16):
+                for c in range(100):
+                    root.execute("INSERT INTO k.t (k, c, v) VALUES (%s, %s, %s)", (k, c, "x" * 100))
+        with session_of(first, cluster.port, "noisy") as noisy, session_of(second, cluster.port, "quiet") as quiet:
+            before = second.metric("helenus_turns_waited_total")
+
+            def has_waited():
+                scans = [noisy.execute_async("SELECT * FROM k.t") for _ in range(32)]
+                for number in range(50):
+                    assert len(quiet.execute("SELECT c FROM k.t WHERE k = %s", (number % 16,)).all()) == 100
+                assert all(len(scan.result().all()) == 1600 for scan in scans)
+                return second.metric("helenus_turns_waited_total") > before
+
+            until("somebody has waited for a turn", has_waited)
+
+
 def test_a_role_works_in_its_own_data_centers_only():
     settings = SETTINGS | {"network_authorizer": "CassandraNetworkAuthorizer"}
     with TwoCenters(2, PROGRAM, settings=settings) as cluster:

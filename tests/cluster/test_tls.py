@@ -1,5 +1,6 @@
 """TLS between nodes: a cluster with certificates, nodes that do not belong, and the switch while it runs."""
 
+import os
 import socket
 import ssl
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from certificates import Authority
 from cluster import Cluster, until
 from conftest import PROGRAM
+from load import Writer, make_table
 from node import Node, binary, clean_environment
 
 
@@ -160,6 +162,47 @@ def test_expired_and_revoked_certificates_and_those_of_clients_open_no_link(conn
         pinned = connect(cluster, only=first)
         write_and_read(pinned, 2)
         assert handshake_error(cluster, authority, "node2") is None
+
+
+def served_serial(node, authority, shown):
+    """The number of the certificate that a node shows to who shows that of another node."""
+    context = authority.context()
+    context.load_cert_chain(*authority.files(shown))
+    host, port = node.settings["internode"].rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=10) as plain:
+        with context.wrap_socket(plain, server_hostname=host) as connection:
+            return connection.getpeercert()["serialNumber"]
+
+
+def test_certificates_of_nodes_change_under_load_without_an_error(connect, tmp_path_factory):
+    authority = Authority(binary(PROGRAM), tmp_path_factory.mktemp("renewing"))
+    for number in range(1, 4):
+        authority.node(f"node{number}", "--address", f"127.0.0.{number}")
+    with TlsCluster(3, authority, "required") as cluster:
+        session = connect(cluster)
+        insert = make_table(session)
+        writer = Writer(session, insert, 0)
+        writer.start()
+        try:
+            for number, node in enumerate(cluster.nodes, start=1):
+                shown = f"node{number % 3 + 1}"
+                first = served_serial(node, authority, shown)
+                before = len(writer.acknowledged)
+                authority.node(f"next{number}", "--address", f"127.0.0.{number}")
+                # One after the other: for a moment key and certificate do not belong together.
+                for used, following in zip(authority.files(f"node{number}"), authority.files(f"next{number}")):
+                    os.replace(following, used)
+                until("the new one is shown", lambda: served_serial(node, authority, shown) != first)
+                until("writes go on", lambda before=before: len(writer.acknowledged) > before + 20)
+        finally:
+            writer.stop()
+        assert not writer.failures, writer.failures[:3]
+        # Links that are opened now use the new ones.
+        cluster.nodes[2].restart()
+        until("all see each other", lambda: all(
+            member["is_up"] for node in cluster.nodes for member in cluster.status(node)["members"]
+        ))
+        writer.check()
 
 
 def test_a_running_cluster_is_switched_on_node_by_node(authority, connect):

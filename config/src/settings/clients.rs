@@ -104,10 +104,27 @@ macro_rules! clients_settings {
         /// Reads or writes of one partition a second, on the average of five minutes and on the shard that has it, above which the partition's key is
         /// logged as a warning. 0: none is.
         hot_partition_warn_requests_per_second: u64 = 10_000;
-        /// A read within one partition that passes more deleted and expired rows and cells is logged as a warning with the partition's key, once in five
-        /// minutes. 0: none is.
+        /// A read that passes more deleted and expired rows and cells for a page brings a warning. One within a partition is logged as well with the
+        /// partition's key, once in five minutes. 0: none is.
         tombstone_warn_threshold: u64 = 1_000,
             cassandra Alias::Same("tombstone_warn_threshold");
+        /// A read that passes more of them for a page fails. 0: none does. Beyond `max_page_tombstones` only answers without pages come to it.
+        tombstone_failure_threshold: u64 = 0,
+            cassandra Alias::Same("tombstone_failure_threshold");
+        /// Whether the sizes of reads are held to the four settings below.
+        read_thresholds_enabled: bool = false;
+        /// Bytes of the rows of a page, or of an answer without pages, above which it brings a warning.
+        coordinator_read_size_warn_threshold: Option<DataSize> = None,
+            example Some(DataSize(1 << 20));
+        /// The same for an error.
+        coordinator_read_size_fail_threshold: Option<DataSize> = None,
+            example Some(DataSize(4 << 20));
+        /// Bytes of the rows that are read for a page, also of those that are in no answer, above which it brings a warning.
+        local_read_size_warn_threshold: Option<DataSize> = None,
+            example Some(DataSize(4 << 20));
+        /// The same for an error.
+        local_read_size_fail_threshold: Option<DataSize> = None,
+            example Some(DataSize(16 << 20));
         /// Rows of a page for clients that name no page size. 0: such a client gets its whole answer at once.
         default_page_rows: u32 = 0;
         /// A page ends early, with a cursor for the next, when it has this many bytes ...
@@ -121,6 +138,8 @@ macro_rules! clients_settings {
         max_answer_bytes: usize = 256 << 20,
             unit Bytes,
             range Range::at_least(64 * KIB);
+        /// Whether clients may execute USE. Prepared statements without a keyspace in their names mean another table after it.
+        use_statements_enabled: bool = true;
         /// Whether ALTER TABLE may drop COMPACT STORAGE.
         drop_compact_storage_enabled: bool = false;
 

@@ -27,7 +27,8 @@ use super::replica::search::possible_searches;
 use super::replicated_read::{self, ReplicatedRead};
 use super::virtual_state::NodeReports;
 use super::{
-    Execution, Outcome, OwnedRequest, Request, nearest, table_rate_limits, virtual_read, virtual_state,
+    Execution, Outcome, OwnedRequest, Request, nearest, read_thresholds, table_rate_limits, virtual_read,
+    virtual_state,
 };
 use crate::coordinator::change_feed::kept;
 use crate::coordinator::prepared_read::{PreparedRead, RangeEnd, end_early};
@@ -39,6 +40,10 @@ const COLD_ATTEMPTS_MAX: usize = 16;
 
 /// Executes a SELECT.
 pub fn select(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> Execution {
+    read_thresholds::checked(context, request, begin(context, request))
+}
+
+fn begin(context: &Rc<ShardContext>, request: &Request<'_, SelectPlan>) -> Execution {
     let plan = request.plan();
     if plan.table.kind == TableKind::Virtual {
         if virtual_state::is_gathered(&plan.table) {
@@ -379,6 +384,7 @@ async fn select_from(
                 _ => read_local_cold(context, plan, &mut run, range, now_seconds).await?,
             };
             receipt::check()?;
+            read_thresholds::check(context, &request, run.met(), run.answer_bytes())?;
             match end {
                 RangeEnd::Complete => {}
                 RangeEnd::Finished(more) => return Ok(Outcome::Rows(run.page(more)?)),

@@ -208,6 +208,7 @@ pub(super) async fn take(
     range: KeyRange,
     skip: &mut Option<Vec<u8>>,
 ) -> Result<RangeEnd> {
+    run.note_met(piece.met);
     let mut functions = context.function_turn(plan);
     for row in piece.rows.iter() {
         if functions.is_over() {

@@ -12,7 +12,7 @@ use helenus_query::error::{RequestError, Result};
 use helenus_query::plan::select::SelectPlan;
 use helenus_query::plan::term::Bindings;
 use helenus_query::run::row_filters::RowFilters;
-use helenus_query::run::select::PartitionHead;
+use helenus_query::run::select::{Met, PartitionHead};
 use helenus_query::stored_key::SourceRow;
 
 use super::OwnedRequest;
@@ -70,6 +70,8 @@ pub struct RowBatch {
     next: usize,
     /// The new start (or, reversed, end) of the unread rest of the range; `None` when the range is complete.
     pub resume: Option<Vec<u8>>,
+    /// What was met where the rows were read.
+    pub met: Met,
 }
 
 impl RowBatch {
@@ -257,6 +259,7 @@ impl BatchReader<'_> {
             LocalWork::note_read(context, table, (&start, &end), started, met);
         }
         receipt::count_tombstones(used.tombstones);
+        self.batch.met.add(Met { tombstones: used.tombstones, bytes: used.bytes });
         self.bytes_left = self.bytes_left.saturating_sub(used.bytes);
         self.tombstones_left = self.tombstones_left.saturating_sub(used.tombstones);
         outcome

@@ -315,7 +315,7 @@ fn remembered_by(
     reads: &[ReadAnswer],
 ) -> Result<Option<Outcome>> {
     let now_seconds = context.now_seconds();
-    let merged = merge_range(reads, 0, false, now_seconds)?;
+    let (merged, _) = merge_range(context, reads, 0, false, now_seconds)?;
     let Some(row) = merged.rows.iter().next() else { return Ok(None) };
     token.remembered(row.row, now_seconds)
 }
@@ -336,7 +336,7 @@ fn evaluate_agreed(
     {
         return Ok(Evaluation { changes: Vec::new(), outcome });
     }
-    let rows = AgreedRows::merge(reads, operation.ranges_before(), write.now_seconds)?;
+    let rows = AgreedRows::merge(context, reads, operation.ranges_before(), write.now_seconds)?;
     if transaction.explicit().is_some() && rows.complete_ranges < operation.read.ranges.len() {
         return Err(too_many_rows());
     }
@@ -421,13 +421,13 @@ struct AgreedRows {
 
 impl AgreedRows {
     /// Merges the ranges of the table, which begin at index `first` of the answers.
-    fn merge(reads: &[ReadAnswer], first: usize, now_seconds: u32) -> Result<Self> {
+    fn merge(context: &ShardContext, reads: &[ReadAnswer], first: usize, now_seconds: u32) -> Result<Self> {
         let (mut rows, mut complete_ranges) = (BTreeMap::new(), 0);
         let Some(count) = reads.iter().map(Vec::len).min() else {
             return Err(broken("a transaction decides on what at least one replica has read"));
         };
         for range in first..count {
-            let merged = merge_range(reads, range, false, now_seconds)?;
+            let (merged, _) = merge_range(context, reads, range, false, now_seconds)?;
             complete_ranges += usize::from(merged.resume.is_none());
             for row in merged.rows.iter() {
                 rows.insert(row.position.to_vec(), row.row.bytes.to_vec());

@@ -191,7 +191,7 @@ fn encode(digest: &[u8; 16], answer: &Outcome) -> Result<Vec<u8>> {
     value.extend_from_slice(digest);
     match answer {
         Outcome::Void => value.push(NOTHING),
-        Outcome::Rows(ResultPage { rows, row_count, paging_state: None }) => {
+        Outcome::Rows(ResultPage { rows, row_count, paging_state: None, .. }) => {
             if rows.len() > ANSWER_BYTES_MAX {
                 return Err(RequestError::invalid(format!(
                     "The answer of a transaction with a token may take {ANSWER_BYTES_MAX} bytes: this one takes {}",
@@ -221,7 +221,7 @@ fn decode(value: &[u8]) -> Option<([u8; 16], Outcome)> {
         (&ROWS, rest) => {
             let (row_count, rows) = rest.split_first_chunk::<4>()?;
             let row_count = u32::from_be_bytes(*row_count) as usize;
-            Outcome::Rows(ResultPage { rows: rows.to_vec(), row_count, paging_state: None })
+            Outcome::Rows(ResultPage { rows: rows.to_vec(), row_count, ..ResultPage::default() })
         }
         _ => return None,
     };
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn rows(bytes: usize) -> Outcome {
-        Outcome::Rows(ResultPage { rows: vec![1; bytes], row_count: 3, paging_state: None })
+        Outcome::Rows(ResultPage { rows: vec![1; bytes], row_count: 3, ..ResultPage::default() })
     }
 
     #[test]

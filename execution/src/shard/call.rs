@@ -11,7 +11,7 @@ use helenus_internode::transport::{CallError, Destination, PeerError};
 use helenus_observe::receipt::{Count, Receipt};
 use helenus_ring::HostId;
 use helenus_ring::member::Member;
-use helenus_ring::metadata::{RECEIPTS, TRACES};
+use helenus_ring::metadata::{RECEIPTS, SHARES_BETWEEN_NODES, TRACES};
 use tokio::sync::oneshot;
 
 use super::context::{Message, ShardContext, run_on};
@@ -74,6 +74,7 @@ impl ShardContext {
             None => request,
         };
         let request = if receipt::is_wanted() { self.with_receipt_wanted(request) } else { request };
+        let request = self.for_role(request);
         let answer = self.exchange::<R>(member, shard, request, deadline).await;
         trace::note(self, || match &answer {
             Ok(_) => format!("{name} response received from {address}"),
@@ -96,6 +97,22 @@ impl ShardContext {
             receipt.add(Count::BytesBetweenNodes, request.bytes.len() as u64);
         });
         request
+    }
+
+    /// A request that names the role that it is sent for, if there is one.
+    fn for_role(&self, request: service::Message) -> service::Message {
+        let Some(role) = self.shares.role() else { return request };
+        // An older program does not know such requests.
+        if self.cluster_view().topology.feature_level < SHARES_BETWEEN_NODES {
+            return request;
+        }
+        match service::shared(&request, &role) {
+            Ok(of_role) => of_role,
+            Err(error) => {
+                debug_assert!(false, "the name of a role can be encoded: {error}");
+                request
+            }
+        }
     }
 
     /// Runs a job on a shard's thread and waits for its result. Fails when the node is shutting down.

@@ -402,7 +402,8 @@ pub fn count_merged<'a>(rows: &SeenRows, answers: impl Iterator<Item = &'a [Muta
     });
 }
 
-fn tombstones_of(partitions: &[Mutation], now_seconds: u32) -> u64 {
+/// The deleted and expired rows and cells, and the deletions of ranges, in what a replica has sent.
+pub fn tombstones_of(partitions: &[Mutation], now_seconds: u32) -> u64 {
     let mut tombstones = 0;
     for view in partitions.iter().filter_map(|mutation| mutation.view().ok()) {
         for operation in view.operations().flatten() {

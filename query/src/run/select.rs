@@ -86,6 +86,25 @@ pub struct ResultPage {
     pub row_count: usize,
     /// The paging state for the next page; `None` after the last.
     pub paging_state: Option<PagingState>,
+    /// The work that it took to find the rows.
+    pub met: Met,
+}
+
+/// What a read has met on its way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Deleted and expired rows and cells.
+    pub tombstones: u64,
+    /// Bytes of keys and rows.
+    pub bytes: u64,
+}
+
+impl Met {
+    /// Adds what another part of the read has met.
+    pub fn add(&mut self, other: Self) {
+        self.tombstones = self.tombstones.saturating_add(other.tombstones);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
 }
 
 /// Limits of a page.
@@ -153,6 +172,7 @@ pub struct SelectRun<'p> {
     resumes_at_last: bool,
     scratch: RowScratch,
     json_names: Option<Rc<Vec<String>>>,
+    met: Met,
 }
 
 impl<'p> SelectRun<'p> {
@@ -214,7 +234,24 @@ impl<'p> SelectRun<'p> {
             resumes_at_last: false,
             scratch: RowScratch::default(),
             json_names,
+            met: Met::default(),
         })
+    }
+
+    /// Notes what the source has met since it was asked last.
+    #[inline]
+    pub fn note_met(&mut self, met: Met) {
+        self.met.add(met);
+    }
+
+    /// What was met so far.
+    pub fn met(&self) -> Met {
+        self.met
+    }
+
+    /// Bytes of the rows that the page has so far.
+    pub fn answer_bytes(&self) -> usize {
+        self.out.len()
     }
 
     /// The rows that are wanted of those that are nearest to a vector, and the least similarity among them, if there are as many so far.
@@ -389,12 +426,12 @@ impl<'p> SelectRun<'p> {
     pub fn page(mut self, more: bool) -> Result<ResultPage> {
         if let Some(nearest) = &mut self.nearest {
             let row_count = nearest.write_sorted(&mut self.out);
-            return Ok(ResultPage { rows: self.out, row_count, paging_state: None });
+            return Ok(ResultPage { rows: self.out, row_count, paging_state: None, met: self.met });
         }
         if !self.plan.result_order.is_empty() {
             let limit = self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
             let row_count = self.collected.write_sorted(self.plan, limit, &mut self.out);
-            return Ok(ResultPage { rows: self.out, row_count, paging_state: None });
+            return Ok(ResultPage { rows: self.out, row_count, paging_state: None, met: self.met });
         }
         if more && self.bounds.rows.is_none() && self.out.len() >= self.bounds.bytes {
             let limit = self.bounds.bytes;
@@ -417,7 +454,7 @@ impl<'p> SelectRun<'p> {
             }
             _ => None,
         };
-        Ok(ResultPage { rows: self.out, row_count: self.row_count, paging_state })
+        Ok(ResultPage { rows: self.out, row_count: self.row_count, paging_state, met: self.met })
     }
 
     /// Whether the pages before have come further than this row, so that the page cannot end with it: a partition of a table with a cap is

@@ -307,6 +307,7 @@ fn options(case: &mut TestCase) -> Result<RequestOptions, String> {
         timestamp: case.try_take_arg("timestamp").map_err(report)?,
         now_seconds: case.try_take_arg("now").map_err(report)?,
         deadline: None,
+        is_of_client: false,
     };
     case.expect_empty().map_err(report)?;
     Ok(options)

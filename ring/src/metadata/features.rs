@@ -24,7 +24,7 @@
 /// * 15: roles and permissions are a part of the metadata log, and so is the partition denylist ([`crate::denylist`]); tables may be encrypted
 ///   on every member, and may limit the requests a second, and may have change feeds. Replicas send receipts. A hint
 ///   that is handed over has its age, and a node notes since when members are down. Members upload their snapshots
-///   for each other.
+///   for each other. Requests name the role that they are sent for.
 pub const FEATURE_VERSION: u16 = SECURITY;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
@@ -69,6 +69,8 @@ pub const ENCRYPTED_TABLES: u16 = 15;
 pub const CHANGE_FEEDS: u16 = 15;
 /// The feature level from which replicas send a receipt of their part in a request.
 pub const RECEIPTS: u16 = 15;
+/// The feature level from which requests between nodes name the role that they are sent for.
+pub const SHARES_BETWEEN_NODES: u16 = 15;
 /// The feature level from which members upload their part of a snapshot for each other.
 pub const MEMBER_UPLOADS: u16 = 15;
 /// The feature level from which transactions may have tokens, and replicas read several tables together with a promise.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use futures::future::LocalBoxFuture;
+use helenus_fair_shares::{self as shares, RoleShares, ShardShare};
 use helenus_internode::service::{self, Failure, MessageError, ServiceRequest};
 use helenus_internode::transport::Handler;
 use helenus_ring::HostId;
@@ -21,7 +22,7 @@ use helenus_execution::shard::status_table::ServingState;
 use helenus_execution::shard::trace::TraceLog;
 use helenus_projector::message::ViewsRequest;
 
-const IDS: [u32; 7] = [
+const IDS: [u32; 8] = [
     ReplicaRequest::ID,
     ClusterRequest::ID,
     StreamRequest::ID,
@@ -29,6 +30,7 @@ const IDS: [u32; 7] = [
     ViewsRequest::ID,
     service::TRACED_ID,
     service::RECEIPT_ID,
+    service::SHARED_ID,
 ];
 
 const _: () = {
@@ -78,7 +80,35 @@ pub async fn dispatch(
     }
 }
 
+/// Executes a request, in turns of the role that it is sent for if there is one.
 async fn carry_out(context: &Rc<ShardContext>, from: HostId, message: &[u8]) -> Result<Bytes, MessageError> {
+    let (id, request) = service::split_request(message)?;
+    if id != service::SHARED_ID {
+        return carry_out_alone(context, from, message).await;
+    }
+    let (role, message) = service::split_shared(request)?;
+    let share = share_of(context, role);
+    shares::within(context.shares.clone(), share, carry_out_alone(context, from, message)).await
+}
+
+/// The share of a role that has asked another node. `None`: its work is not shared here, or this node does not know it (any more).
+fn share_of(context: &ShardContext, role: &str) -> Option<Rc<ShardShare>> {
+    if !context.node.config.fair_shares_enabled {
+        return None;
+    }
+    let roles = context.roles_view();
+    let options = &roles.role(role)?.options;
+    let share = context.shares.of(context.node.layers.get::<RoleShares>().of(role));
+    share.set_shares(options.shares);
+    Some(share)
+}
+
+/// Executes a request, and counts for its receipt if it is to come with one.
+async fn carry_out_alone(
+    context: &Rc<ShardContext>,
+    from: HostId,
+    message: &[u8],
+) -> Result<Bytes, MessageError> {
     let (id, request) = service::split_request(message)?;
     if id != service::RECEIPT_ID {
         return carry_out_traced(context, from, id, request).await;

@@ -35,7 +35,7 @@ use helenus_execution::coordinator::bound_statement::{BoundStatement, Modificati
 use helenus_execution::coordinator::transaction::{Transaction, transact};
 use helenus_execution::coordinator::virtual_state::NodeReports;
 use helenus_execution::coordinator::{
-    self, Execution, Outcome, RequestOptions, disk_room, read, virtual_write, write,
+    self, Execution, Outcome, RequestOptions, disk_room, read, read_thresholds, virtual_write, write,
 };
 use helenus_execution::shard::context::ShardContext;
 use helenus_fair_shares as shares;
@@ -144,6 +144,7 @@ fn begin(
     match execution {
         Execution::Ready(outcome) if !waits_for_trace => {
             let outcome = judged(noted.as_ref(), outcome);
+            warn_of_read(&connection.context, statement.as_ref(), &outcome, &mut responder.warnings);
             let receipt = noted.map(|mut noted| noted.end(&connection.context, &outcome, &mut responder));
             answer(connection, &responder, statement.as_deref(), &outcome);
             connection.record_duration(started, measured, statement.as_deref(), receipt.as_ref());
@@ -166,6 +167,7 @@ fn begin(
                     },
                 };
                 let outcome = judged(noted.as_ref(), outcome);
+                warn_of_read(&connection.context, statement.as_ref(), &outcome, &mut responder.warnings);
                 let receipt =
                     noted.as_mut().map(|noted| noted.end(&connection.context, &outcome, &mut responder));
                 // Before the trace is stored, which is no part of the request.
@@ -181,6 +183,19 @@ fn begin(
                 drop(coordinating);
             }));
         }
+    }
+}
+
+/// Warns the client of what its SELECT has met and found.
+#[inline]
+fn warn_of_read(
+    context: &ShardContext,
+    statement: Option<&Statement>,
+    outcome: &Result<Outcome>,
+    warnings: &mut Vec<String>,
+) {
+    if let Some(Statement::Select(select)) = statement {
+        read_thresholds::warn(context, select, outcome, warnings);
     }
 }
 
@@ -285,6 +300,7 @@ fn options(context: &ShardContext, parameters: &QueryParameters<'_>) -> RequestO
         timestamp: parameters.timestamp_us,
         now_seconds: parameters.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
         deadline: None,
+        is_of_client: true,
     }
 }
 
@@ -397,6 +413,9 @@ pub fn execute(
                 disk_room::check(context, partitions, options.consistency, warnings)?;
             }
             Execution::Pending(Box::pin(transact(context.clone(), transaction)))
+        }
+        Statement::Use(_) if !context.node.config.use_statements_enabled => {
+            return Err(RequestError::invalid("USE statements prohibited. (see use_statements_enabled)"));
         }
         Statement::Use(statement) => Execution::Ready(Ok(Outcome::SetKeyspace(statement.plan.clone()))),
         Statement::Truncate(statement) if statement.plan.kind == TableKind::Virtual => {
@@ -547,6 +566,7 @@ fn run_batch(
         timestamp: message.timestamp_us,
         now_seconds: message.now_in_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
         deadline: None,
+        is_of_client: true,
     };
     let request = BatchRequest { kind, statements, options, now_micros: call.now_micros };
     check_modifications(context, request.plans(), request.options.consistency)?;

@@ -53,6 +53,7 @@ pub fn options(consistency: Consistency) -> RequestOptions {
         timestamp: None,
         now_seconds: None,
         deadline: None,
+        is_of_client: false,
     }
 }
 

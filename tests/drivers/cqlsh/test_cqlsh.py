@@ -4,11 +4,14 @@ The server is named by CQL_HOST and CQL_PORT; CQLSH is the program (default: the
 SERVER_RESTART, if set, is a command that restarts the server in place and returns when it serves again.
 """
 
+import atexit
 import csv
+import functools
 import os
 import re
 import shlex
 import subprocess
+import tempfile
 
 import pytest
 
@@ -16,13 +19,29 @@ HOST = os.environ.get("CQL_HOST", "127.0.0.1")
 PORT = os.environ.get("CQL_PORT", "9042")
 CQLSH = os.environ.get("CQLSH", "cqlsh")
 RESTART = os.environ.get("SERVER_RESTART")
+# Set where the server requires TLS and logins.
+AUTHORITY = os.environ.get("CQL_AUTHORITY")
+ENVIRONMENT = {**os.environ, **({"SSL_CERTFILE": AUTHORITY, "SSL_VALIDATE": "true"} if AUTHORITY else {})}
 KEYSPACE = "suite_cqlsh"
+
+
+@functools.cache
+def secure():
+    """Arguments for TLS and the login. With a password among them cqlsh would print a warning before each answer."""
+    if not AUTHORITY:
+        return []
+    with tempfile.NamedTemporaryFile("w", prefix="cqlsh-credentials-", delete=False) as credentials:
+        lines = [f"username = {os.environ['CQL_USER']}", f"password = {os.environ['CQL_PASSWORD']}"]
+        credentials.write("\n".join(["[PlainTextAuthProvider]", *lines, ""]))
+    atexit.register(os.unlink, credentials.name)
+    return ["--ssl", "--credentials", credentials.name]
 
 
 def cqlsh(script, *arguments, status=0):
     """Runs a script as standard input and returns what cqlsh printed (errors included)."""
     done = subprocess.run(
-        [CQLSH, HOST, PORT, "--no-color", "--disable-history", "--request-timeout", "30", *arguments],
+        [CQLSH, HOST, PORT, "--no-color", "--disable-history", "--request-timeout", "30", *secure(), *arguments],
+        env=ENVIRONMENT,
         input=script,
         text=True,
         stdout=subprocess.PIPE,

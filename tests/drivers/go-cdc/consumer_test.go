@@ -44,6 +44,10 @@ func connect() (*gocql.Session, error) {
 	config.Timeout = 30 * time.Second
 	config.ConnectTimeout = 10 * time.Second
 	config.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.RoundRobinHostPolicy())
+	if authority := os.Getenv("CQL_AUTHORITY"); authority != "" {
+		config.SslOpts = &gocql.SslOptions{CaPath: authority, EnableHostVerification: true}
+		config.Authenticator = gocql.PasswordAuthenticator{Username: os.Getenv("CQL_USER"), Password: os.Getenv("CQL_PASSWORD")}
+	}
 	return config.CreateSession()
 }
 

@@ -45,6 +45,10 @@ func cluster(inKeyspace string) *gocql.ClusterConfig {
 	config.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.RoundRobinHostPolicy())
 	config.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 300, Interval: 100 * time.Millisecond}
 	config.ReconnectInterval = 500 * time.Millisecond
+	if authority := os.Getenv("CQL_AUTHORITY"); authority != "" {
+		config.SslOpts = &gocql.SslOptions{CaPath: authority, EnableHostVerification: true}
+		config.Authenticator = gocql.PasswordAuthenticator{Username: os.Getenv("CQL_USER"), Password: os.Getenv("CQL_PASSWORD")}
+	}
 	return config
 }
 

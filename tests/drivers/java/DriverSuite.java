@@ -4,6 +4,7 @@
 
 import com.datastax.oss.driver.api.core.CqlIdentifier;
 import com.datastax.oss.driver.api.core.CqlSession;
+import com.datastax.oss.driver.api.core.CqlSessionBuilder;
 import com.datastax.oss.driver.api.core.config.DefaultDriverOption;
 import com.datastax.oss.driver.api.core.config.DriverConfigLoader;
 import com.datastax.oss.driver.api.core.config.ProgrammaticDriverConfigLoaderBuilder;
@@ -26,14 +27,22 @@ import com.datastax.oss.driver.api.core.servererrors.AlreadyExistsException;
 import com.datastax.oss.driver.api.core.servererrors.InvalidConfigurationInQueryException;
 import com.datastax.oss.driver.api.core.servererrors.InvalidQueryException;
 import com.datastax.oss.driver.api.core.servererrors.SyntaxError;
+import com.datastax.oss.driver.api.core.ssl.ProgrammaticSslEngineFactory;
 import com.datastax.oss.driver.api.core.type.DataTypes;
 import com.datastax.oss.driver.api.core.type.TupleType;
 import com.datastax.oss.driver.api.core.type.UserDefinedType;
+import java.io.IOException;
+import java.io.InputStream;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.security.KeyStore;
+import java.security.cert.CertificateFactory;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.LocalDate;
@@ -47,12 +56,16 @@ import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.stream.IntStream;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.TrustManagerFactory;
 
 public final class DriverSuite {
   private static final String HOST = System.getenv().getOrDefault("CQL_HOST", "127.0.0.1");
   private static final int PORT = Integer.parseInt(System.getenv().getOrDefault("CQL_PORT", "9042"));
   private static final String DATA_CENTER = System.getenv().getOrDefault("CQL_DATA_CENTER", "datacenter1");
   private static final String RESTART = System.getenv("SERVER_RESTART");
+  // Set where the server requires TLS and logins.
+  private static final String AUTHORITY = System.getenv("CQL_AUTHORITY");
   private static final String KEYSPACE = "suite_java";
   private static final String REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
 
@@ -75,12 +88,33 @@ public final class DriverSuite {
     if (compression != null) {
       options.withString(DefaultDriverOption.PROTOCOL_COMPRESSION, compression);
     }
-    return CqlSession.builder()
-        .addContactPoint(new InetSocketAddress(HOST, PORT))
-        .withLocalDatacenter(DATA_CENTER)
-        .withConfigLoader(options.build())
-        .withKeyspace(keyspace)
-        .build();
+    CqlSessionBuilder session =
+        CqlSession.builder()
+            .addContactPoint(new InetSocketAddress(HOST, PORT))
+            .withLocalDatacenter(DATA_CENTER)
+            .withConfigLoader(options.build())
+            .withKeyspace(keyspace);
+    if (AUTHORITY != null) {
+      session
+          .withAuthCredentials(System.getenv("CQL_USER"), System.getenv("CQL_PASSWORD"))
+          .withSslEngineFactory(new ProgrammaticSslEngineFactory(trusting(AUTHORITY), null, true));
+    }
+    return session.build();
+  }
+
+  private static SSLContext trusting(String authority) {
+    try (InputStream file = Files.newInputStream(Path.of(authority))) {
+      KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
+      trusted.load(null, null);
+      trusted.setCertificateEntry("authority", CertificateFactory.getInstance("X.509").generateCertificate(file));
+      TrustManagerFactory managers = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+      managers.init(trusted);
+      SSLContext context = SSLContext.getInstance("TLS");
+      context.init(null, managers.getTrustManagers(), null);
+      return context;
+    } catch (IOException | GeneralSecurityException error) {
+      throw new IllegalStateException(authority, error);
+    }
   }
 
   private static void equal(String what, Object actual, Object expected) {

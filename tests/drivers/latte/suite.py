@@ -12,12 +12,24 @@ from pathlib import Path
 
 WORKLOAD = Path(__file__).with_name("workload.rn")
 ADDRESS = f"{os.environ.get('CQL_HOST', '127.0.0.1')}:{os.environ.get('CQL_PORT', '9042')}"
+# Set where the server requires TLS and logins.
+AUTHORITY = os.environ.get("CQL_AUTHORITY")
+SECURE = ["--ssl", "--ssl-ca", AUTHORITY, "--user", os.environ["CQL_USER"]] if AUTHORITY else []
+ENVIRONMENT = {**os.environ, "CASSANDRA_PASSWORD": os.environ.get("CQL_PASSWORD", "")}
 ROWS = 2000
 
 
-def latte(home, *words):
-    command = [os.environ.get("LATTE", "latte"), "--log-dir", home, *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+def latte(home, verb, *words):
+    command = [os.environ.get("LATTE", "latte"), "--log-dir", home, verb, *SECURE, *words]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+        env=ENVIRONMENT,
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}"
 
 

@@ -4,6 +4,7 @@
 
 const assert = require('node:assert/strict');
 const { execSync } = require('node:child_process');
+const fs = require('node:fs');
 const { after, before, test } = require('node:test');
 const path = require('node:path');
 
@@ -16,6 +17,12 @@ const PORT = Number(process.env.CQL_PORT || 9042);
 const KEYSPACE = 'suite_node';
 const REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
 const prepare = { prepare: true };
+// Set where the server requires TLS and logins.
+const AUTHORITY = process.env.CQL_AUTHORITY;
+const secure = AUTHORITY && {
+  sslOptions: { ca: [fs.readFileSync(AUTHORITY)], rejectUnauthorized: true },
+  authProvider: new cassandra.auth.PlainTextAuthProvider(process.env.CQL_USER, process.env.CQL_PASSWORD),
+};
 
 let client;
 
@@ -27,6 +34,7 @@ function connect(options = {}) {
     refreshSchemaDelay: 50,
     policies: { reconnection: new cassandra.policies.reconnection.ConstantReconnectionPolicy(100) },
     socketOptions: { readTimeout: 30000 },
+    ...secure,
     ...options.client,
   });
 }

@@ -9,12 +9,14 @@ import decimal
 import ipaddress
 import os
 import shlex
+import ssl
 import subprocess
 import threading
 import uuid
 
 import pytest
 from cassandra import AlreadyExists, ConsistencyLevel, InvalidRequest, util
+from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import Cluster, EXEC_PROFILE_DEFAULT, ExecutionProfile
 from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.protocol import SyntaxException
@@ -23,8 +25,19 @@ from cassandra.query import BatchStatement, BatchType, SimpleStatement
 HOST = os.environ.get("CQL_HOST", "127.0.0.1")
 PORT = int(os.environ.get("CQL_PORT", "9042"))
 RESTART = os.environ.get("SERVER_RESTART")
+# Set where the server requires TLS and logins.
+AUTHORITY = os.environ.get("CQL_AUTHORITY")
 KEYSPACE = "suite_python"
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+
+
+def secure_options():
+    if not AUTHORITY:
+        return {}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(AUTHORITY)
+    login = PlainTextAuthProvider(os.environ["CQL_USER"], os.environ["CQL_PASSWORD"])
+    return {"ssl_context": context, "ssl_options": {"server_hostname": HOST}, "auth_provider": login}
 
 
 def connect(**options):
@@ -39,6 +52,7 @@ def connect(**options):
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         schema_event_refresh_window=0,
         reconnection_policy=ConstantReconnectionPolicy(0.1, max_attempts=None),
+        **secure_options(),
         **options,
     )
 

@@ -3,18 +3,22 @@
 use helenus_engine::Mutation;
 use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, reconcile_answers};
 use helenus_query::error::{RequestError, Result};
+use helenus_query::run::select::Met;
 
 use super::message::ReadAnswer;
+use crate::coordinator::read_thresholds;
+use crate::shard::context::ShardContext;
 use crate::shard::receipt;
 
-/// Merges the answers to the range with index `range` of the order. The caller leaves out answers that ended before
-/// it.
+/// Merges the answers to the range with index `range` of the order, and says what was met for them. The caller leaves out answers that ended
+/// before it.
 pub fn merge_range(
+    context: &ShardContext,
     reads: &[ReadAnswer],
     range: usize,
     reversed: bool,
     now_seconds: u32,
-) -> Result<Reconciled> {
+) -> Result<(Reconciled, Met)> {
     let malformed =
         |error: helenus_engine::DecodeError| RequestError::Server(format!("a replica's answer: {error}"));
     let mut parsed: Vec<(Vec<Mutation>, Option<&[u8]>)> = Vec::with_capacity(reads.len());
@@ -30,6 +34,8 @@ pub fn merge_range(
     let merged = reconcile_answers(&answers, reversed, now_seconds)
         .map_err(|error| RequestError::Server(format!("a replica's answer: {error}")))?;
     receipt::count_range(answers.len() as u64);
-    receipt::count_merged(&merged.rows, answers.iter().map(|answer| answer.partitions), now_seconds);
-    Ok(merged)
+    let partitions = answers.iter().map(|answer| answer.partitions);
+    receipt::count_merged(&merged.rows, partitions.clone(), now_seconds);
+    let met = read_thresholds::met_by_answers(context, partitions, now_seconds);
+    Ok((merged, met))
 }

@@ -99,7 +99,7 @@ async fn select_at_owner(context: Rc<ShardContext>, request: OwnedRequest<Select
             return Err(RequestError::Server("a read has changed something".to_owned()));
         }
         let is_paged = request.options.page_rows.is_some();
-        if let Some(page) = page_of(plan, run, &ranges, &reads, now_seconds, is_paged)? {
+        if let Some(page) = page_of(&context, plan, run, &ranges, &reads, now_seconds, is_paged)? {
             return Ok(Outcome::Rows(page));
         }
         limits = Some((max_rows.saturating_mul(4), max_bytes.saturating_mul(4)));
@@ -147,6 +147,7 @@ fn only_partition(ranges: &[KeyRange]) -> Result<PartitionKey> {
 
 /// The page made from a reading; `None`: the reading was too short and must be repeated.
 fn page_of(
+    context: &ShardContext,
     plan: &SelectPlan,
     mut run: SelectRun<'_>,
     ranges: &[KeyRange],
@@ -159,7 +160,8 @@ fn page_of(
         let left = if reads.iter().any(|read| read.len() <= index) {
             Some(range.clone())
         } else {
-            let merged = merge_range(reads, index, range.reversed, now_seconds)?;
+            let (merged, met) = merge_range(context, reads, index, range.reversed, now_seconds)?;
+            run.note_met(met);
             for row in merged.rows.iter() {
                 let source =
                     SourceRow { partition_key: row.partition_key(), position: row.position, row: row.row };

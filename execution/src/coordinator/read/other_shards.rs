@@ -1,5 +1,6 @@
 //! Reads ranges of rows of other shards, and of all of them.
 
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +97,7 @@ impl<'r> SpreadRead<'r> {
     pub async fn of_shard(&self, run: &mut SelectRun<'_>, range: KeyRange, owner: usize) -> Result<RangeEnd> {
         let request = self.batch_request(run, &range, self.wanted_rows(run).min(BLOCK_ROWS));
         let mut batch = self.fetch(owner, request).await?;
+        run.note_met(batch.met);
         let mut skip = Vec::new();
         let mut functions = self.context.function_turn(self.plan);
         while let Some(row) = batch.first() {
@@ -183,6 +185,9 @@ impl<'r> SpreadRead<'r> {
                 .collect();
             *work_bytes += reads.len() as u64 * turn_bytes(self.context);
             try_join_all(reads).await?;
+            for ahead in sources.iter_mut().filter_map(|source| source.ahead.as_mut()) {
+                run.note_met(mem::take(&mut ahead.met));
+            }
         }
     }
 }

@@ -6,12 +6,13 @@ use helenus_engine::shard::{Attempt, ReadProgress};
 use helenus_engine::{Lookup, RowRequest};
 use helenus_query::error::Result;
 use helenus_query::plan::select::SelectPlan;
-use helenus_query::run::select::{Flow, PartitionHead, SelectRun};
+use helenus_query::run::select::{Flow, Met, PartitionHead, SelectRun};
 use helenus_query::stored_key::SourceRow;
 
 use crate::coordinator::key_ranges::KeyRange;
 use crate::coordinator::local_work::LocalWork;
 use crate::coordinator::prepared_read::RangeEnd;
+use crate::coordinator::read_thresholds;
 use crate::shard::context::ShardContext;
 use crate::shard::receipt::{self, RowMeter};
 
@@ -125,6 +126,7 @@ pub fn read_local(
     };
     let end = read_range(context, plan, run, range, now_seconds, budget, counted);
     let met = (rows, whole.tombstones.saturating_sub(budget.tombstones));
+    run.note_met(Met { tombstones: met.1, bytes: whole.bytes.saturating_sub(budget.bytes) });
     // Also where blocks are missing: the read goes on behind the rows that were passed.
     receipt::count_tombstones(met.1);
     let end = end?;
@@ -148,6 +150,7 @@ fn read_range(
         let row = RowRequest { table, key: &range.start, columns, now_seconds };
         let pass = |view: RowView<'_>| {
             meter.add(view.partition_key, view.position, view.row, columns);
+            run.note_met(read_thresholds::met_by_row(context, view.row, now_seconds));
             run.row(&source_row(&view))
         };
         match context.shard.look_up(&row, pass)? {

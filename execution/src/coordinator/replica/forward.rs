@@ -368,6 +368,7 @@ fn unpack(
             timestamp: Some(request.timestamp),
             now_seconds: request.now_seconds,
             deadline: None,
+            is_of_client: false,
         },
         now_micros: request.now_micros,
         kind: request.kind,

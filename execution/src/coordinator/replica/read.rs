@@ -30,6 +30,7 @@ use helenus_engine::read::reconcile_answers::{Reconciled, ReplicaAnswer, SeenRow
 use helenus_internode::service::Failure;
 use helenus_internode::transport::{CallError, PeerError};
 use helenus_query::error::{FailureReason, RequestError, Result};
+use helenus_query::run::select::Met;
 use helenus_query::schema::catalog::Table;
 use helenus_query::schema::options::{ReadRepair, TombstoneGcMode};
 use helenus_ring::member::Member;
@@ -44,6 +45,7 @@ use super::ranges::{self, Group, ReadDemand, nearest_first};
 use super::repair::{NotRepaired, repair};
 use super::snitch::MeasuredRequest;
 use super::{epoch, only_here};
+use crate::coordinator::read_thresholds;
 use crate::coordinator::replica::failures::{failure_reason, read_failure};
 use crate::planted::PlantedBug;
 use crate::shard::context::{IGNORE_MSB, ShardContext};
@@ -96,6 +98,8 @@ pub struct RangePart {
     pub rows: SeenRows,
     /// Where reading continues: the new start, or (reversed) the new end. `None`: the range is complete.
     pub resume: Option<Vec<u8>>,
+    /// What the replica met that has met most.
+    pub met: Met,
 }
 
 /// The answer of one replica.
@@ -525,11 +529,12 @@ impl<'a> ReadRound<'a> {
                 Ok(()) => {
                     receipt::count_range(u64::from(self.demand.required()));
                     let answers = self.data.iter().map(|(_, data)| data.partitions.as_slice());
-                    receipt::count_merged(&merged.rows, answers, self.read.now_seconds);
+                    receipt::count_merged(&merged.rows, answers.clone(), self.read.now_seconds);
+                    let met = read_thresholds::met_by_answers(self.context, answers, self.read.now_seconds);
                     // The group may cover only the first part of the range to read.
                     let rest =
                         (self.request.end < self.read.end && !self.read.reversed).then_some(self.request.end);
-                    return Ok(RangePart { rows: merged.rows, resume: merged.resume.or(rest) });
+                    return Ok(RangePart { rows: merged.rows, resume: merged.resume.or(rest), met });
                 }
                 Err(NotRepaired::Stale { epoch }) => return Err(AttemptFailure::Stale { epoch }),
                 Err(NotRepaired::TooFew { received }) => {
