@@ -36,6 +36,38 @@ pub struct TableReport {
     /// Compactions that have failed and will be tried again.
     #[serde(default)]
     pub failed_compactions: Vec<FailedCompaction>,
+    #[serde(default)]
+    pub local: LocalWorkReport,
+}
+
+/// What a node has read and written of its own rows of a table since its start, also for coordinators on other nodes. Durations are of the
+/// work, without what it waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalWorkReport {
+    /// Reads within one partition.
+    pub read: LatencyReport,
+    /// Reads of wider ranges.
+    pub scan: LatencyReport,
+    pub write: LatencyReport,
+    pub rows_per_read: CountReport,
+    /// Deleted and expired rows and cells.
+    pub tombstones_per_read: CountReport,
+}
+
+impl LocalWorkReport {
+    /// How often rows were read, and for how many microseconds in all.
+    pub fn reads(&self) -> (u64, u64) {
+        (self.read.count + self.scan.count, self.read.sum_us + self.scan.sum_us)
+    }
+}
+
+/// Numbers of something. Quantiles are upper bounds, known to within a half.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountReport {
+    pub count: u64,
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
 }
 
 /// A compaction that has failed and will be tried again.

@@ -8,8 +8,8 @@ use comfy_table::{ContentArrangement, Table};
 
 use crate::reports::{
     CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, CompactionsReport,
-    MemberSnapshots, NodeReport, ReplayReport, RestoredTable, SnapshotReport, StreamingReport, TableReport,
-    TransferProgress, UnknownTableReport,
+    LatencyReport, MemberSnapshots, NodeReport, ReplayReport, RestoredTable, SnapshotReport, StreamingReport,
+    TableReport, TransferProgress, UnknownTableReport,
 };
 
 /// Formats lines of cells, each column as wide as its widest cell, two blanks apart.
@@ -361,7 +361,13 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
         "Partitions*",
         "Tombstones",
         "Pending",
+        "Reads",
+        "Read p99",
+        "Writes",
+        "Write p99",
     ])];
+    let micros =
+        |of: &LatencyReport| if of.count == 0 { "-".to_owned() } else { format!("{} us", of.p99_us) };
     let mut failures = String::new();
     for table in tables {
         if table.damaged_files > 0 {
@@ -393,11 +399,15 @@ pub fn table_statistics(tables: &[TableReport]) -> String {
             table.partition_versions.to_string(),
             table.tombstones.to_string(),
             table.pending_compactions.to_string(),
+            table.local.reads().0.to_string(),
+            micros(&table.local.read),
+            table.local.write.count.to_string(),
+            micros(&table.local.write),
         ]);
     }
     format!(
         "{}* versions: a row or partition in several files counts in each\nPending: shards on which a compaction is \
-         due\n{failures}",
+         due\nReads, writes: of the node's own rows since its start; p99 of those within one partition\n{failures}",
         columns(&rows)
     )
 }

@@ -9,6 +9,7 @@ mod encryption;
 mod feeds;
 pub mod guardrails;
 mod indexes;
+mod local_work;
 mod logins;
 mod partition_key;
 mod repairs;
@@ -249,6 +250,13 @@ impl NodeAdmin {
                         retry_in_seconds: failure.retry_in.as_secs(),
                     }
                 }));
+            }
+        }
+        let local = local_work::by_table(self).await?;
+        for target in &targets {
+            let known = reports.get_mut(&(target.keyspace.clone(), target.name.clone()));
+            if let (Some(report), Some(local)) = (known, local.get(&target.engine_id())) {
+                report.local = local.report();
             }
         }
         Ok(reports.into_values().collect())

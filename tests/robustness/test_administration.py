@@ -254,3 +254,19 @@ def test_another_user_cannot_use_the_socket():
         assert subprocess.run(words, check=False).returncode == 0
         done = subprocess.run(words, preexec_fn=become_another_user, capture_output=True, text=True, check=False)
         assert done.returncode == 1 and "PermissionError" in done.stderr
+
+
+def test_tablestats_tells_how_often_and_how_long_rows_were_read_and_written():
+    with new_node() as node, driver_session(node) as session:
+        session.execute("CREATE TABLE t (k int, c int, PRIMARY KEY (k, c))")
+        for number in range(20):
+            session.execute(f"INSERT INTO t (k, c) VALUES ({number % 4}, {number})")
+        session.execute("DELETE FROM t WHERE k = 1 AND c = 1")
+        for k in range(4):
+            assert session.execute(f"SELECT * FROM t WHERE k = {k}").all()
+        local = next(report for report in node.report("tablestats")["tables"] if report["table"] == "t")["local"]
+        assert (local["read"]["count"], local["scan"]["count"], local["write"]["count"]) == (4, 0, 21)
+        assert (local["rows_per_read"]["count"], local["rows_per_read"]["max"]) == (4, 5)
+        assert local["tombstones_per_read"]["max"] == 1 and local["write"]["max_us"] > 0
+        status, said, _ = command("nodetool", "-p", node.settings["http_port"], "tablestats", "k.t")
+        assert status == 0 and "\t\tLocal read count: 4\n" in said and "\tWrite Count: 21\n" in said, said

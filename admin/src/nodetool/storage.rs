@@ -36,6 +36,18 @@ pub(super) fn table_statistics(
     // Writing to a string does not fail.
     for (keyspace, reports) in by_keyspace {
         let _ = writeln!(text, "Keyspace : {keyspace}");
+        let sum = |of: fn(&TableReport) -> (u64, u64)| {
+            reports.iter().map(|report| of(report)).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+        };
+        let (reads, writes) = (sum(reads_of), sum(writes_of));
+        for (name, value) in [
+            ("Read Count", reads.0.to_string()),
+            ("Read Latency", mean(reads)),
+            ("Write Count", writes.0.to_string()),
+            ("Write Latency", mean(writes)),
+        ] {
+            let _ = writeln!(text, "\t{name}: {value}");
+        }
         for report in reports {
             let disk_bytes = size(report.disk_bytes, is_readable);
             for (name, value) in [
@@ -45,6 +57,10 @@ pub(super) fn table_statistics(
                 ("Space used (total)", disk_bytes),
                 ("Number of partitions (estimate)", report.partition_versions.to_string()),
                 ("Memtable data size", size(report.memtable_bytes, is_readable)),
+                ("Local read count", reads_of(report).0.to_string()),
+                ("Local read latency", mean(reads_of(report))),
+                ("Local write count", writes_of(report).0.to_string()),
+                ("Local write latency", mean(writes_of(report))),
             ] {
                 let _ = writeln!(text, "\t\t{name}: {value}");
             }
@@ -53,6 +69,20 @@ pub(super) fn table_statistics(
         text += "----------------\n";
     }
     Ok(text)
+}
+
+/// How often a table was read on the node, and for how many microseconds in all.
+fn reads_of(report: &TableReport) -> (u64, u64) {
+    report.local.reads()
+}
+
+fn writes_of(report: &TableReport) -> (u64, u64) {
+    (report.local.write.count, report.local.write.sum_us)
+}
+
+/// The mean of so many durations with this sum in microseconds, as Java prints it.
+fn mean((count, sum_us): (u64, u64)) -> String {
+    if count == 0 { "NaN ms".to_owned() } else { format!("{:.3} ms", sum_us as f64 / count as f64 / 1_000.0) }
 }
 
 /// `compactionstats`.
@@ -216,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::members::samples::{cluster, member};
-    use crate::reports::{PeerProgress, RunningCompactionReport};
+    use crate::reports::{LatencyReport, LocalWorkReport, PeerProgress, RunningCompactionReport};
 
     fn report(keyspace: &str, table: &str) -> TableReport {
         TableReport {
@@ -226,6 +256,11 @@ mod tests {
             disk_bytes: 1_536,
             memtable_bytes: 512,
             partition_versions: 9,
+            local: LocalWorkReport {
+                read: LatencyReport { count: 3, sum_us: 4_500, ..LatencyReport::default() },
+                scan: LatencyReport { count: 1, sum_us: 5_500, ..LatencyReport::default() },
+                ..LocalWorkReport::default()
+            },
             ..TableReport::default()
         }
     }
@@ -237,7 +272,14 @@ mod tests {
         let lines = |table: &str, disk: &str, memory: &str| {
             format!(
                 "\t\tTable: {table}\n\t\tSSTable count: 3\n\t\tSpace used (live): {disk}\n\t\tSpace used (total): {disk}\n\
-                 \t\tNumber of partitions (estimate): 9\n\t\tMemtable data size: {memory}\n\n"
+                 \t\tNumber of partitions (estimate): 9\n\t\tMemtable data size: {memory}\n\
+                 \t\tLocal read count: 4\n\t\tLocal read latency: 2.500 ms\n\
+                 \t\tLocal write count: 0\n\t\tLocal write latency: NaN ms\n\n"
+            )
+        };
+        let keyspace = |name: &str, reads: u64| {
+            format!(
+                "Keyspace : {name}\n\tRead Count: {reads}\n\tRead Latency: 2.500 ms\n\tWrite Count: 0\n\tWrite Latency: NaN ms\n"
             )
         };
         let (t, u) = (lines("t", "1536", "512"), lines("u", "1536", "512"));
@@ -246,14 +288,21 @@ mod tests {
             table_statistics(&reports, &names(list), is_inverted, is_readable)
                 .map_err(|error| error.to_string())
         };
-        let whole =
-            format!("{head}Keyspace : a\n{t}{u}----------------\nKeyspace : b\n{t}----------------\n");
+        let whole = format!(
+            "{head}{}{t}{u}----------------\n{}{t}----------------\n",
+            keyspace("a", 8),
+            keyspace("b", 4)
+        );
         assert_eq!(text(&[], false, false).unwrap(), whole);
-        let some = format!("{head}Keyspace : a\n{u}----------------\nKeyspace : b\n{t}----------------\n");
+        let some = format!(
+            "{head}{}{u}----------------\n{}{t}----------------\n",
+            keyspace("a", 4),
+            keyspace("b", 4)
+        );
         assert_eq!(text(&["a.u", "b"], false, false).unwrap(), some);
         assert_eq!(text(&["a.t"], true, false).unwrap(), some);
         let readable = lines("t", "1.5 KiB", "512 bytes");
-        let of_b = format!("{head}Keyspace : b\n{readable}----------------\n");
+        let of_b = format!("{head}{}{readable}----------------\n", keyspace("b", 4));
         assert_eq!(text(&["b.t"], false, true).unwrap(), of_b);
         assert_eq!(text(&["c"], false, false).unwrap_err(), "Unknown keyspace: c");
         assert_eq!(text(&["a.x"], false, false).unwrap_err(), "Unknown table: a.x");

@@ -33,7 +33,7 @@ use crate::session::request_logs::RequestLogs;
 type OfOperations = [HistogramSnapshot; Operation::ALL.len()];
 type TimingsOfOperations = [TimingsSnapshot; Operation::ALL.len()];
 
-fn latency(snapshot: &HistogramSnapshot) -> LatencyReport {
+pub(super) fn latency(snapshot: &HistogramSnapshot) -> LatencyReport {
     LatencyReport {
         count: snapshot.count,
         sum_us: snapshot.sum_us,
