@@ -42,7 +42,7 @@ help:
 	@echo '                  the engine under a sanitizer'
 	@echo '                  (also brings into .cache: the Python drivers and cqlsh with pip; the Node, Go and Java'
 	@echo '                  drivers where node, go, java and mvn are installed; cargo-deny; cargo-fuzz where a nightly Rust is)'
-	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh")'
+	@echo 'make drivers      the clients'"'"' suites alone (DRIVERS_ARGS="--only gocql,cqlsh"; "--tls": over TLS)'
 	@echo 'make robustness   bad clients, paged reads under compaction, limits, signals, space given back (two minutes)'
 	@echo 'make cluster-test real processes: kills, stalls, cut links, a full disk, joins, leaves under a driver'
 	@echo 'make docker-test  the compose cluster: up, a container killed, a fourth node, down'

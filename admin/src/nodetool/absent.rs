@@ -40,17 +40,17 @@ const VERBS: [(&[&str], &str); 10] = [
 /// The other verbs of Cassandra's nodetool.
 const OTHERS: &str = "abortdecommission abortmove abortremovenode accord altertopology autorepairstatus cidrfilteringstats clientstats cms \
      compressiondictionary consensus_admin datapaths disablehintsfordc disableoldprotocolversions \
-     dropcidrgroup enablehintsfordc enableoldprotocolversions failuredetector forcecompact gcstats \
+     enablehintsfordc enableoldprotocolversions failuredetector forcecompact gcstats \
      getauthcacheconfig getautorepairconfig getbatchlogreplaythrottle getcidrgroupsofip getcolumnindexsize \
      getcompactionthreshold getconcurrency getconcurrentcompactors getconcurrentviewbuilders getdefaultrf \
      getinterdcstreamthroughput getmaxhintwindow getsnapshotthrottle getsstables gettimeout history invalidatecidrpermissionscache \
      invalidatecountercache invalidatecredentialscache invalidatejmxpermissionscache invalidatekeycache \
-     invalidatenetworkpermissionscache invalidatepermissionscache invalidaterolescache invalidaterowcache listcidrgroups \
+     invalidatenetworkpermissionscache invalidatepermissionscache invalidaterolescache invalidaterowcache \
      listpendinghints rangekeysample recompress_sstables refreshsizeestimates reloadcidrgroupscache \
      reloadtriggers relocatesstables replaybatchlog setauthcacheconfig setautorepairconfig \
      setbatchlogreplaythrottle setcachecapacity setcachekeystosave setcolumnindexsize setcompactionthreshold setconcurrency \
      setconcurrentcompactors setconcurrentviewbuilders setdefaultrf setinterdcstreamthroughput setmaxhintwindow setsnapshotthrottle \
-     settimeout sjk sstablerepairedset updatecidrgroup";
+     settimeout sjk sstablerepairedset";
 
 /// Options of verbs with what to say of them.
 const OPTIONS: [(&[&str], &[&str], &str); 29] = [

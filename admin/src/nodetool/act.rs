@@ -76,6 +76,14 @@ pub(super) enum Act {
     Drain,
     /// Loads certificates and keys for TLS now.
     Reloadssl,
+    /// Makes a group of networks, or gives it other networks.
+    Updatecidrgroup {
+        group: String,
+        #[arg(required = true)]
+        networks: Vec<String>,
+    },
+    /// Removes a group of networks.
+    Dropcidrgroup { group: String },
     /// Keeps the present files under a name.
     Snapshot {
         #[arg(short = 't', long = "tag")]
@@ -369,6 +377,10 @@ impl Act {
             }),
             Self::Drain => one(AdminCommand::Drain),
             Self::Reloadssl => one(AdminCommand::Reloadssl),
+            Self::Updatecidrgroup { group, networks } => {
+                one(AdminCommand::Updatecidrgroup { group: group.clone(), networks: networks.clone() })
+            }
+            Self::Dropcidrgroup { group } => one(AdminCommand::Dropcidrgroup { group: group.clone() }),
             Self::Cleanup(Tables { keyspace, tables }) => {
                 if !tables.is_empty() {
                     return Err(NodetoolError::usage(

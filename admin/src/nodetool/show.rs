@@ -1,5 +1,7 @@
 //! The verbs that only report.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 
 use super::error::NodetoolError;
@@ -108,6 +110,8 @@ pub(super) enum Show {
         /// The parts of a composite partition key are separated by `:`.
         key: String,
     },
+    /// The groups of networks, or the networks of a group.
+    Listcidrgroups { group: Option<String> },
     /// The partitions that were asked for most in the last minutes, and those with the heaviest requests.
     #[command(alias = "profileload")]
     Toppartitions(TopPartitionsArguments),
@@ -277,6 +281,7 @@ impl Show {
                 let command = AdminCommand::Toppartitions { hours: false, scope: arguments.scope()? };
                 arguments.text(&get_part::<Vec<TopPartition>>(node, &command, "partitions")?)?
             }
+            Self::Listcidrgroups { group } => network_groups(node, group.as_ref())?,
             Self::Viewbuildstatus { names } => view_build_status(node, names)?,
             Self::Version => {
                 let version: String = get_part(node, &AdminCommand::Version, "version")?;
@@ -308,6 +313,23 @@ impl Show {
             Self::Getlogginglevels => activity::log_levels(&settings(node, &AdminCommand::Getlogginglevels)?),
         })
     }
+}
+
+/// The names of all groups of networks, or the networks of one, as a column. Nothing is printed where there is none.
+fn network_groups(node: &dyn Ask, group: Option<&String>) -> Result<String, NodetoolError> {
+    let command = AdminCommand::Listcidrgroups { group: group.cloned() };
+    let groups: BTreeMap<String, Vec<String>> = get_part(node, &command, "groups")?;
+    let (heading, values) = match group {
+        None => ("CIDR Groups", groups.into_keys().collect()),
+        Some(group) => {
+            let networks = groups.get(group).cloned();
+            ("CIDRs", networks.ok_or_else(|| NodetoolError::Usage(format!("there is no group '{group}'")))?)
+        }
+    };
+    if values.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(std::iter::once(heading.to_owned()).chain(values).map(|line| line + "\n").collect())
 }
 
 /// Whether a view is built.

@@ -98,6 +98,11 @@ fn verbs_that_change_something_become_requests() {
         ),
         (&["drain"], &["POST /admin/drain"]),
         (&["reloadssl"], &["POST /admin/reloadssl"]),
+        (
+            &["updatecidrgroup", "office", "10.1.0.0/16", "fd00::/8"],
+            &["POST /admin/updatecidrgroup?group=office&networks=10%2E1%2E0%2E0%2F16%2Cfd00%3A%3A%2F8"],
+        ),
+        (&["dropcidrgroup", "office"], &["POST /admin/dropcidrgroup?group=office"]),
         (&["cleanup", "ks"], &["POST /admin/cleanup?keyspace=ks"]),
         (&["rebuild", "-ks", "ks", "dc2"], &["POST /admin/rebuild?data_center=dc2&keyspace=ks"]),
         (&["decommission"], &["POST /admin/decommission"]),
@@ -314,6 +319,10 @@ fn verbs_that_report_print_what_nodetool_prints() {
             ("GET /admin/tablehistograms?keyspace=ks&table=t", json!({ "tables": [] })),
             ("GET /version", json!({ "name": "helenus", "version": "0.1.0" })),
             (
+                "GET /admin/cidrgroups",
+                json!({ "groups": { "home": ["fd00::/8"], "office": ["10.1.0.0/16", "10.2.0.0/16"] } }),
+            ),
+            (
                 "GET /admin/getendpoints?keyspace=ks&table=t&key=k",
                 json!({ "token": "5", "endpoints": [
                     { "host_id": "host-1", "address": "10.0.0.1:7000", "is_up": true },
@@ -325,6 +334,9 @@ fn verbs_that_report_print_what_nodetool_prints() {
     };
     let text = |arguments: &[&str]| executed(&fake, arguments).1;
     assert_eq!(text(&["version"]), "ReleaseVersion: 0.1.0\n");
+    assert_eq!(text(&["listcidrgroups"]), "CIDR Groups\nhome\noffice\n");
+    assert_eq!(text(&["listcidrgroups", "office"]), "CIDRs\n10.1.0.0/16\n10.2.0.0/16\n");
+    assert_eq!(line(&["listcidrgroups", "none"]).execute(&fake).unwrap_err().status(), 1);
     assert_eq!(text(&["statusbinary"]), "running\n");
     assert_eq!(text(&["statushandoff"]), "Hinted handoff is not running\n");
     assert_eq!(text(&["gettraceprobability"]), "Current trace probability: 0.0\n");
