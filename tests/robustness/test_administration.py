@@ -266,7 +266,8 @@ def test_tablestats_tells_how_often_and_how_long_rows_were_read_and_written():
             assert session.execute(f"SELECT * FROM t WHERE k = {k}").all()
         local = next(report for report in node.report("tablestats")["tables"] if report["table"] == "t")["local"]
         assert (local["read"]["count"], local["scan"]["count"], local["write"]["count"]) == (4, 0, 21)
-        assert (local["rows_per_read"]["count"], local["rows_per_read"]["max"]) == (4, 5)
-        assert local["tombstones_per_read"]["max"] == 1 and local["write"]["max_us"] > 0
+        # Quantiles are upper bounds.
+        assert local["rows_per_read"]["count"] == 4 and 5 <= local["rows_per_read"]["max"] <= 8
+        assert 1 <= local["tombstones_per_read"]["max"] <= 2 and local["write"]["max_us"] > 0
         status, said, _ = command("nodetool", "-p", node.settings["http_port"], "tablestats", "k.t")
         assert status == 0 and "\t\tLocal read count: 4\n" in said and "\tWrite Count: 21\n" in said, said
