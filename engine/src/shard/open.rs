@@ -49,7 +49,7 @@ use crate::io::{Disk, DiskLock, Environment, LendingShare, ReplaceError};
 use crate::manifest::{FileId, Manifest, ManifestError, ManifestFiles, StoredManifest};
 use crate::memtable::Memtable;
 use crate::mutation::{MutationRef, TableId};
-use crate::table::{BlockCache, TableReader};
+use crate::table::{BlockCache, ResidentParts, TableReader};
 
 /// A shard during recovery, without the log and the tasks.
 struct Recovery {
@@ -315,7 +315,7 @@ impl Recovery {
             is_closing: Cell::new(false),
             is_closed: Cell::new(false),
             scan_buffers: RefCell::default(),
-            block_cache: Rc::new(BlockCache::with_share(cache_share)),
+            block_cache: Rc::new(BlockCache::with_share(cache_share, ResidentParts::new(0))),
             files_asked: Cell::new(0),
             filters_asked: Cell::new(0),
             fetches: RefCell::default(),
