@@ -345,7 +345,7 @@ impl BlockCache {
     }
 
     fn note_use(&self, state: &CacheState) {
-        self.share.use_bytes(state.used_bytes as u64 + self.resident.used_bytes());
+        self.share.use_bytes(state.used_bytes as u64 + self.resident.budgeted_bytes());
     }
 
     /// Removes the blocks of a table.
@@ -362,7 +362,7 @@ impl BlockCache {
     }
 
     fn capacity_bytes(&self) -> usize {
-        let capacity = self.share.bound_bytes().saturating_sub(self.resident.used_bytes());
+        let capacity = self.share.bound_bytes().saturating_sub(self.resident.budgeted_bytes());
         usize::try_from(capacity).unwrap_or(usize::MAX)
     }
 
@@ -486,6 +486,26 @@ mod tests {
         let (busy, late) = (busy.statistics().used_bytes, late.statistics().used_bytes);
         assert!(busy < alone && late > budget as usize / 3 && busy > budget as usize / 3, "{busy} {late}");
         assert!(busy + late <= budget as usize);
+    }
+
+    #[test]
+    fn what_is_resident_is_taken_from_the_capacity() {
+        let resident = ResidentParts::new(6_000);
+        let share = LendingShare::new(10 * 1128, 1, Lent::default());
+        let cache = BlockCache::with_share(share, resident.clone());
+        let fill = || (0..20).for_each(|offset| cache.insert(whole(1, offset), block(1000)));
+        fill();
+        assert_eq!(cache.statistics().blocks, 10);
+        let mut reservation = resident.reserve();
+        assert!(reservation.grow(2 * 1128));
+        cache.give_back();
+        assert_eq!(cache.statistics().blocks, 8);
+        reservation.take(1 << 20);
+        fill();
+        assert_eq!(cache.statistics().blocks, 4, "what is beyond the limit is not taken");
+        drop(reservation);
+        fill();
+        assert_eq!(cache.statistics().blocks, 10);
     }
 
     #[test]

@@ -121,8 +121,11 @@ impl TableReader {
         let index_root = file.load_section(&footer.index_root)?;
         let mut reservation = resident.reserve();
         let sections = [&footer.partition_filter, &footer.row_filter, &footer.index_leaves];
+        if let Some(section) = sections.iter().find(|section| section.length > length) {
+            return Err(file.damaged(section.offset, "a part of the table lies outside the file"));
+        }
         let has_parts = footer.version >= PARTS_SINCE_VERSION;
-        let all_bytes = sections.iter().fold(0_u64, |sum, section| sum.saturating_add(section.length));
+        let all_bytes = sections.iter().map(|section| section.length).sum();
         let are_few = resident.are_few(all_bytes);
         let mut is_resident = |section: &Section| {
             if !has_parts || are_few {
@@ -131,10 +134,6 @@ impl TableReader {
             }
             reservation.grow(section.length)
         };
-        let is_within = |section: &&Section| section.length <= length;
-        if let Some(section) = sections.into_iter().find(|section| !is_within(section)) {
-            return Err(file.damaged(section.offset, "a part of the table lies outside the file"));
-        }
         let mut filter = |section: &Section| match (has_parts, is_resident(section)) {
             (false, _) => open_whole_filter(&file, section),
             (true, is_resident) => open_filter(&file, section, is_resident),
@@ -199,6 +198,12 @@ impl TableReader {
     /// Memory of filters and of leaves of the index, which counts in [`ResidentParts`].
     pub fn resident_bytes(&self) -> u64 {
         self.reservation.bytes()
+    }
+
+    /// Whether some of these are not in memory, and there is room for all of them now.
+    pub fn has_room_for_parts(&self, resident: &ResidentParts) -> bool {
+        let all_bytes = self.filter_bytes() + self.footer.index_leaves.length;
+        self.resident_bytes() < all_bytes && resident.has_room(all_bytes)
     }
 
     /// Memory of all that is loaded.

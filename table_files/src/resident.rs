@@ -5,7 +5,7 @@
 //! the cache of blocks. First come, first served.
 //!
 //! Invariant: what is reserved stays within the limit, except for tables with few parts, and for those of old formats, which have no
-//! parts that could be read alone.
+//! parts that could be read alone. What goes beyond the limit is not taken from the cache of blocks: it is never empty for that reason.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,17 @@ const FEW_BYTES: u64 = 64 << 10;
 /// The limit is large enough for this many such tables. With a small limit fewer bytes count as few.
 const TABLES_WITH_FEW: u64 = 1 << 10;
 
-#[derive(Debug)]
-struct Memory {
-    limit_bytes: u64,
-    used_bytes: AtomicU64,
-}
-
 /// The memory for resident parts. Clones are the same memory.
 #[derive(Debug, Clone)]
-pub struct ResidentParts(Arc<Memory>);
+pub struct ResidentParts {
+    limit_bytes: u64,
+    used_bytes: Arc<AtomicU64>,
+}
 
 impl ResidentParts {
     /// With a limit of 0 no part is resident.
     pub fn new(limit_bytes: u64) -> Self {
-        Self(Arc::new(Memory { limit_bytes, used_bytes: AtomicU64::new(0) }))
+        Self { limit_bytes, used_bytes: Arc::default() }
     }
 
     /// For tables that are read as a whole by one job.
@@ -36,13 +33,29 @@ impl ResidentParts {
         Self::new(u64::MAX)
     }
 
+    /// The same memory, of which a table gets whatever it asks for.
+    #[must_use]
+    pub fn without_limit(&self) -> Self {
+        Self { limit_bytes: u64::MAX, ..self.clone() }
+    }
+
     pub fn used_bytes(&self) -> u64 {
-        self.0.used_bytes.load(Ordering::Relaxed)
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What is used within the limit.
+    pub(super) fn budgeted_bytes(&self) -> u64 {
+        self.used_bytes().min(self.limit_bytes)
     }
 
     /// Whether this is so little that a table may always have it.
     pub(super) fn are_few(&self, bytes: u64) -> bool {
-        bytes <= FEW_BYTES.min(self.0.limit_bytes / TABLES_WITH_FEW)
+        bytes <= FEW_BYTES.min(self.limit_bytes / TABLES_WITH_FEW)
+    }
+
+    /// Whether there is room for this much more.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.used_bytes().checked_add(bytes).is_some_and(|sum| sum <= self.limit_bytes)
     }
 
     /// A reservation of nothing yet.
@@ -65,13 +78,13 @@ impl Reservation {
 
     /// Reserves more, whether or not there is room.
     pub fn take(&mut self, bytes: u64) {
-        self.parts.0.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.parts.used_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
     }
 
     /// Reserves more if there is room. Returns whether it did.
     pub fn grow(&mut self, bytes: u64) -> bool {
-        let Memory { limit_bytes, used_bytes } = &*self.parts.0;
+        let ResidentParts { limit_bytes, used_bytes } = &self.parts;
         let has_room = used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|sum| sum <= limit_bytes)
         });
@@ -84,7 +97,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.parts.0.used_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.parts.used_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -99,9 +112,11 @@ mod tests {
         assert!(first.grow(60) && !second.grow(41) && second.grow(40));
         assert_eq!((parts.used_bytes(), first.bytes(), second.bytes()), (100, 60, 40));
         second.take(5);
+        assert_eq!(parts.budgeted_bytes(), 100);
         assert_eq!(parts.used_bytes(), 105, "some tables have their parts in memory whatever the limit is");
         drop(second);
         assert!(first.grow(40) && !first.grow(1));
+        assert!(parts.without_limit().reserve().grow(1) && parts.used_bytes() == 100);
         drop(first);
         assert_eq!(parts.used_bytes(), 0);
     }
