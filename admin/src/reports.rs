@@ -22,6 +22,12 @@ pub struct TableReport {
     #[serde(default)]
     pub missing_indexes: u64,
     pub memtable_bytes: u64,
+    /// Filters and indexes by key of the files, on the disk.
+    #[serde(default)]
+    pub filter_index_bytes: u64,
+    /// Memory of filters, indexes by key and range tombstones of the files, without the cache of blocks.
+    #[serde(default)]
+    pub resident_bytes: u64,
     /// Rows in all memtables and files; each version of a row counts.
     pub row_versions: u64,
     /// Partitions in all memtables and files; a partition in several of them counts in each.

@@ -287,13 +287,23 @@ const INTERNODE_COUNTERS: [CounterFamily; 8] = [
 /// A family of gauges: its name, its help text, and its value in the report of a table.
 type TableFamily = (&'static str, &'static str, fn(&TableReport) -> u64);
 
-const TABLE_GAUGES: [TableFamily; 10] = [
+const TABLE_GAUGES: [TableFamily; 12] = [
     ("helenus_table_files", "Files of the table.", |table| table.file_count),
     ("helenus_table_disk_bytes", "Bytes of the table on disk, indexes included.", |table| table.disk_bytes),
     ("helenus_index_files_missing", "Indexes that files of the table lack; they are being made.", |table| {
         table.missing_indexes
     }),
     ("helenus_table_memtable_bytes", "Bytes of the table in memory.", |table| table.memtable_bytes),
+    (
+        "helenus_table_filter_index_bytes",
+        "Bytes of filters and indexes by key in the files of the table.",
+        |table| table.filter_index_bytes,
+    ),
+    (
+        "helenus_table_resident_bytes",
+        "Memory of filters, indexes by key and range tombstones of the files of the table.",
+        |table| table.resident_bytes,
+    ),
     ("helenus_table_row_versions", "Rows in memory and files, each version counted.", |table| {
         table.row_versions
     }),

@@ -741,7 +741,7 @@ async fn statistics_of_tables_are_json() {
     let reply = ask(&server, "GET", "/admin/tablestats?keyspace=shop").await;
     let table = json!({
         "keyspace": "shop", "table": "orders", "file_count": 2, "disk_bytes": 8192, "memtable_bytes": 0,
-        "row_versions": 0, "partition_versions": 0, "tombstones": 0, "damaged_files": 0, "missing_indexes": 0, "pending_compactions": 0,
+        "filter_index_bytes": 0, "resident_bytes": 0, "row_versions": 0, "partition_versions": 0, "tombstones": 0, "damaged_files": 0, "missing_indexes": 0, "pending_compactions": 0,
         "failed_compactions": [],
     });
     assert_eq!((reply.status, reply.json()), (200, json!({ "tables": [table] })));

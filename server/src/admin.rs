@@ -236,6 +236,8 @@ impl NodeAdmin {
                 report.disk_bytes += numbers.disk_bytes + numbers.index_bytes;
                 report.missing_indexes += numbers.missing_indexes as u64;
                 report.memtable_bytes += numbers.memtable_bytes as u64;
+                report.filter_index_bytes += numbers.filter_bytes + numbers.key_index_bytes;
+                report.resident_bytes += numbers.resident_bytes;
                 report.row_versions += numbers.row_versions;
                 report.partition_versions += numbers.partition_versions;
                 report.tombstones += numbers.tombstones;

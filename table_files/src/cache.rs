@@ -1,4 +1,5 @@
-//! The block cache of one shard: unpacked blocks, or the heads of their partitions, by table and offset, bounded in bytes.
+//! The block cache of one shard: unpacked blocks, or the heads of their partitions, by table and offset, bounded in bytes. Parts of filters
+//! and leaves of indexes that are not resident ([`super::resident`]) are blocks here as well. What is resident is taken from the capacity.
 //!
 //! Single-threaded. Eviction gives each block a second chance ("clock"): a hit only sets a flag, so it costs one hash
 //! lookup and one reference count.
@@ -17,6 +18,7 @@ use hashbrown::HashMap;
 use super::error::TableError;
 use super::heads::BlockData;
 use super::index::{BlockHandle, BlockPosition};
+use super::resident::ResidentParts;
 use crate::io::{LendingShare, Lent};
 
 /// The rows of a block that are unpacked.
@@ -74,11 +76,24 @@ pub struct FetchedBlocks {
 /// A block and its place in the index.
 pub type PlacedBlock = (BlockPosition, BlockHandle);
 
+/// What a block of a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockKind {
+    /// Rows, at this place of the index.
+    Data(BlockPosition),
+    /// A leaf of the index, with its checksum.
+    IndexLeaf,
+    /// The part of the filter over partitions with this number.
+    PartitionFilter(usize),
+    /// The part of the filter over rows with this number.
+    RowFilter(usize),
+}
+
 /// A block that a read needed and that was not in the cache.
 #[derive(Clone)]
 pub struct MissingBlock {
     pub table: Arc<dyn BlockSource>,
-    pub place: BlockPosition,
+    pub kind: BlockKind,
     pub target: BlockHandle,
     pub reading: BlockReading,
 }
@@ -86,6 +101,11 @@ pub struct MissingBlock {
 impl MissingBlock {
     pub fn key(&self) -> BlockKey {
         BlockKey::new(self.table.id(), self.target.offset, self.reading.part())
+    }
+
+    /// Whether it has rows.
+    pub fn is_data(&self) -> bool {
+        matches!(self.kind, BlockKind::Data(_))
     }
 }
 
@@ -190,6 +210,7 @@ pub struct CacheStatistics {
 /// A cache of block bodies shared by the tables of one shard.
 pub struct BlockCache {
     share: LendingShare,
+    resident: ResidentParts,
     state: RefCell<CacheState>,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -205,13 +226,15 @@ pub struct BlockCache {
 impl BlockCache {
     /// An empty cache of a capacity of its own. With a capacity of 0 it stores nothing.
     pub fn new(capacity_bytes: usize) -> Self {
-        Self::with_share(LendingShare::new(capacity_bytes as u64, 1, Lent::default()))
+        let share = LendingShare::new(capacity_bytes as u64, 1, Lent::default());
+        Self::with_share(share, ResidentParts::new(0))
     }
 
-    /// An empty cache whose capacity is a share of that of all shards.
-    pub fn with_share(share: LendingShare) -> Self {
+    /// An empty cache whose capacity is a share of that of all shards, less what is resident.
+    pub fn with_share(share: LendingShare, resident: ResidentParts) -> Self {
         Self {
             share,
+            resident,
             state: RefCell::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
@@ -318,7 +341,11 @@ impl BlockCache {
         }
         state.by_key.insert(key, CachedBlock { data, place });
         state.used_bytes += weight;
-        self.share.use_bytes(state.used_bytes as u64);
+        self.note_use(&state);
+    }
+
+    fn note_use(&self, state: &CacheState) {
+        self.share.use_bytes(state.used_bytes as u64 + self.resident.budgeted_bytes());
     }
 
     /// Removes the blocks of a table.
@@ -335,14 +362,20 @@ impl BlockCache {
     }
 
     fn capacity_bytes(&self) -> usize {
-        usize::try_from(self.share.bound_bytes()).unwrap_or(usize::MAX)
+        let capacity = self.share.bound_bytes().saturating_sub(self.resident.budgeted_bytes());
+        usize::try_from(capacity).unwrap_or(usize::MAX)
     }
 
-    /// Evicts blocks beyond the capacity, which has become smaller if other shards have borrowed of it.
+    /// Evicts blocks beyond the capacity, which has become smaller if other shards have borrowed of it, or if more is resident.
     pub fn give_back(&self) {
         let mut state = self.state.borrow_mut();
         state.make_room(self.capacity_bytes());
-        self.share.use_bytes(state.used_bytes as u64);
+        self.note_use(&state);
+    }
+
+    /// The memory for parts that stay in memory.
+    pub fn resident(&self) -> &ResidentParts {
+        &self.resident
     }
 
     pub fn statistics(&self) -> CacheStatistics {
@@ -438,7 +471,8 @@ mod tests {
     #[test]
     fn a_cache_borrows_what_others_leave_and_gives_it_back() {
         let (lent, budget) = (Lent::default(), 1 << 20);
-        let cache = || BlockCache::with_share(LendingShare::new(budget, 2, lent.clone()));
+        let cache =
+            || BlockCache::with_share(LendingShare::new(budget, 2, lent.clone()), ResidentParts::new(0));
         let (busy, late) = (cache(), cache());
         let fill =
             |cache: &BlockCache| (0..2000).for_each(|offset| cache.insert(whole(1, offset), block(1000)));
@@ -452,6 +486,26 @@ mod tests {
         let (busy, late) = (busy.statistics().used_bytes, late.statistics().used_bytes);
         assert!(busy < alone && late > budget as usize / 3 && busy > budget as usize / 3, "{busy} {late}");
         assert!(busy + late <= budget as usize);
+    }
+
+    #[test]
+    fn what_is_resident_is_taken_from_the_capacity() {
+        let resident = ResidentParts::new(6_000);
+        let share = LendingShare::new(10 * 1128, 1, Lent::default());
+        let cache = BlockCache::with_share(share, resident.clone());
+        let fill = || (0..20).for_each(|offset| cache.insert(whole(1, offset), block(1000)));
+        fill();
+        assert_eq!(cache.statistics().blocks, 10);
+        let mut reservation = resident.reserve();
+        assert!(reservation.grow(2 * 1128));
+        cache.give_back();
+        assert_eq!(cache.statistics().blocks, 8);
+        reservation.take(1 << 20);
+        fill();
+        assert_eq!(cache.statistics().blocks, 4, "what is beyond the limit is not taken");
+        drop(reservation);
+        fill();
+        assert_eq!(cache.statistics().blocks, 10);
     }
 
     #[test]

@@ -11,10 +11,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::block::{BlockView, EntryOffset, EntryRef, SearchResult};
-use super::cache::{BlockCache, BlockPart, BlockReading, Direction, ReadPattern};
+use super::cache::{BlockCache, BlockKind, BlockPart, BlockReading, Direction, ReadPattern};
 use super::error::TableError;
 use super::heads::{BlockData, may_be_in_gap};
 use super::index::{BlockHandle, BlockPosition};
+use super::index_walk::{LeafAtHand, LeavesOfRead};
 use super::reader::TableReader;
 use crate::invariant::broken;
 use crate::row::RowRef;
@@ -47,6 +48,7 @@ pub struct TableCursor {
     table: Arc<TableReader>,
     cache: Option<Rc<BlockCache>>,
     pattern: ReadPattern,
+    last_leaf: Option<LeafAtHand>,
     block: Option<LoadedBlock>,
     /// On a row: the offset of its key, the end of its entry, and the row's offsets in the block's body.
     key_offset: usize,
@@ -78,6 +80,7 @@ impl TableCursor {
             table,
             cache,
             pattern: ReadPattern::Rows,
+            last_leaf: None,
             block: None,
             key_offset: 0,
             entry_end: EntryOffset::default(),
@@ -112,6 +115,13 @@ impl TableCursor {
         &self.table
     }
 
+    /// The table, and how its leaves are read.
+    #[inline]
+    fn index(&mut self) -> (&Arc<TableReader>, LeavesOfRead<'_>) {
+        let Self { table, cache, pattern, last_leaf, .. } = self;
+        (table, LeavesOfRead { table, cache: cache.as_deref(), pattern: *pattern, last: last_leaf })
+    }
+
     /// Whether the cursor is on a row.
     #[inline]
     pub fn is_valid(&self) -> bool {
@@ -143,11 +153,17 @@ impl TableCursor {
 
     /// Moves to the first row with a key greater than or equal to `key`. Returns whether there is one.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool, TableError> {
-        let within = self.on_row
-            && key >= self.key.as_slice()
-            && self.block.as_ref().is_some_and(|block| self.table.is_within(block.place, key));
+        let place = self.block.as_ref().map(|block| block.place);
+        let within = match place.filter(|_| self.on_row && key >= self.key.as_slice()) {
+            Some(place) => {
+                let (table, mut leaves) = self.index();
+                table.is_within(&mut leaves, place, key)?
+            }
+            None => false,
+        };
         if !within {
-            let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
+            let (table, mut leaves) = self.index();
+            let Some((place, target)) = table.find(&mut leaves, key)? else { return Ok(self.leave()) };
             self.enter(place, target, Direction::Forwards)?;
         }
         self.search(key)
@@ -188,7 +204,8 @@ impl TableCursor {
 
     /// Moves to the last row with a key less than `key`. Returns whether there is one.
     pub fn seek_before(&mut self, key: &[u8]) -> Result<bool, TableError> {
-        let Some((place, target)) = self.table.find(key)? else { return Ok(self.leave()) };
+        let (table, mut leaves) = self.index();
+        let Some((place, target)) = table.find(&mut leaves, key)? else { return Ok(self.leave()) };
         self.enter(place, target, Direction::Backwards)?;
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
@@ -279,7 +296,7 @@ impl TableCursor {
         target: BlockHandle,
         reading: BlockReading,
     ) -> Result<(), TableError> {
-        let data = self.table.block(self.cache.as_deref(), place, target, reading)?;
+        let data = self.table.block(self.cache.as_deref(), BlockKind::Data(place), target, reading)?;
         self.block = Some(LoadedBlock { place, target, data });
         Ok(())
     }
@@ -324,7 +341,8 @@ impl TableCursor {
     fn next_block(&mut self) -> Result<bool, TableError> {
         self.interval.clear();
         let place = self.block.as_ref().map(|block| block.place);
-        let Some((place, target)) = self.table.block_after(place)? else { return Ok(self.leave()) };
+        let (table, mut leaves) = self.index();
+        let Some((place, target)) = table.block_after(&mut leaves, place)? else { return Ok(self.leave()) };
         self.enter(place, target, Direction::Forwards)?;
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let view = view(&self.table, block)?;
@@ -340,7 +358,8 @@ impl TableCursor {
     /// Moves to the last row of the block before the current one, or of the last block.
     fn previous_block(&mut self) -> Result<bool, TableError> {
         let place = self.block.as_ref().map(|block| block.place);
-        let Some((place, target)) = self.table.block_before(place)? else { return Ok(self.leave()) };
+        let (table, mut leaves) = self.index();
+        let Some((place, target)) = table.block_before(&mut leaves, place)? else { return Ok(self.leave()) };
         self.enter(place, target, Direction::Backwards)?;
         let Some(block) = self.block.as_ref() else { return Err(no_block()) };
         let end = view(&self.table, block)?.end();

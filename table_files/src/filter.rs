@@ -4,6 +4,8 @@
 //! filter := lines (64 bytes each, starting at a multiple of 64 in the file) | probes u8 | 7 zero bytes
 //! ```
 //!
+//! In a table checksums come behind it ([`super::filter_parts`]).
+//!
 //! The high bits of a hash select a line. 9-bit pieces of a product of the hash select `probes` bits in it. The hash functions below
 //! are part of the file format. An empty section means that there is no filter: every key may be in the table.
 
@@ -13,7 +15,8 @@ use crate::prefetch::prefetch;
 /// Bytes of a line: the cache line of most processors. Part of the file format.
 pub const LINE_BYTES: usize = 64;
 const LINE_BITS: u64 = 512;
-const TRAILER_BYTES: usize = 8;
+/// Bytes behind the lines. Part of the file format.
+pub(super) const TRAILER_BYTES: usize = 8;
 /// Seven pieces of nine bits fit into one 64-bit product.
 const PROBES_PER_WORD: u32 = 7;
 const PROBES_MAX: u32 = 14;
@@ -107,8 +110,9 @@ fn expected_rate(bits_per_key: u32, probes: u32) -> f64 {
     rate
 }
 
+/// The line of a hash.
 #[inline]
-fn line_of(hash: u64, lines: usize) -> usize {
+pub(super) fn line_of(hash: u64, lines: usize) -> usize {
     ((u128::from(hash) * lines as u128) >> 64) as usize
 }
 
@@ -126,6 +130,18 @@ fn all_bits(hash: u64, probes: u32, mut visit: impl FnMut(u64) -> bool) -> bool 
         word >>= 9;
     }
     true
+}
+
+/// False only if no key with this hash was added to the line.
+#[inline]
+pub(super) fn line_may_contain(line: &[u8; LINE_BYTES], hash: u64, probes: u32) -> bool {
+    all_bits(hash, probes, |bit| line.get((bit / 8) as usize).is_none_or(|byte| byte & (1 << (bit % 8)) != 0))
+}
+
+/// The number of probes; `None` if no filter has it.
+pub(super) fn probes_of(trailer: [u8; TRAILER_BYTES]) -> Option<u32> {
+    let [probes, ..] = trailer;
+    Some(u32::from(probes)).filter(|probes| (1..=PROBES_MAX).contains(probes))
 }
 
 /// The filter's bytes for these hashes; empty if `false_positive_chance` is 1 or more, or there are no hashes.
@@ -161,17 +177,17 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads the section of a table; `None` if the bytes are not a filter.
+    /// Reads the bytes of a filter; `None` if they are none.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (lines, trailer) = bytes.as_chunks::<LINE_BYTES>();
-        let probes = u32::from(*trailer.first()?);
-        (!lines.is_empty() && trailer.len() == TRAILER_BYTES && (1..=PROBES_MAX).contains(&probes))
-            .then(|| Self { lines: lines.iter().copied().map(Line).collect(), probes })
+        let (lines, trailer) = bytes.split_last_chunk::<TRAILER_BYTES>()?;
+        let is_whole = !lines.is_empty() && lines.len().is_multiple_of(LINE_BYTES);
+        let probes = probes_of(*trailer)?;
+        is_whole.then(|| Self::of_lines(lines, probes))
     }
 
-    /// Memory of the filter.
-    pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.lines)
+    pub(super) fn of_lines(lines: &[u8], probes: u32) -> Self {
+        let (lines, _) = lines.as_chunks::<LINE_BYTES>();
+        Self { lines: lines.iter().copied().map(Line).collect(), probes }
     }
 
     /// Prefetches the line of a hash.
@@ -186,9 +202,7 @@ impl Filter {
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let Some(Line(line)) = self.lines.get(line_of(hash, self.lines.len())) else { return true };
-        all_bits(hash, self.probes, |bit| {
-            line.get((bit / 8) as usize).is_none_or(|byte| byte & (1 << (bit % 8)) != 0)
-        })
+        line_may_contain(line, hash, self.probes)
     }
 }
 

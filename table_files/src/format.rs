@@ -1,4 +1,4 @@
-//! The layout of a table file. Version 3. Integers little endian.
+//! The layout of a table file. Version 4. Integers little endian.
 //!
 //! ```text
 //! file    := data blocks | range tombstones | padding to 64 | partition filter | padding to 64 | row filter
@@ -23,13 +23,16 @@ use super::heads::BlockData;
 use super::packing;
 
 /// The newest version that this program reads, and the one that it writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The oldest version that this program reads.
 pub const OLDEST_VERSION: u32 = 1;
 
 /// The first version whose statistics contain the positions of rows.
 pub const POSITIONS_SINCE_VERSION: u32 = 2;
+
+/// The first version in which parts of filters and leaves of the index have checksums of their own.
+pub const PARTS_SINCE_VERSION: u32 = 4;
 
 /// The last bytes of a table.
 pub const MAGIC: &[u8; 8] = b"HELTABLE";
@@ -62,6 +65,11 @@ impl Section {
     /// The section that consists of these bytes at this offset.
     pub fn of(offset: u64, bytes: &[u8]) -> Self {
         Self { offset, length: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
+    }
+
+    /// Where it begins and ends in the file. `None`: its end is no offset.
+    pub fn bounds(&self) -> (u64, Option<u64>) {
+        (self.offset, self.offset.checked_add(self.length))
     }
 }
 

@@ -5,10 +5,15 @@
 //! compared only if these numbers are equal.
 //!
 //! ```text
+//! leaves := leaf, one after the other
+//! leaf  := node | crc32 u32 of the node
+//! root  := node
 //! node  := count u32 | prefix length u32 | count x head u64 | count x target | prefix | key rests     little endian
 //! target := end of the key's rest u32 (from the start of the rests) | length u32 | offset u64
 //! head  := first 8 bytes of the key's rest as a big-endian number, filled up with zeros
 //! ```
+//!
+//! A target of the root is the node of a leaf without its checksum. Before version 4 of the format leaves have no checksums.
 //!
 //! The key of an entry is a *separator*: greater than every key of the block before, at most the first key of its own.
 
@@ -21,6 +26,9 @@ use super::error::TableError;
 
 /// The most entries of a leaf.
 pub const LEAF_ENTRIES_MAX: usize = 128;
+
+/// Bytes of the checksum behind a leaf.
+pub const LEAF_CHECKSUM_BYTES: usize = 4;
 
 const HEAD_BYTES: usize = 8;
 const TARGET_BYTES: usize = 16;

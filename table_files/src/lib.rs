@@ -1,8 +1,9 @@
 //! Sorted tables on disk (SSTables): immutable files of rows in key order, and of range tombstones.
 //!
 //! A [`TableWriter`] receives rows in ascending order and writes the file front to back. A [`TableReader`] reads the finished
-//! file. It loads footer, index, filters, range tombstones and statistics and verifies their checksums when the table is opened, and
-//! does the same with each data block when it is read. No byte is used before it was verified. Damage is an error that names file
+//! file. It loads footer, statistics, range tombstones and the root of the index and verifies their checksums when the table is opened,
+//! and does the same with each data block when it is read. Filters and leaves of the index are loaded when the table is opened, as far as
+//! [`ResidentParts`] has memory for them, and are otherwise read in parts like data blocks. No byte is used before it was verified. Damage is an error that names file
 //! and offset, never data. `docs/formats.md` describes the layout. The encoders are in `format` and in the modules named after
 //! the sections.
 //!
@@ -15,26 +16,32 @@ mod cache;
 mod compression;
 mod cursor;
 mod error;
+mod fetch;
 mod filter;
+mod filter_parts;
 mod format;
 mod heads;
 mod index;
+mod index_walk;
 mod options;
 mod packing;
 mod piece;
+mod point_read;
 mod range_tombstone_cursor;
 mod range_tombstones;
 mod reader;
+mod resident;
 mod rows_encoder;
 mod salvage;
 mod statistics;
+mod table_file;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod writer;
 
 pub use block::{BlockView, EntryOffset};
-pub use cache::{BlockCache, BlockKey, BlockPart, FetchedBlocks, MissingBlock, ReadPattern};
+pub use cache::{BlockCache, BlockKey, BlockKind, BlockPart, FetchedBlocks, MissingBlock, ReadPattern};
 pub use compression::Compression;
 pub use cursor::{TableCursor, TableCursorBuffers};
 pub use error::TableError;
@@ -42,8 +49,10 @@ pub use filter::{Filter, KeyHash, build as build_filter};
 pub use options::TableOptions;
 pub use packing::unpack as unpack_block;
 pub use piece::{PieceBuilder, TablePiece};
+pub use point_read::TableRow;
 pub use range_tombstone_cursor::RangeTombstoneCursor;
-pub use reader::{TableReader, TableRow};
+pub use reader::TableReader;
+pub use resident::ResidentParts;
 pub use rows_encoder::ROW_BYTES_MAX;
 pub use salvage::{Salvaged, salvage};
 pub use statistics::{Positions, TableStatistics};

@@ -1,75 +1,64 @@
-//! Reading a table.
+//! An open table: what of it is in memory, and reading the rest block by block.
 //!
-//! A reader is immutable and may be shared by threads; block caches belong to one thread and are handed in. Everything but the data
-//! blocks is loaded into memory when the table is opened. Invariant: no byte is used before the checksum over it was found right
-//! after it came from the disk.
+//! A reader is immutable and may be shared by threads; block caches belong to one thread and are handed in. Invariant: no byte is used
+//! before the checksum over it was found right after it came from the disk.
+//!
+//! Loaded when a table is opened: statistics, range tombstones, the root of the index, and the checksums of the parts of filters.
+//! Filters and the leaves of the index are loaded as well if there is memory for them ([`super::resident`]). Otherwise their parts are
+//! read when they are needed, as data blocks are.
 
 use std::fmt;
-use std::io;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use futures::future::{LocalBoxFuture, try_join_all};
-use smallvec::SmallVec;
-
-use super::block::{BlockView, SearchResult};
 use super::cache::{
-    BlockCache, BlockKey, BlockPart, BlockReading, BlockSource, Direction, FetchedBlocks, MissingBlock,
-    PlacedBlock, ReadPattern,
+    BlockCache, BlockKey, BlockKind, BlockPart, BlockReading, BlockSource, MissingBlock, ReadPattern,
 };
 use super::error::TableError;
 use super::filter::{Filter, KeyHash};
+use super::filter_parts::{FilterPart, FilterParts, lines_bytes};
 use super::format::{
-    FOOTER_BYTES, Footer, FooterError, POSITIONS_SINCE_VERSION, Section, VERSION, checksum_matches,
-    read_block,
+    FOOTER_BYTES, Footer, FooterError, PARTS_SINCE_VERSION, POSITIONS_SINCE_VERSION, Section, VERSION,
+    checksum_matches, read_block,
 };
 use super::heads::BlockData;
-use super::index::{BlockHandle, BlockPosition, LEAF_ENTRIES_MAX, Node, Separator};
+use super::index::{BlockHandle, LEAF_CHECKSUM_BYTES};
 use super::range_tombstones::RangeTombstones;
+use super::resident::{Reservation, ResidentParts};
 use super::statistics::TableStatistics;
+use super::table_file::TableFile;
 use crate::invariant::broken;
-use crate::io::{CompleteFile, Disk, DiskError};
-use crate::key;
-use crate::row::RowRef;
+use crate::io::{CompleteFile, Disk, yield_now};
 
 /// An open table.
 pub struct TableReader {
     id: u64,
-    path: PathBuf,
-    file: Arc<dyn CompleteFile>,
-    footer: Footer,
+    pub(super) file: TableFile,
+    pub(super) footer: Footer,
     statistics: TableStatistics,
-    partition_filter: Option<Filter>,
-    /// `None` without filters, and where every partition has one row: then the partition filter has the same information.
-    row_filter: Option<Filter>,
-    index_root: Box<[u8]>,
-    index_leaves: Box<[u8]>,
+    partition_filter: OpenFilter,
+    /// Absent without filters, and where every partition has one row: then the partition filter has the same information.
+    row_filter: OpenFilter,
+    pub(super) index_root: Box<[u8]>,
+    /// `None`: they are read one by one.
+    pub(super) index_leaves: Option<Box<[u8]>>,
     range_tombstones: Box<[u8]>,
+    /// Of filters and leaves.
+    reservation: Reservation,
+}
+
+/// A filter of an open table.
+enum OpenFilter {
+    /// Every key may be in the table.
+    Absent,
+    Resident(Filter),
+    /// Its parts are read one by one.
+    InParts(FilterParts),
 }
 
 impl fmt::Debug for TableReader {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("TableReader").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-/// A row that [`TableReader::get`] found. It keeps its block alive.
-pub struct TableRow {
-    block: BlockData,
-    start: usize,
-    end: usize,
-    base: i64,
-}
-
-impl TableRow {
-    #[inline]
-    pub fn row(&self) -> RowRef<'_> {
-        let Some(bytes) = self.block.get(self.start..self.end) else {
-            broken!("a row that was found lies in its block");
-            return RowRef::new(&[], self.base);
-        };
-        RowRef::new(bytes, self.base)
+        formatter.debug_struct("TableReader").field("path", &self.file.path).finish_non_exhaustive()
     }
 }
 
@@ -84,46 +73,80 @@ impl TableReader {
         self.footer.version
     }
 
-    /// Opens a table. `id` must be unique among the tables that share a block cache.
+    /// Opens a table with all filters and its whole index in memory. `id` must be unique among the tables that share a block cache.
     pub async fn open_file(disk: &dyn Disk, path: &Path, id: u64) -> Result<Arc<Self>, TableError> {
-        Self::open(disk.open_complete(path).await?, path, id).map(Arc::new)
+        Self::open_file_within(disk, path, id, &ResidentParts::unlimited()).await
     }
 
-    /// Opens a table, and loads and checks all of it except the data blocks. `path` is for error messages.
+    /// As [`TableReader::open_file`], with the filters and leaves in memory for which there is room in `resident`.
+    pub async fn open_file_within(
+        disk: &dyn Disk,
+        path: &Path,
+        id: u64,
+        resident: &ResidentParts,
+    ) -> Result<Arc<Self>, TableError> {
+        Self::open_within(disk.open_complete(path).await?, path, id, resident).map(Arc::new)
+    }
+
+    /// As [`TableReader::open_file`], for a file that is open. `path` is for error messages.
     pub fn open(file: Arc<dyn CompleteFile>, path: &Path, id: u64) -> Result<Self, TableError> {
+        Self::open_within(file, path, id, &ResidentParts::unlimited())
+    }
+
+    /// As [`TableReader::open_file_within`], for a file that is open.
+    pub fn open_within(
+        file: Arc<dyn CompleteFile>,
+        path: &Path,
+        id: u64,
+        resident: &ResidentParts,
+    ) -> Result<Self, TableError> {
         let length = file.length();
+        let file = TableFile { path: path.to_path_buf(), file };
         let tail_bytes = length.min(FOOTER_BYTES as u64);
-        let tail = read_part(&*file, path, length - tail_bytes, tail_bytes)?;
+        let tail = file.read(length - tail_bytes, tail_bytes)?;
         let footer = Footer::read(&tail, length).map_err(|error| match error {
-            FooterError::Damaged(reason) => TableError::damaged(path, length, reason),
+            FooterError::Damaged(reason) => file.damaged(length, reason),
             FooterError::Version(version) => {
                 TableError::UnsupportedVersion { path: path.to_path_buf(), version, newest: VERSION }
             }
         })?;
-        let load = |section: &Section| load_section(&*file, path, section);
-        let malformed = |section: &Section, reason| TableError::damaged(path, section.offset, reason);
-        let filter = |section: &Section| {
-            let bytes = load(section)?;
-            if bytes.is_empty() {
-                return Ok(None);
-            }
-            let filter = Filter::read(&bytes).ok_or_else(|| malformed(section, "a filter is malformed"))?;
-            Ok::<_, TableError>(Some(filter))
-        };
-        let statistics = load(&footer.statistics)?;
+        let statistics = file.load_section(&footer.statistics)?;
         let statistics = TableStatistics::read(&statistics, footer.version >= POSITIONS_SINCE_VERSION)
-            .map_err(|_| malformed(&footer.statistics, "the statistics are malformed"))?;
-        let range_tombstones = load(&footer.range_tombstones)?;
+            .map_err(|_| file.damaged(footer.statistics.offset, "the statistics are malformed"))?;
+        let range_tombstones = file.load_section(&footer.range_tombstones)?;
         if RangeTombstones::new(&range_tombstones).is_none_or(|range_tombstones| !range_tombstones.is_valid())
         {
-            return Err(malformed(&footer.range_tombstones, "the range tombstones are malformed"));
+            return Err(file.damaged(footer.range_tombstones.offset, "the range tombstones are malformed"));
         }
-        let partition_filter = filter(&footer.partition_filter)?;
-        let row_filter = filter(&footer.row_filter)?;
-        let (index_root, index_leaves) = (load(&footer.index_root)?, load(&footer.index_leaves)?);
+        let index_root = file.load_section(&footer.index_root)?;
+        let mut reservation = resident.reserve();
+        let sections = [&footer.partition_filter, &footer.row_filter, &footer.index_leaves];
+        if let Some(section) = sections.iter().find(|section| section.length > length) {
+            return Err(file.damaged(section.offset, "a part of the table lies outside the file"));
+        }
+        let has_parts = footer.version >= PARTS_SINCE_VERSION;
+        let all_bytes = sections.iter().map(|section| section.length).sum();
+        let are_few = resident.are_few(all_bytes);
+        let mut is_resident = |section: &Section| {
+            if !has_parts || are_few {
+                reservation.take(section.length);
+                return true;
+            }
+            reservation.grow(section.length)
+        };
+        let mut filter = |section: &Section| match (has_parts, is_resident(section)) {
+            (false, _) => open_whole_filter(&file, section),
+            (true, is_resident) => open_filter(&file, section, is_resident),
+        };
+        let (partition_filter, row_filter) = (filter(&footer.partition_filter)?, filter(&footer.row_filter)?);
+        let index_leaves = if is_resident(&footer.index_leaves) {
+            Some(file.load_section(&footer.index_leaves)?)
+        } else {
+            None
+        };
         Ok(Self {
             id,
-            path: path.to_path_buf(),
+            file,
             footer,
             statistics,
             partition_filter,
@@ -131,12 +154,12 @@ impl TableReader {
             index_root,
             index_leaves,
             range_tombstones,
-            file,
+            reservation,
         })
     }
 
     pub(super) fn damaged(&self, offset: u64, reason: &'static str) -> TableError {
-        TableError::damaged(&self.path, offset, reason)
+        self.file.damaged(offset, reason)
     }
 
     pub fn id(&self) -> u64 {
@@ -144,7 +167,7 @@ impl TableReader {
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.file.path
     }
 
     /// Bytes of the file.
@@ -162,35 +185,106 @@ impl TableReader {
         &self.statistics
     }
 
-    /// Memory of the loaded parts.
-    pub fn memory_bytes(&self) -> usize {
-        let filters = [&self.partition_filter, &self.row_filter].into_iter().flatten();
-        let sections = [&self.index_root, &self.index_leaves, &self.range_tombstones];
-        filters.map(Filter::memory_bytes).sum::<usize>()
-            + sections.into_iter().map(|section| section.len()).sum::<usize>()
+    /// Bytes of the filters in the file.
+    pub fn filter_bytes(&self) -> u64 {
+        self.footer.partition_filter.length + self.footer.row_filter.length
+    }
+
+    /// Bytes of the index in the file.
+    pub fn index_bytes(&self) -> u64 {
+        self.footer.index_leaves.length + self.footer.index_root.length
+    }
+
+    /// Memory of filters and of leaves of the index, which counts in [`ResidentParts`].
+    pub fn resident_bytes(&self) -> u64 {
+        self.reservation.bytes()
+    }
+
+    /// Whether some of these are not in memory, and there is room for all of them now.
+    pub fn has_room_for_parts(&self, resident: &ResidentParts) -> bool {
+        let all_bytes = self.filter_bytes() + self.footer.index_leaves.length;
+        self.resident_bytes() < all_bytes && resident.has_room(all_bytes)
+    }
+
+    /// Memory of all that is loaded.
+    pub fn memory_bytes(&self) -> u64 {
+        let checksums = |filter: &OpenFilter| match filter {
+            OpenFilter::InParts(parts) => parts.memory_bytes(),
+            OpenFilter::Absent | OpenFilter::Resident(_) => 0,
+        };
+        let loaded = self.index_root.len()
+            + self.range_tombstones.len()
+            + checksums(&self.partition_filter)
+            + checksums(&self.row_filter);
+        self.resident_bytes() + loaded as u64
     }
 
     /// Prefetches the data that [`TableReader::may_contain_partition`] will read.
     #[inline]
     pub fn prefetch_filter(&self, hash: KeyHash) {
-        if let Some(filter) = &self.partition_filter {
+        if let OpenFilter::Resident(filter) = &self.partition_filter {
             filter.prefetch(hash.partition);
         }
     }
 
-    /// False only if the table has neither rows nor range tombstones of the partition.
+    /// False only if the table has neither rows nor range tombstones of the partition. `cache`: for a part of the filter that is not in
+    /// memory.
     #[inline]
-    pub fn may_contain_partition(&self, hash: KeyHash) -> bool {
-        self.partition_filter.as_ref().is_none_or(|filter| filter.may_contain(hash.partition))
+    pub fn may_contain_partition(
+        self: &Arc<Self>,
+        cache: Option<&BlockCache>,
+        hash: KeyHash,
+    ) -> Result<bool, TableError> {
+        match &self.partition_filter {
+            OpenFilter::Resident(filter) => Ok(filter.may_contain(hash.partition)),
+            OpenFilter::Absent => Ok(true),
+            OpenFilter::InParts(parts) => {
+                self.look_into(parts, BlockKind::PartitionFilter, cache, hash.partition)
+            }
+        }
     }
 
     /// False only if the table has no row with exactly this key. Its range tombstones may still cover the key.
     #[inline]
-    pub fn may_contain_row(&self, hash: KeyHash) -> bool {
+    pub fn may_contain_row(
+        self: &Arc<Self>,
+        cache: Option<&BlockCache>,
+        hash: KeyHash,
+    ) -> Result<bool, TableError> {
         match &self.row_filter {
-            Some(filter) => filter.may_contain(hash.row),
-            None => self.may_contain_partition(hash),
+            OpenFilter::Resident(filter) => Ok(filter.may_contain(hash.row)),
+            OpenFilter::Absent => self.may_contain_partition(cache, hash),
+            OpenFilter::InParts(parts) => self.look_into(parts, BlockKind::RowFilter, cache, hash.row),
         }
+    }
+
+    /// Looks into the part of a filter that decides about a hash.
+    #[cold]
+    fn look_into(
+        self: &Arc<Self>,
+        parts: &FilterParts,
+        kind: fn(usize) -> BlockKind,
+        cache: Option<&BlockCache>,
+        hash: u64,
+    ) -> Result<bool, TableError> {
+        let FilterPart { number, target } = parts.part_of(hash);
+        let part = self.block(cache, kind(number), target, BlockReading::OF_ONE_ROW)?;
+        Ok(parts.may_contain(part.body(), hash))
+    }
+
+    /// Checks the parts of filters that are not in memory.
+    pub(super) async fn check_filters(self: &Arc<Self>) -> Result<(), TableError> {
+        type KindOf = fn(usize) -> BlockKind;
+        let filters: [(&OpenFilter, KindOf); 2] =
+            [(&self.partition_filter, BlockKind::PartitionFilter), (&self.row_filter, BlockKind::RowFilter)];
+        for (filter, kind) in filters {
+            let OpenFilter::InParts(parts) = filter else { continue };
+            for FilterPart { number, target } in parts.parts() {
+                self.block(None, kind(number), target, BlockReading::OF_ONE_ROW)?;
+                yield_now().await;
+            }
+        }
+        Ok(())
     }
 
     /// The range tombstones.
@@ -203,147 +297,8 @@ impl TableReader {
         range_tombstones
     }
 
-    /// The row with exactly this key. Check the filter first.
-    #[inline]
-    pub fn get(
-        self: &Arc<Self>,
-        cache: Option<&BlockCache>,
-        key: &[u8],
-    ) -> Result<Option<TableRow>, TableError> {
-        let Some((place, target)) = self.find(key)? else { return Ok(None) };
-        let block = self.block(cache, place, target, BlockReading::OF_ONE_ROW)?;
-        let view = BlockView::new(block.body()).ok_or_else(|| self.malformed_block(target))?;
-        view.prefetch_keys();
-        let found = view.search(key).map_err(|_| self.malformed_block(target))?;
-        let (base, rows_start) = (view.base(), view.rows_start());
-        Ok(match found {
-            SearchResult::Exact { entry, .. } => Some(TableRow {
-                start: rows_start + entry.row.start,
-                end: rows_start + entry.row.end,
-                base,
-                block,
-            }),
-            SearchResult::Greater { .. } | SearchResult::End => None,
-        })
-    }
-
     pub(super) fn malformed_block(&self, target: BlockHandle) -> TableError {
         self.damaged(target.offset, "a block is malformed")
-    }
-
-    fn malformed_index(&self) -> TableError {
-        self.damaged(self.footer.index_leaves.offset, "the index is malformed")
-    }
-
-    #[inline]
-    fn root(&self) -> Option<Node<'_>> {
-        Node::new(&self.index_root)
-    }
-
-    #[inline]
-    fn leaf(&self, leaf: usize) -> Option<Node<'_>> {
-        let target = self.root()?.target(leaf)?;
-        // The root has offsets in the file.
-        let start = usize::try_from(target.offset.checked_sub(self.footer.index_leaves.offset)?).ok()?;
-        Node::new(self.index_leaves.get(start..start.checked_add(target.length as usize)?)?)
-    }
-
-    /// The block that contains `key`, if any block does. `None` if the table has no blocks.
-    #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
-        let look = || {
-            let root = self.root()?;
-            if root.len() == 0 {
-                return Some(None);
-            }
-            let leaf = root.floor(key)?;
-            let node = self.leaf(leaf)?;
-            let entry = node.floor(key)?;
-            Some(Some((BlockPosition { leaf, entry }, node.target(entry)?)))
-        };
-        look().ok_or_else(|| self.malformed_index())
-    }
-
-    /// The number of a block, counted as if all leaves were full.
-    fn block_number(&self, key: &[u8]) -> Option<usize> {
-        let (place, _) = self.find(key).ok().flatten()?;
-        Some(place.leaf * LEAF_ENTRIES_MAX + place.entry)
-    }
-
-    /// From the block of one full key up to that of another, for estimates. `None`: nothing lies between them.
-    pub fn blocks_between(&self, start: &[u8], end: &[u8]) -> Option<Range<usize>> {
-        Some(self.block_number(start)?..self.block_number(end)?)
-    }
-
-    /// About how many rows lie in [`TableReader::blocks_between`].
-    pub fn estimate_rows(&self, blocks: &Range<usize>) -> u64 {
-        let Some(root) = self.root() else { return 0 };
-        let last_leaf = root.len().checked_sub(1).and_then(|last| self.leaf(last));
-        let all = root.len().saturating_sub(1) * LEAF_ENTRIES_MAX + last_leaf.map_or(0, |leaf| leaf.len());
-        let rows_per_block = self.statistics.rows / (all as u64).max(1);
-        // A range within one block may have any part of it.
-        (blocks.len() as u64 * rows_per_block).max(rows_per_block / 2)
-    }
-
-    /// The separators before some of [`TableReader::blocks_between`] two full keys, ascending: each is greater than every key of the blocks before it, and at most
-    /// the first key of its own.
-    pub fn sample_separators(&self, blocks: Range<usize>, count: usize) -> Vec<Separator> {
-        let step = blocks.len() / count.max(1) + 1;
-        let separator =
-            |block: usize| self.leaf(block / LEAF_ENTRIES_MAX)?.separator(block % LEAF_ENTRIES_MAX);
-        (blocks.start + 1..=blocks.end).step_by(step).filter_map(separator).collect()
-    }
-
-    /// The block after a place; for `None` the first block.
-    pub(super) fn block_after(
-        &self,
-        place: Option<BlockPosition>,
-    ) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
-        let look = || {
-            let root = self.root()?;
-            let (mut leaf, mut entry) = place.map_or((0, 0), |place| (place.leaf, place.entry + 1));
-            if root.len() == 0 {
-                return Some(None);
-            }
-            let mut node = self.leaf(leaf)?;
-            if entry >= node.len() {
-                (leaf, entry) = (leaf + 1, 0);
-                if leaf >= root.len() {
-                    return Some(None);
-                }
-                node = self.leaf(leaf)?;
-            }
-            Some(Some((BlockPosition { leaf, entry }, node.target(entry)?)))
-        };
-        look().ok_or_else(|| self.malformed_index())
-    }
-
-    /// The block before a place; for `None` the last block.
-    pub(super) fn block_before(
-        &self,
-        place: Option<BlockPosition>,
-    ) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
-        let look = || {
-            let root = self.root()?;
-            let place = match place {
-                Some(BlockPosition { leaf, entry }) if entry > 0 => BlockPosition { leaf, entry: entry - 1 },
-                other => {
-                    let end = other.map_or(root.len(), |place| place.leaf);
-                    let Some(leaf) = end.checked_sub(1) else { return Some(None) };
-                    BlockPosition { leaf, entry: self.leaf(leaf)?.len().checked_sub(1)? }
-                }
-            };
-            Some(Some((place, self.leaf(place.leaf)?.target(place.entry)?)))
-        };
-        look().ok_or_else(|| self.malformed_index())
-    }
-
-    /// Whether `key` belongs into the block at `place`. It must not be before the start of that block.
-    pub(super) fn is_within(&self, place: BlockPosition, key: &[u8]) -> bool {
-        self.leaf(place.leaf)
-            .filter(|node| place.entry + 1 < node.len())
-            .and_then(|node| node.is_after(place.entry + 1, key))
-            .unwrap_or(false)
     }
 
     /// A block's body from the cache; else it is read, checked and unpacked. It may be only the part that the reading needs.
@@ -351,219 +306,118 @@ impl TableReader {
     pub(super) fn block(
         self: &Arc<Self>,
         cache: Option<&BlockCache>,
-        place: BlockPosition,
+        kind: BlockKind,
         target: BlockHandle,
         reading: BlockReading,
     ) -> Result<BlockData, TableError> {
         if let Some(data) = cache.and_then(|cache| cache.get(self.id, target.offset, reading.part())) {
             return Ok(data);
         }
-        self.load_block(cache, place, target, reading)
+        self.load_block(cache, kind, target, reading)
     }
 
     #[cold]
     fn load_block(
         self: &Arc<Self>,
         cache: Option<&BlockCache>,
-        place: BlockPosition,
+        kind: BlockKind,
         target: BlockHandle,
         reading: BlockReading,
     ) -> Result<BlockData, TableError> {
-        let missing = || MissingBlock { table: Arc::clone(self) as _, place, target, reading };
+        let missing =
+            || MissingBlock { table: Arc::clone(self) as Arc<dyn BlockSource>, kind, target, reading };
         if cache.is_some_and(|cache| !cache.may_read_disk(missing)) {
-            return Err(TableError::NotCached { path: self.path.clone(), offset: target.offset });
+            return Err(TableError::NotCached { path: self.file.path.clone(), offset: target.offset });
         }
-        self.check_place(target)?;
-        let bytes = read_part(&*self.file, &self.path, target.offset, u64::from(target.length))?;
-        let (key, data) = self.unpack(target, reading.part(), &bytes, &mut Vec::new())?;
+        self.check_place(kind, target)?;
+        let bytes = self.file.read(target.offset, u64::from(target.length))?;
+        let (key, data) = self.unpack(kind, target, reading.part(), &bytes, &mut Vec::new())?;
         if let Some(cache) = cache.filter(|_| reading.pattern != ReadPattern::LongRange) {
             cache.insert(key, data.clone());
         }
         Ok(data)
     }
 
-    fn check_place(&self, target: BlockHandle) -> Result<(), TableError> {
+    pub(super) fn check_place(&self, kind: BlockKind, target: BlockHandle) -> Result<(), TableError> {
         let end = target.offset.checked_add(u64::from(target.length));
-        if end.is_some_and(|end| end <= self.footer.data_bytes) {
-            Ok(())
-        } else {
-            Err(self.damaged(target.offset, "the index points outside the data"))
+        let (first, behind) = match kind {
+            BlockKind::Data(_) => (0, Some(self.footer.data_bytes)),
+            BlockKind::IndexLeaf => self.footer.index_leaves.bounds(),
+            BlockKind::PartitionFilter(_) => self.footer.partition_filter.bounds(),
+            BlockKind::RowFilter(_) => self.footer.row_filter.bounds(),
+        };
+        match end.zip(behind) {
+            Some((end, behind)) if first <= target.offset && end <= behind => Ok(()),
+            _ => Err(self.damaged(target.offset, "the index points outside its part of the file")),
         }
     }
 
     /// Checks and unpacks a part of a block as it is stored. Returns it with its key in a cache. `scratch` is a buffer for reuse.
-    fn unpack(
+    pub(super) fn unpack(
         &self,
+        kind: BlockKind,
         target: BlockHandle,
         part: BlockPart,
         bytes: &[u8],
         scratch: &mut Vec<u8>,
     ) -> Result<(BlockKey, BlockData), TableError> {
-        let data = read_block(bytes, part, scratch).map_err(|reason| self.damaged(target.offset, reason))?;
+        let data = match kind {
+            BlockKind::Data(_) => read_block(bytes, part, scratch),
+            BlockKind::IndexLeaf => unpack_leaf(bytes),
+            BlockKind::PartitionFilter(number) => unpack_part(&self.partition_filter, number, bytes),
+            BlockKind::RowFilter(number) => unpack_part(&self.row_filter, number, bytes),
+        };
+        let data = data.map_err(|reason| self.damaged(target.offset, reason))?;
         // Also where nothing was left out.
         let part = if data.is_whole() { BlockPart::Whole } else { part };
         Ok((BlockKey::new(self.id, target.offset, part), data))
     }
+}
 
-    /// The next block in the direction of a read that it needs for sure if it goes on.
-    fn block_ahead(
-        &self,
-        place: BlockPosition,
-        reading: BlockReading,
-    ) -> Result<Option<(BlockPosition, BlockHandle)>, TableError> {
-        let next = match reading.direction {
-            Direction::Nowhere => None,
-            Direction::Forwards => self.block_after(Some(place))?,
-            Direction::Backwards => self.block_before(Some(place))?,
-        };
-        if !matches!(reading.pattern, ReadPattern::PartitionHeads { .. }) {
-            return Ok(next);
-        }
-        // The later one of the two blocks begins within a partition: the read skips to the block where that ends, or backwards begins.
-        let later =
-            if reading.direction == Direction::Forwards { next.map(|(place, _)| place) } else { Some(place) };
-        let Some(mut bound) = later.and_then(|later| self.partition_across(later)).filter(|_| next.is_some())
-        else {
-            return Ok(next);
-        };
-        if reading.direction == Direction::Forwards {
-            bound.extend_from_slice(key::PARTITION_END);
-        }
-        self.find(&bound)
+fn unpack_leaf(bytes: &[u8]) -> Result<BlockData, &'static str> {
+    let (node, crc32) =
+        bytes.split_last_chunk::<LEAF_CHECKSUM_BYTES>().ok_or("a leaf of the index is too short")?;
+    if !checksum_matches(node, u32::from_le_bytes(*crc32)) {
+        return Err("the checksum of a leaf of the index is wrong");
     }
+    Ok(BlockData::whole(node))
+}
 
-    /// The prefix of the partition that the block at `place` goes on with: the last row of the block before is of it as well.
-    fn partition_across(&self, place: BlockPosition) -> Option<SmallVec<[u8; 64]>> {
-        let mut separator = self.leaf(place.leaf)?.separator(place.entry)?;
-        // A separator is the first key of its block, cut behind what that shares with the key before it.
-        let prefix_length = key::prefix_length(&separator).filter(|length| *length < separator.len())?;
-        separator.truncate(prefix_length);
-        Some(separator)
-    }
-
-    /// The block at `place` and up to `count - 1` blocks that the read needs next, together at most `bytes_max`, unless the first
-    /// alone is larger. In the order of the file. Also the block that comes behind them. The run ends before a block that cannot be
-    /// found: the read may not need it, and meets the damage itself if it does.
-    fn run_of_blocks(
-        &self,
-        missing: &MissingBlock,
-        count: usize,
-        bytes_max: u64,
-    ) -> Result<(Vec<BlockHandle>, Option<PlacedBlock>), TableError> {
-        self.check_place(missing.target)?;
-        let mut run = vec![missing.target];
-        let mut place = missing.place;
-        let mut bytes = u64::from(missing.target.length);
-        let next = loop {
-            let next = self.block_ahead(place, missing.reading).ok().flatten();
-            let next = next.filter(|(_, target)| self.check_place(*target).is_ok());
-            let Some((next_place, target)) = next else { break None };
-            bytes += u64::from(target.length);
-            if run.len() >= count || bytes > bytes_max {
-                break next;
-            }
-            run.push(target);
-            place = next_place;
-        };
-        if missing.reading.direction == Direction::Backwards {
-            run.reverse();
-        }
-        Ok((run, next))
-    }
-
-    /// Reads the run of a missing block. Blocks ahead that cannot be read are left out: the read may not need them.
-    async fn fetch_run(
-        &self,
-        missing: &MissingBlock,
-        count: usize,
-        bytes_max: u64,
-    ) -> Result<FetchedBlocks, TableError> {
-        let (mut run, mut next) = self.run_of_blocks(missing, count, bytes_max)?;
-        let read = match self.read_run(&run).await {
-            Err(_) if run.len() > 1 => {
-                (run, next) = (vec![missing.target], None);
-                self.read_run(&run).await?
-            }
-            read => read?,
-        };
-        let mut blocks = Vec::with_capacity(run.len());
-        let mut scratch = Vec::new();
-        for (start, bytes) in read {
-            let end = start + bytes.len() as u64;
-            let inside = run.iter().filter(|target| (start..end).contains(&target.offset));
-            for &target in inside {
-                let from = (target.offset - start) as usize;
-                let Some(stored) = bytes.get(from..from + target.length as usize) else {
-                    return Err(broken!("adjacent blocks lie in the bytes that were read").into());
-                };
-                match self.unpack(target, missing.reading.part(), stored, &mut scratch) {
-                    Ok(block) => blocks.push(block),
-                    Err(error) if target == missing.target => return Err(error),
-                    Err(_) => {}
-                }
-            }
-        }
-        Ok(FetchedBlocks { blocks, next })
-    }
-
-    /// Reads blocks as they are stored, adjacent ones in one piece. Returns the offset and the bytes of each piece.
-    async fn read_run(&self, run: &[BlockHandle]) -> Result<Vec<(u64, Box<[u8]>)>, TableError> {
-        let pieces = run.chunk_by(|before, after| before.offset + u64::from(before.length) == after.offset);
-        let reads =
-            pieces.filter_map(|piece| piece.first().zip(piece.last())).map(|(first, last)| async move {
-                let length = last.offset + u64::from(last.length) - first.offset;
-                let bytes = Arc::clone(&self.file).read_later(first.offset, length as usize).await;
-                let bytes = bytes.map_err(|error| cut_short(error, &self.path, first.offset))?;
-                Ok::<_, TableError>((first.offset, bytes))
-            });
-        try_join_all(reads).await
+fn unpack_part(filter: &OpenFilter, number: usize, bytes: &[u8]) -> Result<BlockData, &'static str> {
+    match filter {
+        OpenFilter::InParts(parts) if parts.is_part(number, bytes) => Ok(BlockData::whole(bytes)),
+        _ => Err(DAMAGED_PART),
     }
 }
 
-impl BlockSource for TableReader {
-    fn id(&self) -> u64 {
-        self.id
-    }
+const DAMAGED_PART: &str = "the checksum of a part of a filter is wrong";
+const MALFORMED_FILTER: &str = "a filter is malformed";
 
-    fn fetch<'a>(
-        &'a self,
-        missing: &'a MissingBlock,
-        count: usize,
-        bytes_max: u64,
-    ) -> LocalBoxFuture<'a, Result<FetchedBlocks, TableError>> {
-        Box::pin(self.fetch_run(missing, count, bytes_max))
+/// Opens a filter without parts.
+fn open_whole_filter(file: &TableFile, section: &Section) -> Result<OpenFilter, TableError> {
+    let bytes = file.load_section(section)?;
+    if bytes.is_empty() {
+        return Ok(OpenFilter::Absent);
     }
+    let filter = Filter::read(&bytes).ok_or_else(|| file.damaged(section.offset, MALFORMED_FILTER))?;
+    Ok(OpenFilter::Resident(filter))
 }
 
-/// Reads a part of the file. A file that has been cut short is damaged.
-fn read_part(
-    file: &dyn CompleteFile,
-    path: &Path,
-    offset: u64,
-    length: u64,
-) -> Result<Box<[u8]>, TableError> {
-    let end = offset.checked_add(length).filter(|end| *end <= file.length());
-    let Some((_, length)) = end.zip(usize::try_from(length).ok()) else {
-        return Err(TableError::damaged(path, offset, "a part of the table lies outside the file"));
-    };
-    let mut bytes = vec![0; length].into_boxed_slice();
-    file.read_at(offset, &mut bytes).map_err(|error| cut_short(error, path, offset))?;
-    Ok(bytes)
-}
-
-/// The error of a failed read. A file that ends before is damaged.
-fn cut_short(error: DiskError, path: &Path, offset: u64) -> TableError {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => TableError::damaged(path, offset, "the file ends before"),
-        _ => error.into(),
+/// Opens a filter that has parts.
+fn open_filter(file: &TableFile, section: &Section, is_resident: bool) -> Result<OpenFilter, TableError> {
+    if section.length == 0 {
+        return Ok(OpenFilter::Absent);
     }
-}
-
-fn load_section(file: &dyn CompleteFile, path: &Path, section: &Section) -> Result<Box<[u8]>, TableError> {
-    let bytes = read_part(file, path, section.offset, section.length)?;
-    if checksum_matches(&bytes, section.crc32) {
-        Ok(bytes)
-    } else {
-        Err(TableError::damaged(path, section.offset, "the checksum of a section is wrong"))
+    let malformed = || file.damaged(section.offset, MALFORMED_FILTER);
+    let lines_bytes = lines_bytes(section).ok_or_else(malformed)?;
+    let tail_offset = section.offset.checked_add(lines_bytes).ok_or_else(malformed)?;
+    let tail_section = Section { offset: tail_offset, length: section.length - lines_bytes, ..*section };
+    let tail = file.load_section(&tail_section)?;
+    let parts = FilterParts::read(section.offset, lines_bytes, &tail).ok_or_else(malformed)?;
+    if !is_resident {
+        return Ok(OpenFilter::InParts(parts));
     }
+    let lines = file.read(section.offset, lines_bytes)?;
+    let filter = parts.load(&lines).map_err(|offset| file.damaged(offset, DAMAGED_PART))?;
+    Ok(OpenFilter::Resident(filter))
 }

@@ -1,16 +1,18 @@
 //! Copying what can still be read of a damaged table: the blocks that are whole, and all range tombstones.
 //!
-//! The index, the filters and the range tombstones were checked when the table was opened, so every block has its place. A block
-//! that cannot be read, or whose rows are malformed or out of order, is left out as a whole.
+//! The range tombstones and the root of the index were checked when the table was opened. A block that cannot be read, or whose rows are
+//! malformed or out of order, is left out as a whole; and so are the blocks of a leaf of the index that cannot be read. Filters are not
+//! needed.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::block::{BlockView, EntryOffset};
-use super::cache::BlockReading;
+use super::cache::{BlockKind, BlockReading, ReadPattern};
 use super::error::TableError;
 use super::heads::BlockData;
 use super::index::{BlockHandle, BlockPosition};
+use super::index_walk::LeavesOfRead;
 use super::range_tombstones::StoredRangeTombstone;
 use super::reader::TableReader;
 use super::writer::TableWriter;
@@ -44,26 +46,41 @@ pub async fn salvage(table: &Arc<TableReader>, writer: &mut TableWriter) -> Resu
         writer.add_range_tombstone(&full(start), &full(end), deletion)?;
     }
     let mut salvaged = Salvaged::default();
-    let mut place = None;
     let mut last_key = Vec::new();
-    while let Some((next, target)) = table.block_after(place)? {
-        place = Some(next);
-        match rows_of(table, next, target, &last_key) {
-            Ok(block) => {
-                for (key, row) in &block.rows {
-                    let Some(bytes) = block.data.get(row.clone()) else { continue };
-                    writer.add(key, RowRef::new(bytes, block.base)).await?;
-                    salvaged.rows += 1;
-                }
-                if let Some((key, _)) = block.rows.into_iter().next_back() {
-                    last_key = key;
-                }
+    for leaf in 0..table.leaf_count()? {
+        let targets = match targets_of(table, leaf) {
+            Ok(targets) => targets,
+            Err(error) => {
+                salvaged.lost_blocks.push(format!("{error}; all blocks of this leaf of the index are lost"));
+                continue;
             }
-            Err(error) => salvaged.lost_blocks.push(error.to_string()),
+        };
+        for (entry, target) in targets.into_iter().enumerate() {
+            match rows_of(table, BlockPosition { leaf, entry }, target, &last_key) {
+                Ok(block) => {
+                    for (key, row) in &block.rows {
+                        let Some(bytes) = block.data.get(row.clone()) else { continue };
+                        writer.add(key, RowRef::new(bytes, block.base)).await?;
+                        salvaged.rows += 1;
+                    }
+                    if let Some((key, _)) = block.rows.into_iter().next_back() {
+                        last_key = key;
+                    }
+                }
+                Err(error) => salvaged.lost_blocks.push(error.to_string()),
+            }
+            yield_now().await;
         }
-        yield_now().await;
     }
     Ok(salvaged)
+}
+
+/// The blocks of a leaf of the index.
+fn targets_of(table: &Arc<TableReader>, leaf: usize) -> Result<Vec<BlockHandle>, TableError> {
+    let mut last = None;
+    let mut leaves = LeavesOfRead { table, cache: None, pattern: ReadPattern::LongRange, last: &mut last };
+    let node = table.leaf(&mut leaves, leaf)?;
+    Ok((0..node.len()).filter_map(|entry| node.target(entry)).collect())
 }
 
 /// Reads a block and checks all of its rows, which must come behind `last_key`.
@@ -74,7 +91,7 @@ fn rows_of(
     last_key: &[u8],
 ) -> Result<BlockRows, TableError> {
     let malformed = || table.malformed_block(target);
-    let data = table.block(None, place, target, BlockReading::OF_ONE_ROW)?;
+    let data = table.block(None, BlockKind::Data(place), target, BlockReading::OF_ONE_ROW)?;
     let view = BlockView::new(data.body()).ok_or_else(malformed)?;
     let (base, rows_start, end) = (view.base(), view.rows_start(), view.end());
     let mut rows: Vec<(Vec<u8>, Range<usize>)> = Vec::new();

@@ -50,6 +50,7 @@ pub async fn verify(
     written: &TableStatistics,
     pause: impl AsyncFnMut(u64),
 ) -> Result<(), TableError> {
+    table.check_filters().await?;
     verify_between(table, &[], None, pause).await?.check(table, written)
 }
 
@@ -76,7 +77,7 @@ pub async fn verify_between(
         if rows > 0 && row_key <= previous.as_slice() {
             return damaged("the keys do not ascend");
         }
-        if !written.may_contain(row_key) || !table.may_contain_row(KeyHash::of(row_key)) {
+        if !written.may_contain(row_key) || !table.may_contain_row(None, KeyHash::of(row_key))? {
             return damaged("a key is not found by the bounds and filters");
         }
         if rows == 0 || !row_key.starts_with(&prefix) {

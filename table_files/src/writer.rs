@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::error::TableError;
 use super::filter::{self, LINE_BYTES};
+use super::filter_parts;
 use super::format::{FOOTER_BYTES, Footer, Section, VERSION};
 use super::index::{BlockHandle, LEAF_ENTRIES_MAX, NodeBuilder, separator};
 use super::options::TableOptions;
@@ -76,13 +77,17 @@ impl Output {
         Ok(section)
     }
 
-    /// As `section`, aligned to a cache line.
-    async fn aligned_section(&mut self, bytes: &[u8]) -> Result<Section, DiskError> {
-        if !bytes.is_empty() {
-            let padding = self.position().next_multiple_of(LINE_BYTES as u64) - self.position();
-            self.append(&[0; LINE_BYTES][..padding as usize]).await?;
+    /// As `section`, for a filter, which is aligned to a cache line. It may be empty.
+    async fn filter_section(&mut self, mut filter: Vec<u8>) -> Result<Section, DiskError> {
+        if filter.is_empty() {
+            return self.section(&[]).await;
         }
-        self.section(bytes).await
+        let padding = self.position().next_multiple_of(LINE_BYTES as u64) - self.position();
+        self.append(&[0; LINE_BYTES][..padding as usize]).await?;
+        let offset = self.position();
+        let checked = filter_parts::make_section(&mut filter);
+        self.append(&filter).await?;
+        Ok(Section { offset, length: filter.len() as u64, crc32: crc32fast::hash(&filter[checked]) })
     }
 }
 
@@ -233,6 +238,8 @@ impl TableWriter {
         self.leaf.write_to(&mut self.leaves)?;
         let length = u32::try_from(self.leaves.len() - offset)
             .map_err(|_| TableError::TooLarge { what: "index nodes" })?;
+        let checksum = crc32fast::hash(&self.leaves[offset..]);
+        self.leaves.extend_from_slice(&checksum.to_le_bytes());
         self.root.push((first_key, BlockHandle { offset: offset as u64, length }));
         Ok(())
     }
@@ -260,11 +267,10 @@ impl TableWriter {
         let range_tombstones = self.output.section(&section).await?;
 
         let chance = self.bloom_filter_fp_chance;
-        let partition_filter = filter::build(&partition_hashes, chance);
-        let partition_filter = self.output.aligned_section(&partition_filter).await?;
+        let partition_filter = self.output.filter_section(filter::build(&partition_hashes, chance)).await?;
         let has_wide_partitions = statistics.largest_partition_rows > 1;
         let filtered_rows = if has_wide_partitions { row_hashes.as_slice() } else { &[] };
-        let row_filter = self.output.aligned_section(&filter::build(filtered_rows, chance)).await?;
+        let row_filter = self.output.filter_section(filter::build(filtered_rows, chance)).await?;
 
         let index_leaves = self.output.section(&self.leaves).await?;
         let mut root = NodeBuilder::default();

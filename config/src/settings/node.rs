@@ -165,7 +165,8 @@ macro_rules! node_settings {
             unit Bytes,
             range Range::at_least(8 * MIB),
             flags "--memtable-bytes, HELENUS_MEMTABLE_BYTES";
-        /// Memory for uncompressed blocks of tables.
+        /// Memory for uncompressed blocks of tables, their filters and their indexes. Filters and indexes stay in memory while they take at most half
+        /// of it, and are read in parts otherwise.
         block_cache_bytes: u64 = 256 << 20,
             unit Bytes,
             range Range::at_least(MIB),

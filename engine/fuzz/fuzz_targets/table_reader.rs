@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use helenus_engine::io::{CompleteFile, DiskError};
-use helenus_engine::table::{KeyHash, TableCursor, TableReader};
+use helenus_engine::table::{KeyHash, ResidentParts, TableCursor, TableReader};
 use libfuzzer_sys::fuzz_target;
 
 /// A damaged index may lead a cursor in circles; a real table of this size has fewer rows.
@@ -26,7 +26,15 @@ impl CompleteFile for Input {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(table) = TableReader::open(Arc::new(Input(data.to_vec())), Path::new("input"), 1) else { return };
+    // With all parts in memory, and with none.
+    for resident in [ResidentParts::unlimited(), ResidentParts::new(0)] {
+        read(data, &resident);
+    }
+});
+
+fn read(data: &[u8], resident: &ResidentParts) {
+    let file = Arc::new(Input(data.to_vec()));
+    let Ok(table) = TableReader::open_within(file, Path::new("input"), 1, resident) else { return };
     let table = Arc::new(table);
     let range_tombstones = table.range_tombstones();
     for index in 0..range_tombstones.len().min(STEPS_MAX) {
@@ -48,10 +56,11 @@ fuzz_target!(|data: &[u8]| {
         more = cursor.prev();
     }
     for key in keys.iter().take(100) {
-        table.may_contain_row(KeyHash::of(key));
+        table.may_contain_partition(None, KeyHash::of(key)).ok();
+        table.may_contain_row(None, KeyHash::of(key)).ok();
         table.get(None, key).ok();
         cursor.seek(key).ok();
         cursor.seek_before(key).ok();
         range_tombstones.covering(key);
     }
-});
+}

@@ -109,12 +109,12 @@ impl Garbage {
         for (index, cursor) in (0..).zip(&mut self.cursors) {
             let source = cursor.table();
             let statistics = source.statistics();
-            if !statistics.may_contain(key) || !source.may_contain_partition(hash) {
+            if !statistics.may_contain(key) || !source.may_contain_partition(None, hash)? {
                 continue;
             }
             covering = stronger(covering, source.range_tombstones().covering(key));
             let has_deletions = statistics.tombstones > statistics.range_tombstones;
-            if !(self.needs_cells || has_deletions) || !source.may_contain_row(hash) {
+            if !(self.needs_cells || has_deletions) || !source.may_contain_row(None, hash)? {
                 continue;
             }
             // A cursor that is further has passed nothing of this key.

@@ -15,7 +15,7 @@ use crate::invariant::broken;
 use crate::key;
 use crate::reconcile::{Purge, Purpose};
 use crate::row::RowRef;
-use crate::table::{KeyHash, TableReader};
+use crate::table::{KeyHash, TableError, TableReader};
 
 /// The hash of a partition is already spread.
 #[derive(Default)]
@@ -95,7 +95,7 @@ impl Purging {
                 // The cheap check comes first. A file that is newer than what is purgeable changes nothing.
                 other.statistics().min_timestamp < purge.max_purgeable_timestamp
                     && other.statistics().may_overlap(prefix, &end)
-                    && other.may_contain_partition(hash)
+                    && may_contain(other.may_contain_partition(None, hash))
             })
             .map(|other| other.statistics().min_timestamp)
             .min();
@@ -120,10 +120,18 @@ impl Purging {
             self.purge.is_some_and(|purge| removal.local_deletion_time < purge.deleted_before_seconds);
         let hash = KeyHash::of(key);
         let is_elsewhere = || {
-            self.others.iter().any(|other| other.statistics().may_contain(key) && other.may_contain_row(hash))
+            self.others.iter().any(|other| {
+                other.statistics().may_contain(key) && may_contain(other.may_contain_row(None, hash))
+            })
         };
         if is_over && !is_elsewhere() { Once::Goes } else { Once::Stays }
     }
+}
+
+/// The answer of a filter. One that cannot be read keeps what it could let go: the file is not of the compaction, and those who read it meet
+/// the damage.
+fn may_contain(answer: Result<bool, TableError>) -> bool {
+    answer.unwrap_or(true)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::io::{Environment, yield_now};
 use crate::manifest::{Loaded, Manifest, ManifestError, ManifestFiles};
 use crate::mutation::MutationRef;
 use crate::shard::TableOptions;
-use crate::table::{TableError, TableReader, verify};
+use crate::table::{ResidentParts, TableError, TableReader, verify};
 
 /// The contents of a shard that is not open.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -95,7 +95,8 @@ async fn check_files(
 ) {
     for (id, entry) in &manifest.tables {
         report.tables += 1;
-        let table = TableState::new(directories, *id, TableOptions::default(), false);
+        let table =
+            TableState::new(directories, &ResidentParts::unlimited(), *id, TableOptions::default(), false);
         for file in &entry.files {
             report.files += 1;
             match check_file(environment, &table.path(file.id()), file.generation).await {

@@ -18,7 +18,7 @@ use futures::future::try_join_all;
 use super::fetches::Fetch;
 use super::state::Shard;
 use crate::error::EngineError;
-use crate::table::{BlockCache, BlockKey, BlockPart, MissingBlock, ReadPattern, TableError};
+use crate::table::{BlockCache, BlockKey, BlockKind, BlockPart, MissingBlock, ReadPattern, TableError};
 
 /// The most blocks that one fetch reads. A long read always fetches this many. Other reads fetch one block in their first
 /// attempt, four times as many in each later one, and this many from the fourth attempt on.
@@ -103,14 +103,16 @@ impl NextBlocks {
         }
     }
 
-    /// What the next fetch reads after one that has read `self`.
+    /// What the next fetch reads after one that has read `self`. Parts of filters and of the index do not count: the read has not come to its
+    /// first block then.
     fn after(self, missing: &[MissingBlock]) -> Self {
+        let data = || missing.iter().filter(|block| block.is_data());
         let needs_heads = |block: &MissingBlock| block.reading.part() != BlockPart::Whole;
         let grown =
             |count: usize, is_read: bool| if is_read { (count * 4).min(FETCHED_BLOCKS_MAX) } else { count };
         Self {
-            heads: grown(self.heads, missing.iter().any(needs_heads)),
-            whole: grown(self.whole, !missing.iter().all(needs_heads)),
+            heads: grown(self.heads, data().any(needs_heads)),
+            whole: grown(self.whole, !data().all(needs_heads)),
         }
     }
 }
@@ -235,12 +237,13 @@ impl<'s> ColdRead<'s> {
                 self.held.push(*key);
                 self.held_bytes += data.weight_bytes();
             }
+            let progress = progress.filter(|_| block.is_data());
             let comes_behind = progress.is_some_and(|progress| self.comes_behind(&block, progress));
             if let Some((place, target)) = fetched.next
                 && comes_behind
                 && count == FETCHED_BLOCKS_MAX
             {
-                self.begin(MissingBlock { place, target, ..block });
+                self.begin(MissingBlock { kind: BlockKind::Data(place), target, ..block });
             }
         }
         Ok(())

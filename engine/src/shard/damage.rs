@@ -76,8 +76,9 @@ impl Shard {
         for table in self.all_tables() {
             let damaged: Vec<DamagedFile> = table.damaged.borrow().clone();
             for file in damaged {
+                let (disk, generation) = (&*self.environment.disk, file.place.generation);
                 let opened =
-                    TableReader::open_file(&*self.environment.disk, &file.path, file.place.generation).await;
+                    TableReader::open_file_within(disk, &file.path, generation, &table.resident).await;
                 if opened.is_ok_and(|reader| table.take_into_use(&file, reader)) {
                     self.signals.indexes_wanted.notify_one();
                     self.look_at_backlog(&table, Change::Other);

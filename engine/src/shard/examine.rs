@@ -94,26 +94,30 @@ impl Shard {
         table: &TableState,
         place: &ManifestFile,
     ) -> Result<Result<Arc<TableReader>, TableError>, BackgroundError> {
-        let path = table.path(place.id());
-        let opened = TableReader::open_file(&*self.environment.disk, &path, place.generation).await;
+        let (disk, path) = (&*self.environment.disk, table.path(place.id()));
+        // All of its filters and its index are looked into, so they are loaded, whatever memory there is for files in use.
+        let opened = TableReader::open_file(disk, &path, place.generation).await;
         let reader = match opened {
             Ok(reader) => reader,
             Err(error) => return Ok(Err(error)),
         };
         let mut limiter = self.compaction_rate().clone();
-        let (read, read_bytes) = (Arc::clone(&reader), Arc::clone(&self.examination.read_bytes));
+        let read_bytes = Arc::clone(&self.examination.read_bytes);
         let verified = run_in_background(&*self.environment.background, JobKind::Long, move |context| {
             Box::pin(async move {
-                let statistics = read.statistics().clone();
+                let statistics = reader.statistics().clone();
                 let pause = async |bytes| {
                     read_bytes.fetch_add(bytes, Ordering::Relaxed);
                     limiter.spend(bytes, &*context.clock).await;
                     yield_now().await;
                 };
-                verify(&read, &statistics, pause).await
+                verify(&reader, &statistics, pause).await
             })
         });
-        Ok(verified.await?.map(|()| reader))
+        Ok(match verified.await? {
+            Ok(()) => TableReader::open_file_within(disk, &path, place.generation, &table.resident).await,
+            Err(error) => Err(error),
+        })
     }
 
     async fn examine_live(
@@ -157,16 +161,8 @@ impl Shard {
     /// Reads a file with another reader from now on. If another file was put in its place, the previous reader still reads the
     /// old one. Returns false if the file is gone, or if a compaction is reading it.
     fn renew_reader(&self, table: &TableState, file: &Rc<LiveFile>, reader: Arc<TableReader>) -> bool {
-        if file.is_busy.get() {
+        if !table.replace_reader(file, reader) {
             return false;
-        }
-        {
-            let mut files = table.files.borrow_mut();
-            let Some(live) = files.iter_mut().find(|live| Rc::ptr_eq(live, file)) else { return false };
-            let indexes = file.indexes.borrow().clone();
-            let renewed = LiveFile::new(file.place, reader, file.sample.clone()).with_indexes(indexes);
-            renewed.is_left_alone.set(file.is_left_alone.get());
-            *live = Rc::new(renewed);
         }
         self.retire_files(std::iter::once(file));
         // What kept the file from being compacted, or indexed, may be over.

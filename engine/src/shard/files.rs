@@ -45,10 +45,10 @@ pub(super) async fn open_aside(
     table: &TableState,
     id: FileId,
 ) -> Result<Arc<TableReader>, EngineError> {
-    let path = table.path(id);
+    let (path, resident) = (table.path(id), table.resident.clone());
     let file = environment.disk.open_complete(&path).await?;
     let opened = run_in_background(&*environment.background, JobKind::Soon, move |_| {
-        Box::pin(async move { TableReader::open(file, &path, id.generation) })
+        Box::pin(async move { TableReader::open_within(file, &path, id.generation, &resident) })
     });
     Ok(Arc::new(opened.await??))
 }

@@ -105,7 +105,8 @@ impl Shard {
     /// Opens a table file from elsewhere.
     pub async fn open_import(&self, path: &Path) -> Result<ImportSource, EngineError> {
         // The number of a file is its key in the cache of blocks.
-        let reader = TableReader::open_file(&*self.environment.disk, path, self.new_generation()).await;
+        let (disk, number) = (&*self.environment.disk, self.new_generation());
+        let reader = TableReader::open_file_within(disk, path, number, self.block_cache.resident()).await;
         reader
             .map(|reader| ImportSource(Rows::File(reader)))
             .map_err(|error| EngineError::ImportFile { path: path.to_owned(), error: Box::new(error.into()) })

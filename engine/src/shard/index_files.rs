@@ -268,9 +268,11 @@ impl Shard {
         // The number of a file is its key in the cache of blocks.
         let (path, number) = (path.to_owned(), self.new_generation());
         let table_file = Arc::clone(table_file);
+        // Searches are planned by it, which waits for no disk.
+        let resident = self.block_cache.resident().without_limit();
         let opened = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
             Box::pin(async move {
-                let reader = Arc::new(TableReader::open(file, &path, number)?);
+                let reader = Arc::new(TableReader::open_within(file, &path, number, &resident)?);
                 let content = check_index(&reader, &table_file)?;
                 Ok::<_, TableError>((reader, content))
             })

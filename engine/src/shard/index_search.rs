@@ -325,7 +325,7 @@ impl TableState {
 
 /// Estimates the number of distinct terms in some blocks of an index file. `entries`: the estimated entries of these. Counted are the distinct terms
 /// among sampled block separators; if no two separators share a term, each entry counts as a term.
-fn estimate_terms(reader: &TableReader, blocks: Range<usize>, entries: u64) -> u64 {
+fn estimate_terms(reader: &Arc<TableReader>, blocks: Range<usize>, entries: u64) -> u64 {
     let separators = reader.sample_separators(blocks, SAMPLES);
     let term = |separator: &[u8]| {
         let (term, _) = entry::split(separator.get(PARTITION.len()..)?)?;

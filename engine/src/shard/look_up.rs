@@ -2,10 +2,12 @@
 //! block of a file, without a copy.
 
 use std::cell::{OnceCell, Ref};
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
 use super::state::Shard;
+use super::table_state::LiveFile;
 use crate::error::EngineError;
 use crate::key::KeyRef;
 use crate::memtable::{Held, Memtable};
@@ -123,7 +125,7 @@ impl Shard {
             let likely = files.iter().filter(|file| file.reader.statistics().may_contain(key));
             likely.take(FILTERS_AHEAD).for_each(|file| file.reader.prefetch_filter(hash));
         }
-        for file in files.iter() {
+        for (number, file) in files.iter().enumerate() {
             let reader = &file.reader;
             let newest = Some(reader.statistics().max_timestamp);
             if found.as_ref().is_some_and(|found| found.is_all_since(newest, columns))
@@ -132,14 +134,18 @@ impl Shard {
                 continue;
             }
             self.count_read(0, 1);
-            if !reader.may_contain_partition(hash) {
+            let may_contain = reader.may_contain_partition(Some(&self.block_cache), hash);
+            if may_contain.is_err() {
+                self.note_missing_filters(files.get(number + 1..).unwrap_or_default(), key, hash);
+            }
+            if !may_contain? {
                 continue;
             }
             self.count_read(1, 0);
             if reader.range_tombstones().covering(key).is_some() {
                 return Ok(Lookup::Unmerged);
             }
-            if !reader.may_contain_row(hash) {
+            if !reader.may_contain_row(Some(&self.block_cache), hash)? {
                 continue;
             }
             let Some(row) = reader.get(Some(&self.block_cache), key)? else { continue };
@@ -155,5 +161,15 @@ impl Shard {
         }
         let KeyRef { token, partition_key, position } = parsed;
         Ok(Lookup::Row(read(RowView { key, token, partition_key, position, row, now_seconds })))
+    }
+
+    /// Has the parts of the filters of further files noted that are not in memory, so that all of them are fetched at once.
+    #[cold]
+    fn note_missing_filters(&self, files: &[Rc<LiveFile>], key: &[u8], hash: KeyHash) {
+        let likely = files.iter().filter(|file| file.reader.statistics().may_contain(key));
+        for file in likely {
+            // The lookup is repeated, and meets errors itself.
+            let _ = file.reader.may_contain_partition(Some(&self.block_cache), hash);
+        }
     }
 }

@@ -60,6 +60,7 @@ mod nearest;
 mod open;
 mod options;
 mod ordered_keys;
+mod parts_in_memory;
 mod quarantine;
 mod remains;
 mod restore;

@@ -49,7 +49,7 @@ use crate::io::{Disk, DiskLock, Environment, LendingShare, ReplaceError};
 use crate::manifest::{FileId, Manifest, ManifestError, ManifestFiles, StoredManifest};
 use crate::memtable::Memtable;
 use crate::mutation::{MutationRef, TableId};
-use crate::table::{BlockCache, TableReader};
+use crate::table::{BlockCache, ResidentParts, TableReader};
 
 /// A shard during recovery, without the log and the tasks.
 struct Recovery {
@@ -66,6 +66,8 @@ struct Recovery {
     /// Tables, dropped ones included, of which the log has records.
     logged: BTreeSet<TableId>,
     disk_failures: DiskFailures,
+    /// For filters and indexes of the table files.
+    resident: ResidentParts,
 }
 
 impl Shard {
@@ -178,6 +180,7 @@ impl Recovery {
         let log_directory = commit_log_directory(&environment.disk, &options, &manifest).await?;
         let manifest_files = ManifestFiles::new(&options.directory);
         let (tables, logged, disk_failures) = (HashMap::new(), BTreeSet::new(), DiskFailures::default());
+        let resident = ResidentParts::new(options.resident_bytes_max());
         let mut recovery = Self {
             environment,
             options,
@@ -189,6 +192,7 @@ impl Recovery {
             tables,
             logged,
             disk_failures,
+            resident,
         };
         if recovery.manifest.sequence == 0 {
             recovery.list_dropped_tables().await?;
@@ -267,6 +271,7 @@ impl Recovery {
             tables,
             logged,
             disk_failures,
+            resident,
             ..
         } = self;
         for (id, entry) in manifest.tables.iter().filter(|(id, _)| !logged.contains(*id)) {
@@ -315,7 +320,7 @@ impl Recovery {
             is_closing: Cell::new(false),
             is_closed: Cell::new(false),
             scan_buffers: RefCell::default(),
-            block_cache: Rc::new(BlockCache::with_share(cache_share)),
+            block_cache: Rc::new(BlockCache::with_share(cache_share, resident)),
             files_asked: Cell::new(0),
             filters_asked: Cell::new(0),
             fetches: RefCell::default(),
@@ -348,18 +353,20 @@ impl Recovery {
 
     async fn open_tables(&mut self) -> Result<(), EngineError> {
         for (id, entry) in &mut self.manifest.tables {
-            let table = TableState::new(&self.directories, *id, TableOptions::default(), false);
+            let table =
+                TableState::new(&self.directories, &self.resident, *id, TableOptions::default(), false);
             // They hold nothing if the manifest names no files.
             for directory in &table.directories {
                 self.environment.disk.create_directory(directory).await?;
             }
             for file in &mut entry.files {
                 let path = table.path(file.id());
-                let mut opened =
-                    TableReader::open_file(&*self.environment.disk, &path, file.generation).await;
+                let (disk, resident) = (&*self.environment.disk, &self.resident);
+                let open = || TableReader::open_file_within(disk, &path, file.generation, resident);
+                let mut opened = open().await;
                 if opened.as_ref().is_err_and(is_damage) {
                     // A bit that only one read flips is no damage.
-                    opened = TableReader::open_file(&*self.environment.disk, &path, file.generation).await;
+                    opened = open().await;
                 }
                 match opened {
                     Ok(reader) => {

@@ -52,7 +52,8 @@ pub struct ShardOptions {
     pub commit_log: CommitLogOptions,
     /// Room for the log's files. When it is used up, the memtable with the oldest record is flushed.
     pub commit_log_bytes_max: u64,
-    /// Memory for unpacked blocks of table files.
+    /// Memory for unpacked blocks of table files, and for their filters and indexes. Those stay in memory while they take at most half of it;
+    /// the others are read in parts, which are blocks then.
     pub block_cache_bytes: usize,
     /// The rate limit of compaction. `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
@@ -75,6 +76,11 @@ pub struct ShardOptions {
 }
 
 impl ShardOptions {
+    /// The memory of a shard in which filters and indexes of its table files stay: half of its even part of that for blocks.
+    pub(super) fn resident_bytes_max(&self) -> u64 {
+        self.block_cache_bytes as u64 / self.shards_of_node.max(1) as u64 / 2
+    }
+
     /// The defaults for a shard in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
@@ -165,6 +171,11 @@ pub struct TableStatistics {
     pub disk_bytes: u64,
     /// Bytes of the files' indexes.
     pub index_bytes: u64,
+    /// Bytes of the filters in all files, and of their indexes by key.
+    pub filter_bytes: u64,
+    pub key_index_bytes: u64,
+    /// Memory of these two, and of range tombstones, as far as they stay in memory.
+    pub resident_bytes: u64,
     /// Indexes that files lack; a file without two of them counts twice.
     pub missing_indexes: usize,
     pub memtable_bytes: usize,

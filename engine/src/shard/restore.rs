@@ -114,13 +114,14 @@ impl Shard {
         let disk = &*self.environment.disk;
         let created_seconds = self.environment.clock.now_seconds();
         let mut files = Vec::with_capacity(sources.len());
-        for Source { path, directory, .. } in sources {
+        for Source { path: source, directory, .. } in sources {
             let id = FileId { generation: self.new_generation(), directory: *directory };
             ids.push(id);
-            disk.hard_link(path, &table.temporary_path(id)).await?;
+            disk.hard_link(source, &table.temporary_path(id)).await?;
             give_name(&self.environment, table, id).await?;
-            let reader = TableReader::open_file(disk, &table.path(id), id.generation).await;
-            let reader = reader.map_err(|error| unreadable(path, error.into()))?;
+            let (path, resident) = (table.path(id), &table.resident);
+            let reader = TableReader::open_file_within(disk, &path, id.generation, resident).await;
+            let reader = reader.map_err(|error| unreadable(source, error.into()))?;
             files.push((entry_of(id, 0, created_seconds, &reader), reader));
         }
         for (number, directory) in (0..).zip(&table.directories) {

@@ -186,7 +186,10 @@ impl Shard {
             return Ok(None);
         }
         self.count_read(0, u64::from(partition.is_some()));
-        if partition.is_some_and(|(hash, _)| !reader.may_contain_partition(hash)) {
+        let cache = Some(&*self.block_cache);
+        if let Some((hash, _)) = partition
+            && !reader.may_contain_partition(cache, hash)?
+        {
             return Ok(None);
         }
         self.count_read(1, 0);
@@ -195,8 +198,8 @@ impl Shard {
         });
         let has_rows = reach != Reach::Nothing;
         if let Some((hash, _)) = partition.filter(|_| is_row || !has_rows) {
-            let row = if has_rows && reader.may_contain_row(hash) {
-                reader.get(Some(&self.block_cache), bounds.start)?
+            let row = if has_rows && reader.may_contain_row(cache, hash)? {
+                reader.get(cache, bounds.start)?
             } else {
                 None
             };

@@ -56,7 +56,8 @@ impl Shard {
             if edit.has_table(&manifest, *id) {
                 continue;
             }
-            let table = TableState::new(&self.directories, *id, options.clone(), true);
+            let table =
+                TableState::new(&self.directories, self.block_cache.resident(), *id, options.clone(), true);
             self.forget_dropped_table(&manifest, &mut edit, &table).await?;
             for directory in &table.directories {
                 self.environment.disk.create_directory(directory).await?;

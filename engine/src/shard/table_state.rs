@@ -25,7 +25,7 @@ use crate::manifest::{FileId, ManifestFile};
 use crate::memtable::{Memtable, SharedMemtable};
 use crate::mutation::{TableId, ValidMutation, WRITE_BYTES_MAX};
 use crate::reconcile::{GROWTH_MAX, Purge};
-use crate::table::{ROW_BYTES_MAX, TableReader, TableStatistics as FileStatistics};
+use crate::table::{ROW_BYTES_MAX, ResidentParts, TableReader, TableStatistics as FileStatistics};
 
 const _: () = assert!(
     WRITE_BYTES_MAX * GROWTH_MAX <= ROW_BYTES_MAX,
@@ -59,6 +59,8 @@ pub(super) struct FrozenMemtable {
 
 pub(super) struct TableState {
     pub id: TableId,
+    /// The shard's memory for filters and indexes of files.
+    pub resident: ResidentParts,
     /// By number; see [`super::directories`].
     pub directories: Vec<PathBuf>,
     pub options: RefCell<TableOptions>,
@@ -131,9 +133,16 @@ impl LiveFile {
 }
 
 impl TableState {
-    pub fn new(directories: &Directories, id: TableId, options: TableOptions, is_configured: bool) -> Self {
+    pub fn new(
+        directories: &Directories,
+        resident: &ResidentParts,
+        id: TableId,
+        options: TableOptions,
+        is_configured: bool,
+    ) -> Self {
         Self {
             id,
+            resident: resident.clone(),
             active: RefCell::new(new_memtable(&options)),
             directories: directories.of_table(id),
             is_logged: Cell::new(options.is_logged),
@@ -338,6 +347,20 @@ impl TableState {
         files.sort_by_key(|file| std::cmp::Reverse(file.place.generation));
     }
 
+    /// Has a file read by another reader from now on. Returns false if the file is gone, or if a compaction is reading it.
+    pub fn replace_reader(&self, file: &Rc<LiveFile>, reader: Arc<TableReader>) -> bool {
+        if file.is_busy.get() {
+            return false;
+        }
+        let mut files = self.files.borrow_mut();
+        let Some(live) = files.iter_mut().find(|live| Rc::ptr_eq(live, file)) else { return false };
+        let indexes = file.indexes.borrow().clone();
+        let renewed = LiveFile::new(file.place, reader, file.sample.clone()).with_indexes(indexes);
+        renewed.is_left_alone.set(file.is_left_alone.get());
+        *live = Rc::new(renewed);
+        true
+    }
+
     /// The files that a compaction may choose from, and the busy ones. `now`: on the monotonic clock.
     pub fn summaries(&self, now_seconds: u32, now: Duration) -> Vec<TableSummary> {
         let files = self.files.borrow();
@@ -414,6 +437,7 @@ impl TableState {
         });
         let files = self.files.borrow();
         let (mut disk_bytes, mut index_bytes, mut tombstones, mut missing_indexes) = (0, 0, 0, 0);
+        let (mut filter_bytes, mut key_index_bytes, mut resident_bytes) = (0, 0, 0);
         let (mut max_file_bytes, mut max_partition_bytes, mut max_file_micros) = (0, 0, 0);
         let options = self.options.borrow();
         let with_damage = files.iter().filter(|file| file.damage.borrow().is_some()).count();
@@ -428,6 +452,10 @@ impl TableState {
             max_file_micros = micros.max(max_file_micros);
             let indexes = file.indexes.borrow();
             index_bytes += indexes.iter().map(|index| index.reader.file_bytes()).sum::<u64>();
+            let readers = || std::iter::once(&file.reader).chain(indexes.iter().map(|index| &index.reader));
+            filter_bytes += readers().map(|reader| reader.filter_bytes()).sum::<u64>();
+            key_index_bytes += readers().map(|reader| reader.index_bytes()).sum::<u64>();
+            resident_bytes += readers().map(|reader| reader.memory_bytes()).sum::<u64>();
             let is_missing = |id| indexes.iter().all(|index| index.id != id);
             missing_indexes += options.indexes.iter().filter(|definition| is_missing(definition.id)).count();
             rows += statistics.rows;
@@ -438,6 +466,9 @@ impl TableState {
             file_count: files.len(),
             disk_bytes,
             index_bytes,
+            filter_bytes,
+            key_index_bytes,
+            resident_bytes,
             missing_indexes,
             memtable_bytes,
             row_versions: rows,

@@ -56,6 +56,7 @@ pub(super) async fn keep_looking_at_files(shard: Weak<Shard>) {
         let Some(shard) = shard.upgrade() else { return };
         let Ok(pause) = shard.drop_expired().await else { return };
         shard.reopen_damaged().await;
+        shard.take_parts_into_memory().await;
         let sleep = shard.environment.clock.sleep(pause);
         drop(shard);
         sleep.await;

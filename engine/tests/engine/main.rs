@@ -19,6 +19,7 @@ mod growth;
 mod lending;
 mod model;
 mod partition_watch;
+mod resident;
 mod restore;
 mod scans;
 mod shard;

@@ -43,6 +43,10 @@ impl Test {
     /// One life of the shard: until a restart is due or all operations are done.
     async fn live(&mut self) {
         let mut options = if self.shares { sharing_options() } else { small_options() };
+        // Without memory for blocks there is none for filters and indexes, which are read in parts then.
+        if self.generator.random.chance(1, 2) {
+            options.block_cache_bytes = 0;
+        }
         if self.has_trouble {
             options.reserve = DiskReserve::new(ReserveSize::Bytes(RESERVE_BYTES));
         }

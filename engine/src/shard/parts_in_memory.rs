@@ -1,0 +1,37 @@
+//! Taking filters and indexes of files into memory for which there was no room when the files were opened.
+//!
+//! The output of a compaction is opened while its inputs still have their memory. When these are gone there is room.
+
+use std::rc::Rc;
+
+use super::files::open_aside;
+use super::state::Shard;
+use super::table_state::LiveFile;
+
+impl Shard {
+    /// Opens files anew whose filters and indexes have room in memory now.
+    pub(super) async fn take_parts_into_memory(&self) {
+        for table in self.all_tables() {
+            let files: Vec<Rc<LiveFile>> = table.files.borrow().iter().map(Rc::clone).collect();
+            for file in files {
+                // One that is damaged or that a compaction has failed on stays as it was found.
+                let is_as_found = || file.damage.borrow().is_some() || file.failure.borrow().is_some();
+                if is_as_found() || !file.reader.has_room_for_parts(&table.resident) {
+                    continue;
+                }
+                match open_aside(&self.environment, &table, file.place.id()).await {
+                    Ok(reader) => {
+                        if !is_as_found() && table.replace_reader(&file, reader) {
+                            // An index of the file may have been completed meanwhile, beside the former reader.
+                            self.signals.indexes_wanted.notify_one();
+                        }
+                    }
+                    // Reads of the file go on as before, and meet what is wrong with it.
+                    Err(error) => {
+                        tracing::warn!(%error, "filters and index of a file are not taken into memory");
+                    }
+                }
+            }
+        }
+    }
+}
