@@ -5,7 +5,7 @@
 //! itself is above, in the server.
 //!
 //! The modules, each of which uses only those before it: [`member`], [`replication_change`], [`change_feed`], [`topology`], [`placement`],
-//! [`view`], [`consistency`], [`intervals`], [`allocation`], [`denylist`], [`metadata`].
+//! [`view`], [`consistency`], [`intervals`], [`repair_groups`], [`repaired`], [`allocation`], [`denylist`], [`division`], [`metadata`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
@@ -13,10 +13,13 @@ pub mod allocation;
 pub mod change_feed;
 pub mod consistency;
 pub mod denylist;
+pub mod division;
 pub mod intervals;
 pub mod member;
 pub mod metadata;
 pub mod placement;
+pub mod repair_groups;
+pub mod repaired;
 pub mod replication_change;
 pub mod topology;
 pub mod view;

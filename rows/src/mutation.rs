@@ -20,7 +20,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::cell::{Deletion, Liveness, TimestampRange};
+use crate::cell::{Cell, Deletion, Liveness, TimestampRange};
 use crate::codec::{DecodeError, Reader, put_bytes, put_signed, put_unsigned};
 use crate::key::{self, MAX_PARTITION_KEY_BYTES, PartitionKeyTooLong};
 use crate::row::RowRef;
@@ -266,6 +266,20 @@ impl<'a> MutationRef<'a> {
     #[inline]
     pub fn operations(&self) -> Operations<'a> {
         Operations { reader: Reader::new(self.operations) }
+    }
+
+    /// Whether it sets anything with an earlier timestamp that has not expired. Deletions do not count, nor do companions.
+    pub fn sets_before(&self, timestamp: i64, now_seconds: u32) -> Result<bool, DecodeError> {
+        for operation in self.operations() {
+            let Operation::Row { row, .. } = operation? else { continue };
+            let is_early = |cell: Cell<'_>| cell.timestamp < timestamp && cell.is_live(now_seconds);
+            let is_live = |liveness: &Liveness| !liveness.is_expired(now_seconds);
+            let liveness = row.liveness().filter(is_live);
+            if liveness.is_some_and(|liveness| liveness.timestamp < timestamp) || row.cells().any(is_early) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Checks every operation and every row to the last byte. Companions are checked as [`MutationRef::parts`].

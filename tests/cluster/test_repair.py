@@ -100,6 +100,28 @@ def test_a_replica_that_is_down_is_named(nodes_without_hints, connect):
     assert nodes_without_hints.nodes[0].admin("repair", "--force", "shop")[0] == 0
 
 
+def test_a_replica_gives_up_a_damaged_file_when_a_repair_has_brought_its_rows_back(nodes_without_hints, connect):
+    nodes = nodes_without_hints.nodes
+    session = connect(nodes_without_hints, only=nodes[0])
+    write(session, make_table(session), range(200))
+    table = session.execute("SELECT id FROM system_schema.tables WHERE keyspace_name = 'shop' AND table_name = 'items'").one().id
+    nodes[2].administer("flush", keyspace="shop")
+    down(nodes_without_hints, nodes[2])
+    lost = list(nodes[2].data_dir.glob(f"shard-*/tables/{table.hex}/*-data.sst"))
+    for path in lost:
+        path.unlink()
+    up(nodes_without_hints, nodes[2])
+    assert lost and nodes[2].admin("verify", "shop")[0] == 1
+    down(nodes_without_hints, nodes[1])
+    assert nodes[0].admin("repair", "shop", "items")[0] == 1
+    up(nodes_without_hints, nodes[1])
+    assert nodes[2].admin("verify", "shop")[0] == 1
+    code, text = nodes[0].admin("repair", "shop", "items")
+    assert code == 0, text
+    assert nodes[2].admin("verify", "shop")[0] == 0
+    assert rows_of(nodes_without_hints, connect, nodes[2]) == {number: f"value {number}" for number in range(200)}
+
+
 def test_a_repair_that_was_killed_goes_on_and_can_be_cancelled(connect):
     slow = {**NO_HINTS, "repair_throughput_bytes_per_second": 8 << 10}
     with Cluster(3, PROGRAM, settings=slow) as cluster:

@@ -271,12 +271,23 @@ impl Shard {
         if examination != Examination::ScrubAndGiveUp {
             return Ok(finding(reason, FileOutcome::Damaged));
         }
+        if !self.give_up(table, file).await? {
+            return Ok(None);
+        }
+        tracing::warn!(table = %table.id, path = %file.path.display(), reason, "the rows of a damaged file were given up");
+        Ok(finding(reason, FileOutcome::GivenUp))
+    }
+
+    /// Takes a file that could not be opened out of the manifest, and keeps it in the quarantine. False: it is not damaged any more, or gone.
+    pub(super) async fn give_up(&self, table: &TableState, file: &DamagedFile) -> Result<bool, EngineError> {
+        let generation = file.place.generation;
         self.keep_in_quarantine(&file.place, &file.path).await?;
         let mut manifest = self.manifest.lock().await;
         let mut edit = ManifestEdit::default();
+        let is_listed = table.damaged.borrow().iter().any(|it| it.place.generation == generation);
         // It may have been dropped or truncated meanwhile, or taken into use.
         let named = edit.table(&manifest, table.id).filter(|entry| entry.files.contains(&file.place));
-        let Some(entry) = named.filter(|_| is_listed()) else { return Ok(None) };
+        let Some(entry) = named.filter(|_| is_listed) else { return Ok(false) };
         entry.files.retain(|it| it.generation != generation);
         entry.obsolete.insert(file.place.id());
         let edited = Edited { table: table.id, released_memtables: 0 };
@@ -284,8 +295,7 @@ impl Shard {
         table.damaged.borrow_mut().retain(|it| it.place.generation != generation);
         drop(manifest);
         self.remove_obsolete_files(table, std::iter::once(file.place.id())).await;
-        tracing::warn!(table = %table.id, path = %file.path.display(), reason, "the rows of a damaged file were given up");
-        Ok(finding(reason, FileOutcome::GivenUp))
+        Ok(true)
     }
 
     /// Links a damaged file into the quarantine; nothing happens if it does not exist.

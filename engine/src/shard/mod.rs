@@ -55,6 +55,7 @@ mod look_up;
 mod memory;
 mod memtable_index;
 mod memtables;
+mod mended;
 mod names;
 mod nearest;
 mod open;
@@ -101,6 +102,7 @@ pub use self::options::{CommonResources, ShardOptions, TableOptions, TableStatis
 pub use self::quarantine::Quarantine;
 pub use self::restore::Restored;
 pub use self::running_compactions::{CompactionKind, RunningCompaction};
+pub use self::scan::Unopened;
 pub use self::snapshot::SnapshotEntry;
 pub use self::state::{ReadWork, Shard};
 pub use self::write::Load;

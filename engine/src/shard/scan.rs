@@ -12,6 +12,15 @@ use crate::memtable::MemtableCursor;
 use crate::read::{Bounds, BufferPool, Reach, Scan, ScanRequest, Source, TableSource, TableSourceBuffers};
 use crate::table::{KeyHash, ReadPattern, TableCursor, TableError, TableReader};
 
+/// What a read does where a file that could not be opened may hold some of its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unopened {
+    /// It fails.
+    Refused,
+    /// It goes without the file.
+    LeftOut,
+}
+
 /// A range, and its properties.
 struct Opening<'r> {
     bounds: Bounds<'r>,
@@ -92,10 +101,24 @@ impl Shard {
         wanted: Option<&'s [u32]>,
         pattern: ReadPattern,
     ) -> Result<Scan<'s>, EngineError> {
+        self.open_scan_with(request, wanted, pattern, Unopened::Refused)
+    }
+
+    /// As [`Shard::open_scan`]. `unopened`: files that could not be opened.
+    #[inline]
+    pub(super) fn open_scan_with<'s>(
+        &'s self,
+        request: &ScanRequest<'_>,
+        wanted: Option<&'s [u32]>,
+        pattern: ReadPattern,
+        unopened: Unopened,
+    ) -> Result<Scan<'s>, EngineError> {
         self.watch.check()?;
         let tables = self.tables.borrow();
         let table = tables.get(&request.table).ok_or(EngineError::UnknownTable(request.table))?;
-        table.check_readable(request.start, request.end)?;
+        if unopened == Unopened::Refused {
+            table.check_readable(request.start, request.end)?;
+        }
         let mut pool = self.scan_buffers.borrow_mut();
         let mut buffers = pool.take_scan();
         let ScanRequest { start, end, reversed, .. } = *request;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::scan::Unopened;
 use super::state::Shard;
 use super::table_state::shared_prefix_length;
 use crate::error::EngineError;
@@ -14,6 +15,15 @@ impl Shard {
     /// Reads the versions of a range of full keys in one critical section: merged rows with their tombstones, and range tombstones.
     /// Equal contents give equal answers, whatever was flushed or compacted.
     pub fn scan_versions(&self, request: &VersionScanRequest<'_>) -> Result<Versions, EngineError> {
+        self.scan_versions_with(request, Unopened::Refused)
+    }
+
+    /// As [`Shard::scan_versions`]. `unopened`: what it does about files that could not be opened.
+    pub fn scan_versions_with(
+        &self,
+        request: &VersionScanRequest<'_>,
+        unopened: Unopened,
+    ) -> Result<Versions, EngineError> {
         let table = self.table(request.table)?;
         let purpose = match request.purgeable {
             Purgeable::Kept => Purpose::Keep,
@@ -42,7 +52,7 @@ impl Shard {
             }
         }
         let pattern = if request.is_long { ReadPattern::LongRange } else { ReadPattern::Rows };
-        let scan = self.open_scan(&request.scan_request(), None, pattern)?;
+        let scan = self.open_scan_with(&request.scan_request(), None, pattern, unopened)?;
         let versions = VersionScan::new(request, scan, range_tombstones, purpose, only).run();
         self.watch.check()?;
         versions.inspect_err(|error| self.disk_failures.note(error))

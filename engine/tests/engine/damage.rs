@@ -183,6 +183,30 @@ fn a_file_that_is_given_up_leaves_a_copy_and_the_others() {
 }
 
 #[test]
+fn a_file_whose_tokens_were_all_fetched_is_given_up_durably_and_no_other() {
+    let disk = filled();
+    assert!(disk.truncate(&path_of(FIRST), 1000));
+    run_local(async {
+        let shard = reopen(&disk).await;
+        assert_eq!(shard.damaged_generations(TABLE).unwrap(), [FIRST]);
+        for (generation, fetched) in [(FIRST, 0..=8), (FIRST, 1..=100), (SECOND, 0..=109)] {
+            assert_eq!(shard.give_up_mended(TABLE, &[generation], &[fetched]).await.unwrap(), 0);
+        }
+        assert_names(&rows_of(&shard, 0..=9).unwrap_err(), FIRST);
+        apply(&shard, &put(5, 1, 1, b"fetched"));
+        assert_eq!(shard.give_up_mended(TABLE, &[FIRST], &[-9..=-5, 0..=9]).await.unwrap(), 1);
+        assert_eq!(rows_of(&shard, 0..=9).unwrap(), 1);
+    });
+    assert_eq!(quarantined(&disk).len(), 1);
+    disk.restart(CrashStyle::LoseAll, 0);
+    run_local(async {
+        let shard = reopen(&disk).await;
+        assert_eq!(rows_of(&shard, i64::MIN..=i64::MAX).unwrap(), 11);
+        assert_eq!(shard.statistics(TABLE).unwrap().damaged_files, 0);
+    });
+}
+
+#[test]
 fn a_block_that_rots_costs_its_rows_and_a_scrub_keeps_the_others() {
     let disk = filled();
     run_local(async {

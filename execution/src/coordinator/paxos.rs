@@ -5,7 +5,7 @@
 //! Around them: [`store`] (registers in the engine), [`replica`] (the replica's side), [`round`] (the coordinator's
 //! side), [`commit`] (an agreed mutation on its way to all replicas), [`reading`] (merges the rows read by a quorum),
 //! [`serial`] (reads), [`partition_queue`] and [`lease`] (the order of competing transactions: on one node, and between nodes),
-//! [`settle`] (forgetting), [`late_commit`] and [`truncation`] (what must not be applied any more). `docs/decisions/0009-paxos.md` explains each message.
+//! [`settle`] (forgetting), [`open`] (what a repair settles), [`late_commit`] and [`truncation`] (what must not be applied any more). `docs/decisions/0009-paxos.md` explains each message.
 
 pub mod ballot;
 pub mod commit;
@@ -14,6 +14,7 @@ mod held_lease;
 pub mod late_commit;
 pub mod lease;
 pub mod message;
+pub mod open;
 pub mod operation;
 pub mod partition_queue;
 pub mod proposer;

@@ -5,6 +5,10 @@
 //! 3. The versions of a small part that differs are read from all replicas and merged, and each replica gets what it lacks
 //!    ([`reconcile`]), as in a read repair.
 //!
+//! 4. Transactions of before whose outcome is open are settled ([`transactions`]).
+//!
+//! A replica that cannot open some of its files gets their rows back first ([`mending`]).
+//!
 //! The node that carries a repair out ([`job`]) need not be a replica. What has been repaired, and when, is kept by the replicas
 //! ([`history`], [`ages`]). Each node repairs the ranges of which it is the first replica by itself ([`schedule`]).
 //!
@@ -21,11 +25,14 @@ pub mod digests;
 pub mod history;
 pub mod job;
 pub mod kept;
+pub mod mending;
 pub mod message;
+mod notes;
 pub mod purging;
 pub mod reconcile;
 pub mod runs;
 pub mod schedule;
+mod transactions;
 mod unfinished;
 mod watched;
 

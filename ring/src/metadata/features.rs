@@ -24,7 +24,7 @@
 /// * 15: roles and permissions are a part of the metadata log, and so is the partition denylist ([`crate::denylist`]); tables may be encrypted
 ///   on every member, and may limit the requests a second, and may have change feeds. Replicas send receipts. A hint
 ///   that is handed over has its age, and a node notes since when members are down. Members upload their snapshots
-///   for each other. Requests name the role that they are sent for.
+///   for each other. Requests name the role that they are sent for. Repairs mend damaged files, and settle transactions.
 pub const FEATURE_VERSION: u16 = SECURITY;
 /// The feature level from which removals are distinguished from leavings.
 pub const REMOVALS: u16 = 2;
@@ -79,3 +79,5 @@ pub const TRANSACTION_TOKENS: u16 = 15;
 pub const AGED_HINTS: u16 = 15;
 /// The feature level from which a node notes since when members are down, among its hints.
 pub const HINT_WINDOWS: u16 = 15;
+/// The feature level from which repairs mend damaged files, and settle transactions.
+pub const MENDING: u16 = 15;

@@ -1,5 +1,8 @@
 //! Repair: replicas become equal, whatever they have missed, and little is read and sent for it.
 
+mod mending;
+mod transactions;
+
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -38,7 +38,7 @@ fn row(key: i32, value: i64) -> BTreeMap<i32, i64> {
 }
 
 /// The mutations of statements on different partitions.
-fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
+pub(super) fn changes(cluster: &Cluster, texts: &[&str]) -> Vec<PartitionMutation> {
     let context = &cluster.nodes[0][0];
     let call = context.call_context();
     let options = client::options(Consistency::One);

@@ -227,9 +227,9 @@ async fn replay_one(context: &Rc<ShardContext>, position: &[u8]) -> Result<()> {
     for batch in read(context, Some(position))? {
         let changes = applicable(context, &batch);
         let late: Vec<Mutation> = changes.iter().map(|change| change.mutation.clone()).collect();
-        let delivered =
-            futures::future::join_all(changes.into_iter().map(|change| deliver(context, change, false)))
-                .await;
+        let written_micros = batch.age.created_micros;
+        let delivered = changes.into_iter().map(|change| deliver(context, change, written_micros, false));
+        let delivered = futures::future::join_all(delivered).await;
         if delivered.contains(&false) {
             // The batch stays for the next round.
             return Ok(());

@@ -30,6 +30,7 @@ use super::state::Commit;
 use crate::coordinator::RequestOptions;
 use crate::coordinator::paxos::operation::Operation;
 use crate::coordinator::replica::failures::failure_reason;
+use crate::coordinator::replica::hints::WrittenAt;
 use crate::coordinator::replica::latency::rings;
 use crate::coordinator::replica::message::ReplicaRequest;
 use crate::coordinator::replica::{epoch, hints, write};
@@ -202,7 +203,8 @@ impl Distribution {
     async fn store_hint(&self, member: &Member) {
         if self.change_in_time().is_some() {
             // Parts that are late are left out when it is delivered.
-            hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
+            let times = WrittenAt { created_micros: self.begun_micros, kept_micros: self.begun_micros };
+            hints::store(&self.context, member.host_id, &self.change, times).await;
         }
     }
 

@@ -17,6 +17,7 @@
 //! goes on behind them.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cql_lite::frame::Consistency;
@@ -40,7 +41,7 @@ const PART_ROWS: usize = 256;
 /// Number of scans within the time after which a partition counts as idle.
 const ROUNDS_PER_IDLE: u64 = 4;
 /// Most partitions that are settled at a time.
-const AT_A_TIME: usize = 32;
+pub const AT_A_TIME: usize = 32;
 /// After this number of partitions that could not be settled, the rest waits for the next scan: the replicas may have too much to do.
 const FAILURES_MAX: usize = 64;
 /// Timeout of a request to forget.
@@ -130,9 +131,25 @@ fn is_due(context: &ShardContext, name: &PartitionName, rested: u64, table: &Tab
 }
 
 /// Settles a partition and lets its replicas forget it. Returns false if that must wait for another scan.
-async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sync::Arc<Table>) -> bool {
+async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: Arc<Table>) -> bool {
+    let operation = operation(context, name, table);
+    let epoch = context.cluster_view().topology.epoch;
+    match agree_on_nothing(context, &operation).await {
+        Some(ballot) => forget(context, &operation, epoch, ballot).await,
+        None => false,
+    }
+}
+
+/// Finishes what was proposed for a partition, or rules it out, on all replicas. Returns false if they do not agree on it now. Call on the
+/// shard of the partition.
+pub async fn finish(context: &Rc<ShardContext>, name: &PartitionName, table: Arc<Table>) -> bool {
+    agree_on_nothing(context, &operation(context, name, table)).await.is_some()
+}
+
+/// An operation that changes nothing, and on which all replicas must agree.
+fn operation(context: &ShardContext, name: &PartitionName, table: Arc<Table>) -> Operation {
     let timeout = Duration::from_millis(context.node.config.cas_contention_timeout_ms);
-    let operation = Operation {
+    Operation {
         table,
         key: PartitionKey { token: name.token, bytes: name.key.clone() },
         serial: Consistency::Serial,
@@ -141,11 +158,15 @@ async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sy
         read_before: Vec::new(),
         read: ReadOrder::UNLIMITED,
         deadline: context.clock.monotonic() + timeout,
-    };
-    let mut guard = context.paxos().queues.take(name.table_id, name.key.clone()).await;
-    let epoch = context.cluster_view().topology.epoch;
+    }
+}
+
+/// Has all replicas accept an empty proposal. Returns its ballot.
+async fn agree_on_nothing(context: &Rc<ShardContext>, operation: &Operation) -> Option<Ballot> {
+    let name = operation.name();
+    let mut guard = context.paxos().queues.take(name.table_id, name.key).await;
     let mut settled: Option<Ballot> = None;
-    let agreement = agree(context, &operation, &mut guard, &mut |ballot, _| {
+    let agreement = agree(context, operation, &mut guard, &mut |ballot, _| {
         settled = Some(ballot);
         Ok(Verdict::Settle)
     })
@@ -154,14 +175,11 @@ async fn settle(context: &Rc<ShardContext>, name: &PartitionName, table: std::sy
         lease.give_back(context);
     }
     drop(guard);
-    match (agreement, settled) {
-        (Ok(_), Some(ballot)) => forget(context, &operation, epoch, ballot).await,
-        (Ok(_), None) => false,
-        (Err(error), _) => {
-            tracing::debug!(%error, "idle transactions could not be settled");
-            false
-        }
+    if let Err(error) = agreement {
+        tracing::debug!(%error, "transactions could not be settled");
+        return None;
     }
+    settled
 }
 
 /// Asks the replicas to forget, this node last.

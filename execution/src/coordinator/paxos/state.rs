@@ -154,6 +154,14 @@ impl Registers {
         })
     }
 
+    /// Whether a write that was promised or accepted here before that time may still take effect.
+    pub fn is_open_before(&self, before_micros: i64) -> bool {
+        let accepted = self.accepted.as_ref().filter(|_| self.has_open_proposal());
+        let open = accepted.map(|accepted| &accepted.ballot).into_iter().chain(&self.promised_write);
+        !self.is_stable()
+            && open.map(|ballot| ballot.micros).min().is_some_and(|micros| micros < before_micros)
+    }
+
     /// Promises a ballot, or refuses it.
     pub fn promise(&mut self, ballot: Ballot, is_write: bool) -> PromiseOutcome {
         let latest = self.latest_micros();
@@ -267,11 +275,12 @@ mod tests {
         let mut registers = Registers::default();
         registers.promise(ballot(5, 1), true);
         assert!(!registers.is_stable());
+        assert!(registers.is_open_before(6) && !registers.is_open_before(5));
         registers.accept(ballot(5, 1), write(ballot(5, 1))).unwrap();
         assert!(!registers.is_stable() && registers.has_open_proposal());
         let mut committed = registers.clone();
         committed.commit(commit(ballot(5, 1), ballot(5, 1)));
-        assert!(committed.is_stable() && committed.accepted.is_none());
+        assert!(committed.is_stable() && committed.accepted.is_none() && !committed.is_open_before(9));
         let empty = Proposal { origin: ballot(6, 1), mutation: None, trail: Trail::default() };
         registers.accept(ballot(6, 1), empty).unwrap();
         assert!(registers.is_stable());

@@ -34,6 +34,9 @@ pub enum RangeError {
     /// A replica cannot read or write them.
     #[error("replica {host_id}: {reason}")]
     Replica { host_id: HostId, reason: String },
+    /// Transactions of before the repair may still take effect.
+    #[error("transactions that are under way could not be settled: {0}")]
+    Unsettled(String),
 }
 
 fn list(ids: &[HostId]) -> String {
@@ -62,6 +65,23 @@ pub struct Batch {
     /// The replicas that take part.
     pub members: Vec<Arc<Member>>,
     pub now_seconds: u32,
+    /// What is done for a replica whose files are damaged; `None`: all replicas are made equal.
+    pub mending: Option<Mending>,
+}
+
+/// One replica cannot open some files: it gets what it lacks without them, and the others get nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Mending {
+    pub host_id: HostId,
+    /// Deletions from before this time, in microseconds since the epoch, may have been purged by the other replicas.
+    pub purged_before_micros: i64,
+}
+
+impl Batch {
+    /// Whether the damaged files of a replica are mended.
+    pub fn mends(&self, member: &Member) -> bool {
+        self.mending.is_some_and(|mending| mending.host_id == member.host_id)
+    }
 }
 
 /// Asks a replica, as long as it is alive and the repair is wanted.

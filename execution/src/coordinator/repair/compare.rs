@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use futures::StreamExt;
+use helenus_ring::division::Division;
 
 use super::batch::{Batch, RangeError, ask};
-use super::digests::{DigestRequest, Division, PARTS_MAX, PartDigest};
+use super::digests::{DigestRequest, PARTS_MAX, PartDigest};
 use super::message::{RepairRequest, RepairResponse};
 use super::reconcile::reconcile;
 use super::runs::RepairRun;
@@ -167,18 +168,23 @@ async fn digests_of_all(
     batch: &Batch,
     comparison: &Comparison,
 ) -> Result<Vec<Vec<PartDigest>>, RangeError> {
-    let request = RepairRequest::Digests(DigestRequest {
+    let request = DigestRequest {
         epoch: batch.epoch,
         table_id: u128::from_be_bytes(batch.table.0),
         ranges: comparison.ranges.clone(),
         parts: comparison.parts,
         now_seconds: batch.now_seconds,
-    });
+    };
     let count = comparison.ranges.len() * comparison.parts as usize;
     let asked = batch.members.iter().map(|member| {
         let request = &request;
         async move {
-            match ask(context, run, member, request).await? {
+            let request = if batch.mends(member) {
+                RepairRequest::DigestsAroundDamage(request.clone())
+            } else {
+                RepairRequest::Digests(request.clone())
+            };
+            match ask(context, run, member, &request).await? {
                 RepairResponse::Digests(digests) if (1..=count).contains(&digests.len()) => Ok(digests),
                 _ => Err(RangeError::Replica {
                     host_id: member.host_id,

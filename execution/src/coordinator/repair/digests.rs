@@ -9,7 +9,6 @@
 //! * The rows are read at a limited rate for the whole node, in short turns. A turn counts as at least the time that it has taken.
 //! * An answer ends after [`ANSWER_BYTES`], at the end of a part, so that no request takes long, unless one partition does.
 
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,8 +16,10 @@ use helenus_engine::key::{prefix_length, token_bounds};
 use helenus_engine::read::{
     AddressBuf, Purgeable, RowPart, TRANSFER_TURN_BYTES, VersionLimit, VersionScanRequest,
 };
+use helenus_engine::shard::Unopened;
 use helenus_engine::{Mutation, TableId, Versions};
 use helenus_internode::service::Failure;
+use helenus_ring::division::Division;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
@@ -78,44 +79,12 @@ impl PartDigest {
     }
 }
 
-/// A range of tokens, divided into parts of equal width.
-#[derive(Debug, Clone, Copy)]
-pub struct Division {
-    first: i64,
-    width: u128,
-    parts: u32,
-}
-
-impl Division {
-    /// Whether a range has tokens and is divided into parts.
-    fn is_possible((first, last): (i64, i64), parts: u32) -> bool {
-        first <= last && parts > 0
-    }
-
-    /// A range with tokens, divided into at least one part.
-    pub fn new(range: (i64, i64), parts: u32) -> Self {
-        assert!(Self::is_possible(range, parts), "{range:?} cannot be divided into {parts} parts");
-        let width = range.1.abs_diff(range.0);
-        Self { first: range.0, width: u128::from(width) + 1, parts }
-    }
-
-    /// The part of a token of the range.
-    pub fn part_of(&self, token: i64) -> Option<usize> {
-        let distance = u128::try_from(i128::from(token) - i128::from(self.first)).ok()?;
-        (distance < self.width).then(|| (distance * u128::from(self.parts) / self.width) as usize)
-    }
-
-    /// The tokens of a part; `None` if it has none, because the range has fewer tokens than parts.
-    pub fn tokens_of(&self, part: u32) -> Option<RangeInclusive<i64>> {
-        let bound = |part: u32| (u128::from(part) * self.width).div_ceil(u128::from(self.parts));
-        let token = |distance: u128| (i128::from(self.first) + distance as i128) as i64;
-        let (start, end) = (bound(part), bound(part + 1));
-        (start < end).then(|| token(start)..=token(end - 1))
-    }
-}
-
 /// Answers a request for digests: those of the first parts, in the order of ranges and parts; at least one. May be called on any shard.
-pub async fn receive(context: &Rc<ShardContext>, request: DigestRequest) -> Result<Vec<PartDigest>, Failure> {
+pub async fn receive(
+    context: &Rc<ShardContext>,
+    request: DigestRequest,
+    unopened: Unopened,
+) -> Result<Vec<PartDigest>, Failure> {
     let count = request.ranges.len().saturating_mul(request.parts as usize);
     let is_valid = request.ranges.iter().all(|range| Division::is_possible(*range, request.parts));
     if count > PARTS_MAX || !is_valid {
@@ -128,7 +97,7 @@ pub async fn receive(context: &Rc<ShardContext>, request: DigestRequest) -> Resu
     epoch::fence(context, request.epoch, CATCH_UP).await?;
     let of_shards = from_every_shard(context, move |context| {
         let request = request.clone();
-        Box::pin(async move { Ok(digest_shard(&context, &request).await) })
+        Box::pin(async move { Ok(digest_shard(&context, &request, unopened).await) })
     });
     let of_shards = of_shards.await.map_err(|error: RequestError| Failure::Internal(error.to_string()))?;
     let mut sums = vec![PartDigest::default(); count];
@@ -153,6 +122,7 @@ struct Place {
 async fn digest_shard(
     context: &Rc<ShardContext>,
     request: &DigestRequest,
+    unopened: Unopened,
 ) -> Result<Vec<PartDigest>, Failure> {
     let mut pace = RepairRuns::of(&context.node).pace(&context.node.config);
     let parts = request.parts as usize;
@@ -165,7 +135,7 @@ async fn digest_shard(
         let mut last_token = None;
         while place.key < end {
             let begun = context.clock.monotonic();
-            let versions = read_turn(context, request, &place, &end).await?;
+            let versions = read_turn(context, request, &place, &end, unopened).await?;
             let bytes = versions.bytes;
             let (pieces, next) = whole_pieces(versions, &place, &end);
             for piece in &pieces {
@@ -200,6 +170,7 @@ async fn read_turn(
     request: &DigestRequest,
     place: &Place,
     end: &[u8],
+    unopened: Unopened,
 ) -> Result<Versions, Failure> {
     let table = TableId(request.table_id.to_be_bytes());
     let from = place.inside.as_ref().map(AddressBuf::view);
@@ -211,7 +182,7 @@ async fn read_turn(
     let scan = VersionScanRequest { purgeable: Purgeable::LeftOutAfterGrace, limit, ..transfer };
     let in_turn = || {
         epoch::refuse_stale(context, request.epoch)?;
-        context.shard.scan_versions(&scan).map_err(Failure::from)
+        context.shard.scan_versions_with(&scan, unopened).map_err(Failure::from)
     };
     context.shard.read_cold(in_turn).await
 }
@@ -239,32 +210,5 @@ fn whole_pieces(versions: Versions, began: &Place, end: &[u8]) -> (Vec<Mutation>
             (partitions, Place { key: cut, inside: None })
         }
         _ => (partitions, Place { key: resume, inside: resume_inside }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_of_a_division_are_the_range() {
-        let ranges = [(0, 0), (-3, 5), (0, 1), (i64::MIN + 1, i64::MAX), (i64::MAX - 2, i64::MAX)];
-        for range in ranges {
-            for parts in [1, 2, 3, 7, 16, 16_384] {
-                let division = Division::new(range, parts);
-                let mut next = i128::from(range.0);
-                for part in 0..parts {
-                    let Some(tokens) = division.tokens_of(part) else { continue };
-                    assert_eq!(i128::from(*tokens.start()), next);
-                    for token in [*tokens.start(), *tokens.end()] {
-                        assert_eq!(division.part_of(token), Some(part as usize), "{range:?} {parts}");
-                    }
-                    next = i128::from(*tokens.end()) + 1;
-                }
-                assert_eq!(next, i128::from(range.1) + 1);
-            }
-        }
-        assert!(!Division::is_possible((1, 0), 1) && !Division::is_possible((0, 0), 0));
-        assert_eq!(Division::new((0, 9), 2).part_of(10), None);
     }
 }

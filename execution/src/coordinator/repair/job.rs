@@ -4,9 +4,10 @@
 //! * Ranges that cannot be repaired (a replica is down, a file is damaged) do not hold up the others. They are repaired by the next
 //!   repair, and the result names them.
 //! * When ownership changes, the ranges that are left are repaired among their new replicas. Ranges that change hands wait until they have.
+//! * Files of a replica that could not be opened are mended by the repair of an operator, by one replica at a time ([`super::mending`]).
 //! * A repair that an operator asked for is kept until it has ended: after a restart the node goes on with what is left.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,33 +17,27 @@ use helenus_observe::RepairRanges;
 use helenus_query::error::RequestError;
 use helenus_query::schema::catalog::{Table, TableKind};
 use helenus_ring::HostId;
-use helenus_ring::intervals::{difference, intervals, overlaps, ranges, share_of_ring, union};
+use helenus_ring::intervals::{difference, intervals, ranges, share_of_ring, union};
 use helenus_ring::member::Member;
-use helenus_ring::metadata::REPAIRS;
+use helenus_ring::metadata::{MENDING, REPAIRS};
 use helenus_ring::placement::{Placement, TokenRange};
+use helenus_ring::repair_groups::{fitting, grouped};
 use helenus_ring::view::ClusterView;
 
-use super::batch::{Batch, RangeError};
+use super::batch::{Batch, Mending, RangeError, ask};
 use super::compare::{FIRST_PART_BYTES, Failed, repair_batch};
 use super::digests::PARTS_MAX;
-use super::history::{self, RepairHistory};
-use super::message::RepairRequest;
+use super::history::RepairHistory;
+use super::message::{RepairRequest, RepairResponse};
+use super::notes::OwnNotes;
 use super::runs::{Cancelled, Cause, RepairRun, RepairRuns, RepairScope, RunReport, RunState};
-use super::unfinished;
+use super::{transactions, unfinished};
 use crate::shard::context::{ShardContext, from_every_shard};
 
-/// Most ranges that are compared at once …
-const BATCH_RANGES_MAX: usize = 512;
-/// … and about as many bytes on each replica.
-const BATCH_BYTES: f64 = (32 << 20) as f64;
 /// Pause while a transition is under way.
 const SETTLING_PAUSE: Duration = Duration::from_secs(1);
 /// How long a node that goes on with repairs after its start waits for the other members.
 const MEMBERS_PATIENCE: Duration = Duration::from_mins(2);
-/// How often this node notes what it has repaired for others, to go on from there.
-const OWN_NOTE_PERIOD: Duration = Duration::from_secs(10);
-/// How long a replica may take to note what was repaired.
-const NOTE_DEADLINE: Duration = Duration::from_secs(30);
 /// A table counts as at least this many bytes for the progress: small ones take time too.
 const TABLE_WEIGHT_MIN: f64 = (64 << 10) as f64;
 
@@ -72,6 +67,7 @@ fn failures_text(report: &RunReport) -> String {
 }
 
 /// A table to repair, and its tokens that are left.
+#[derive(Clone)]
 struct Target {
     keyspace: String,
     table: Arc<Table>,
@@ -80,6 +76,18 @@ struct Target {
     ring_bytes: f64,
     /// Its part of the whole repair, for the progress.
     weight: f64,
+    /// What is done for a replica whose files are damaged.
+    mending: Option<Mending>,
+}
+
+/// What has become of the ranges of a table.
+#[derive(Default)]
+struct Pass {
+    own: OwnNotes,
+    /// The tokens for which a replica has got what damaged files may hold.
+    fetched: Vec<RangeInclusive<i64>>,
+    /// What a replica could not read or write, where that may be mended; `None`: it is a failure.
+    failed: Option<Vec<Failed>>,
 }
 
 /// Repairs as an operator asks. A repair of the same scope that is under way is waited for instead. Call on the first shard.
@@ -152,7 +160,7 @@ pub async fn repair_due(
     let run = RepairRuns::of(&context.node).begin(scope, Cause::Schedule, context.clock.now_micros());
     let ring_bytes = ring_bytes(context, &context.cluster(), table).await;
     let keyspace = table.keyspace.clone();
-    let target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0 };
+    let target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0, mending: None };
     let repaired = repair_table(context, &run, target, (0.0, 1.0)).await;
     end(context, &run, repaired);
     run.report()
@@ -238,7 +246,8 @@ async fn targets(context: &Rc<ShardContext>, run: &RepairRun) -> Vec<Target> {
             };
             let ring_bytes = ring_bytes(context, &view, table).await;
             let weight = (ring_bytes * share_of_ring(&tokens)).max(TABLE_WEIGHT_MIN);
-            targets.push(Target { keyspace: name.clone(), table: table.clone(), left, ring_bytes, weight });
+            let (keyspace, table) = (name.clone(), table.clone());
+            targets.push(Target { keyspace, table, left, ring_bytes, weight, mending: None });
         }
     }
     targets
@@ -293,21 +302,77 @@ async fn repair_table(
     target: Target,
     (done, share): (f64, f64),
 ) -> Result<(), Cancelled> {
-    let mut own = OwnNotes::default();
-    let repaired = repair_groups(context, run, target, (done, share), &mut own).await;
-    own.write(context, run).await;
-    repaired
+    let mut pass = Pass { failed: may_mend(context, run).then(Vec::new), ..Pass::default() };
+    let repaired = repair_groups(context, run, &target, (done, share), &mut pass).await;
+    pass.own.write(context, run).await;
+    repaired?;
+    let mut by_replica: BTreeMap<HostId, Vec<Failed>> = BTreeMap::new();
+    for failed in pass.failed.into_iter().flatten() {
+        if let RangeError::Replica { host_id, .. } = &failed.1 {
+            by_replica.entry(*host_id).or_default().push(failed);
+        }
+    }
+    for (host_id, failed) in by_replica {
+        let left = difference(&target.left, &without(&target.left, &failed));
+        let target = Target { left, ..target.clone() };
+        if !mend(context, run, &target, (done + share, 0.0), host_id).await? {
+            for (_, error) in &failed {
+                note_failure(run, &target.name(), error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether damaged files of replicas may be mended: never without some replicas.
+fn may_mend(context: &ShardContext, run: &RepairRun) -> bool {
+    let is_whole = run.scope.data_centers.is_empty() && !run.scope.without_dead;
+    let level = context.cluster_view().topology.feature_level;
+    is_whole && run.cause != Cause::Schedule && level >= MENDING
+}
+
+/// Mends the damaged files of a replica, if that is what has failed there, and repairs the ranges. False: they were not repaired.
+async fn mend(
+    context: &Rc<ShardContext>,
+    run: &RepairRun,
+    target: &Target,
+    share: (f64, f64),
+    host_id: HostId,
+) -> Result<bool, Cancelled> {
+    let Some(member) = context.cluster().topology.member(&host_id).cloned() else { return Ok(false) };
+    let table_id = u128::from_be_bytes(target.table.engine_id().0);
+    let asked = ask(context, run, &member, &RepairRequest::DamagedFiles { table_id }).await;
+    let files = match asked {
+        Ok(RepairResponse::DamagedFiles(files)) if !files.is_empty() => files,
+        Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
+        _ => return Ok(false),
+    };
+    let purged_before_micros = target.table.options.purged_before_micros(context.clock.now_micros());
+    let fetching = Target { mending: Some(Mending { host_id, purged_before_micros }), ..target.clone() };
+    let mut pass = Pass::default();
+    repair_groups(context, run, &fetching, share, &mut pass).await?;
+    let request = RepairRequest::GiveUp { table_id, files, fetched: ranges(&pass.fetched) };
+    match ask(context, run, &member, &request).await {
+        Ok(RepairResponse::GivenUp { files }) if files > 0 => {
+            tracing::info!(table = target.name(), replica = %host_id, files, "damaged files of a replica are mended");
+            let mut pass = Pass::default();
+            let repaired = repair_groups(context, run, target, share, &mut pass).await;
+            pass.own.write(context, run).await;
+            repaired.map(|()| true)
+        }
+        Err(RangeError::Cancelled(cancelled)) => Err(cancelled),
+        _ => Ok(false),
+    }
 }
 
 async fn repair_groups(
     context: &Rc<ShardContext>,
     run: &RepairRun,
-    target: Target,
+    target: &Target,
     (done, share): (f64, f64),
-    own: &mut OwnNotes,
+    pass: &mut Pass,
 ) -> Result<(), Cancelled> {
-    let name = format!("{}.{}", target.keyspace, target.table.name);
-    let is_dropped = || context.catalog_view().table(target.table.engine_id()).is_none();
+    let name = target.name();
     let total = share_of_ring(&target.left);
     let mut left = target.left.clone();
     let mut repaired = 0.0;
@@ -315,10 +380,11 @@ async fn repair_groups(
         let view = context.cluster();
         let epoch = view.topology.epoch;
         // The table, or its keyspace, may have been dropped meanwhile: nothing is left to repair.
-        let Some(placement) = view.placement(&target.keyspace).filter(|_| !is_dropped()) else {
+        let Some(placement) = view.placement(&target.keyspace).filter(|_| !target.is_dropped(context)) else {
             return Ok(());
         };
-        let (mut groups, moving) = grouped(context, placement, &run.scope, &left);
+        let own_id = context.node.host_id;
+        let (mut groups, moving) = grouped(placement, &left, |member| run.scope.includes(member, own_id));
         if groups.is_empty() && !moving.is_empty() {
             run.check(&context.node)?;
             run.note_progress(
@@ -343,17 +409,16 @@ async fn repair_groups(
             run.note_progress(done + share * repaired / total, name.clone());
             let (tokens, rest) = fitting(group.tokens, target.ring_bytes);
             group.tokens = rest;
-            let batch = batch_of(context, &view, &target, &group.members, &tokens);
+            let batch = batch_of(context, &view, target, &group.members, &tokens);
             match repair_chosen(context, run, &view, &batch, &group.members).await {
                 Ok(failed) => {
                     let is_whole =
                         batch.members.len() == group.members.len() && run.scope.data_centers.is_empty();
                     if is_whole {
-                        own.add(context, run, &batch, without(&tokens, &failed)).await;
+                        let repaired = without(&tokens, &failed);
+                        pass.take(context, run, target, &batch, repaired).await?;
                     }
-                    for (_, error) in &failed {
-                        note_failure(run, &name, error);
-                    }
+                    pass.note_failed(run, &name, failed);
                 }
                 Err(RangeError::RingChanged) => {
                     // This node may hear of it later than the replica that has said so.
@@ -363,7 +428,7 @@ async fn repair_groups(
                     continue;
                 }
                 Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
-                Err(_) if is_dropped() => return Ok(()),
+                Err(_) if target.is_dropped(context) => return Ok(()),
                 Err(error) => note_failure(run, &name, &error),
             }
             repaired += share_of_ring(&tokens);
@@ -374,6 +439,53 @@ async fn repair_groups(
         }
     }
     Ok(())
+}
+
+impl Target {
+    fn name(&self) -> String {
+        format!("{}.{}", self.keyspace, self.table.name)
+    }
+
+    fn is_dropped(&self, context: &ShardContext) -> bool {
+        context.catalog_view().table(self.table.engine_id()).is_none()
+    }
+}
+
+impl Pass {
+    /// Takes tokens that were repaired among all of their replicas.
+    async fn take(
+        &mut self,
+        context: &Rc<ShardContext>,
+        run: &RepairRun,
+        target: &Target,
+        batch: &Batch,
+        repaired: Vec<RangeInclusive<i64>>,
+    ) -> Result<(), Cancelled> {
+        if target.mending.is_some() {
+            // A replica that is alone has got nothing back.
+            let fetched = if batch.members.len() < 2 { Vec::new() } else { repaired };
+            self.fetched = union(&self.fetched, &fetched);
+            return Ok(());
+        }
+        match transactions::settle(context, run, &target.table, batch).await {
+            Ok(()) => self.own.add(context, run, batch, repaired).await,
+            Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
+            Err(_) if target.is_dropped(context) => {}
+            Err(error) => note_failure(run, &target.name(), &error),
+        }
+        Ok(())
+    }
+
+    fn note_failed(&mut self, run: &RepairRun, table: &str, failed: Vec<Failed>) {
+        match &mut self.failed {
+            Some(all) => all.extend(failed),
+            None => {
+                for (_, error) in &failed {
+                    note_failure(run, table, error);
+                }
+            }
+        }
+    }
 }
 
 fn note_failure(run: &RepairRun, table: &str, error: &RangeError) {
@@ -409,52 +521,6 @@ async fn repair_chosen(
     repair_batch(context, run, batch).await
 }
 
-/// Tokens with the same replicas.
-struct Group {
-    /// Those that are to take part.
-    members: Vec<Arc<Member>>,
-    tokens: Vec<RangeInclusive<i64>>,
-}
-
-/// What is left, by the replicas; and the tokens that are changing hands.
-fn grouped(
-    context: &ShardContext,
-    placement: &Placement,
-    scope: &RepairScope,
-    left: &[RangeInclusive<i64>],
-) -> (VecDeque<Group>, Vec<RangeInclusive<i64>>) {
-    let own = context.node.host_id;
-    let takes_part = |member: &&Arc<Member>| {
-        scope.data_centers.is_empty()
-            || scope.data_centers.contains(&member.data_center)
-            || scope.and_this_node && member.host_id == own
-    };
-    let mut groups: BTreeMap<Vec<HostId>, Group> = BTreeMap::new();
-    let mut moving = Vec::new();
-    for (range, replicas) in placement.ranges() {
-        let found = intervals(&[range]).into_iter().flat_map(|interval| overlaps(left, &interval));
-        let found: Vec<_> = found.collect();
-        if found.is_empty() || replicas.read.is_empty() {
-            continue;
-        }
-        if !replicas.pending.is_empty() || replicas.other.is_some() {
-            moving.extend(found);
-            continue;
-        }
-        let mut members: Vec<_> = replicas.read.iter().filter(takes_part).cloned().collect();
-        members.sort_by_key(|member| member.host_id);
-        let ids = members.iter().map(|member| member.host_id).collect();
-        let group = groups.entry(ids).or_insert_with(|| Group { members, tokens: Vec::new() });
-        group.tokens.extend(found);
-    }
-    moving.sort_unstable_by_key(|interval| *interval.start());
-    for group in groups.values_mut() {
-        // The range of the smallest token wraps around the ring.
-        group.tokens.sort_unstable_by_key(|interval| *interval.start());
-    }
-    (groups.into_values().collect(), moving)
-}
-
 fn batch_of(
     context: &ShardContext,
     view: &ClusterView,
@@ -472,114 +538,13 @@ fn batch_of(
         parts: (largest / FIRST_PART_BYTES as f64).ceil().clamp(1.0, parts_max) as u32,
         members: members.iter().filter(|member| view.is_alive(&member.host_id)).cloned().collect(),
         now_seconds: context.now_seconds(),
-    }
-}
-
-/// As much of these intervals, from the start, as is compared at once, at least something; and the rest.
-fn fitting(
-    all: Vec<RangeInclusive<i64>>,
-    ring_bytes: f64,
-) -> (Vec<RangeInclusive<i64>>, Vec<RangeInclusive<i64>>) {
-    let mut room = BATCH_BYTES;
-    let (mut taken, mut rest) = (Vec::new(), Vec::new());
-    for interval in all {
-        let bytes = share_of_ring(std::slice::from_ref(&interval)) * ring_bytes;
-        if !rest.is_empty() || taken.len() >= BATCH_RANGES_MAX {
-            rest.push(interval);
-        } else if bytes <= room {
-            room -= bytes;
-            taken.push(interval);
-        } else if taken.is_empty() {
-            let (start, end) = (i128::from(*interval.start()), i128::from(*interval.end()));
-            // At least one token, and at least a thousandth, so that a repair makes progress whatever the sizes are.
-            let part = (room / bytes).clamp(1e-3, 1.0);
-            let last = (start + ((end - start) as f64 * part) as i128).min(end);
-            taken.push(*interval.start()..=last as i64);
-            if last < end {
-                rest.push((last + 1) as i64..=*interval.end());
-            }
-        } else {
-            rest.push(interval);
-        }
-    }
-    (taken, rest)
-}
-
-/// What this node is to note of its repairs. It notes also what it has repaired for others, to go on from there after a restart, but not
-/// each batch of it: there may be very many.
-#[derive(Default)]
-struct OwnNotes {
-    table_id: Option<u128>,
-    tokens: Vec<RangeInclusive<i64>>,
-    written: Duration,
-}
-
-impl OwnNotes {
-    /// Tells all other replicas that these tokens are repaired, and notes them here soon. One that does not note it takes them for older than they are.
-    async fn add(
-        &mut self,
-        context: &Rc<ShardContext>,
-        run: &RepairRun,
-        batch: &Batch,
-        tokens: Vec<RangeInclusive<i64>>,
-    ) {
-        let table_id = u128::from_be_bytes(batch.table.0);
-        let request =
-            RepairRequest::Repaired { table_id, ranges: ranges(&tokens), began_micros: run.began_micros };
-        let own = context.node.host_id;
-        let others = batch.members.iter().filter(|member| member.host_id != own);
-        let told = others.map(|member| {
-            let request = &request;
-            async move {
-                if let Err(error) = context.ask(member, 0, request, NOTE_DEADLINE).await {
-                    tracing::debug!(replica = %member.host_id, %error, "a replica has not noted a repair");
-                }
-            }
-        });
-        futures::future::join_all(told).await;
-        self.table_id = Some(table_id);
-        self.tokens = union(&self.tokens, &tokens);
-        if context.clock.monotonic() >= self.written + OWN_NOTE_PERIOD {
-            self.write(context, run).await;
-        }
-    }
-
-    async fn write(&mut self, context: &Rc<ShardContext>, run: &RepairRun) {
-        self.written = context.clock.monotonic();
-        let Some(table_id) = self.table_id.filter(|_| !self.tokens.is_empty()) else { return };
-        let tokens = ranges(&std::mem::take(&mut self.tokens));
-        if let Err(error) = history::note(context, table_id, &tokens, run.began_micros).await {
-            tracing::warn!(%error, "a repair could not be noted");
-        }
+        mending: target.mending,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_batch_takes_what_fits_and_at_least_something() {
-        let ring = vec![i64::MIN + 1..=i64::MAX];
-        assert_eq!(fitting(ring.clone(), BATCH_BYTES / 2.0), (ring.clone(), Vec::new()));
-        let (taken, rest) = fitting(ring.clone(), BATCH_BYTES * 4.0);
-        assert!((share_of_ring(&taken) - 0.25).abs() < 1e-6, "{taken:?}");
-        assert_eq!(union(&taken, &rest), ring);
-        let many: Vec<_> = (0..1_000).map(|token| 2 * token..=2 * token).collect();
-        let (taken, rest) = fitting(many.clone(), 1.0);
-        assert_eq!((taken.len(), rest.len()), (BATCH_RANGES_MAX, 1_000 - BATCH_RANGES_MAX));
-        let (taken, rest) = fitting(vec![5..=5, 9..=9], f64::MAX);
-        assert_eq!((taken, rest), (vec![5..=5], vec![9..=9]));
-        let mut left = ring;
-        let mut rounds = 0;
-        while !left.is_empty() && rounds < 100 {
-            let (taken, rest) = fitting(left.clone(), 1e30);
-            assert!(!taken.is_empty());
-            assert_eq!(difference(&left, &taken), rest);
-            left = rest;
-            rounds += 1;
-        }
-    }
 
     #[test]
     fn what_has_failed_is_not_noted() {

@@ -3,6 +3,7 @@
 //! Invariants:
 //! * Where the replicas differ, deletions are exchanged too that compaction may purge: the replica that lacks one may have what it deletes.
 //! * What was read before the table was truncated is not written.
+//! * A replica that is mended brings nothing back that a deletion in its damaged files may have deleted.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ const WRITES_AT_A_TIME: usize = 64;
 const OVERLOAD_PAUSE: Duration = Duration::from_secs(1);
 const OVERLOADS_MAX: u32 = 60;
 
-/// Makes the replicas equal for these tokens, first and last. One replica sends its versions, the others digests of theirs; if those differ,
+/// Makes the replicas equal for these tokens, first and last, or mends one of them (`mending.rs`). One replica sends its versions, the others digests of theirs; if those differ,
 /// all send their versions.
 pub async fn reconcile(
     context: &Rc<ShardContext>,
@@ -61,6 +62,13 @@ pub async fn reconcile(
             tombstones: u64::MAX,
             wants: Wants::Data,
         };
+        if batch.mending.is_some() {
+            match make_equal(context, run, batch, &request).await? {
+                Some(resume) => start = resume,
+                None => return Ok(()),
+            }
+            continue;
+        }
         let asked = batch.members.iter().enumerate().map(|(index, member)| {
             let wants = if index == nearest { Wants::Data } else { Wants::Digest };
             said(context, run, member, ReadRequest { wants, ..request.clone() })
@@ -97,8 +105,10 @@ async fn make_equal(
     request: &ReadRequest,
 ) -> Result<Option<Vec<u8>>, RangeError> {
     let read_micros = context.clock.now_micros();
-    let request = RepairRequest::Versions(request.clone());
-    let asked = batch.members.iter().map(|member| versions(context, run, member, &request));
+    let asked = batch.members.iter().map(|member| {
+        let wants = if batch.mends(member) { Wants::AllVersionsAroundDamage } else { Wants::AllVersions };
+        versions(context, run, member, ReadRequest { wants, ..request.clone() })
+    });
     let versions: Vec<ReplicaVersions> = futures::future::try_join_all(asked).await?;
     let parts = versions.iter().map(|versions| ReplicaAnswer {
         partitions: &versions.partitions,
@@ -109,12 +119,46 @@ async fn make_equal(
     if context.has_bug(PlantedBug::DropRepair) {
         return Ok(merged.resume);
     }
+    refuse_doubtful(batch, &versions)?;
     let writes = batch.members.iter().zip(&merged.lacking).map(|(member, lacking)| async move {
-        let writes = lacking.iter().map(|mutation| write(context, run, batch, member, mutation, read_micros));
+        let is_written = batch.mending.is_none() || batch.mends(member);
+        let lacking = lacking.iter().filter(|_| is_written);
+        let writes = lacking.map(|mutation| write(context, run, batch, member, mutation, read_micros));
         futures::stream::iter(writes).buffer_unordered(WRITES_AT_A_TIME).try_collect::<()>().await
     });
     futures::future::try_join_all(writes).await?;
     Ok(merged.resume)
+}
+
+/// Refuses what only a replica has that is being mended, and that is older than the other replicas keep deletions.
+fn refuse_doubtful(batch: &Batch, versions: &[ReplicaVersions]) -> Result<(), RangeError> {
+    let Some(mending) = batch.mending else { return Ok(()) };
+    let Some(mended) = batch.members.iter().position(|member| batch.mends(member)) else { return Ok(()) };
+    let mended_member = &batch.members[mended];
+    let resume = versions[mended].resume.as_deref();
+    let mut alone = versions[mended].partitions.clone();
+    for other in (0..versions.len()).filter(|other| *other != mended) {
+        let other = &versions[other];
+        let answers = [
+            ReplicaAnswer { partitions: &other.partitions, resume: other.resume.as_deref() },
+            ReplicaAnswer { partitions: &alone, resume },
+        ];
+        let merged = reconcile_answers(&answers, false, batch.now_seconds);
+        let mut lacking = merged.map_err(|error| failed(mended_member, error))?.lacking;
+        alone = lacking.swap_remove(0);
+    }
+    for mutation in &alone {
+        let sets_early = mutation
+            .view()
+            .and_then(|view| view.sets_before(mending.purged_before_micros, batch.now_seconds));
+        if sets_early.map_err(|error| failed(mended_member, error))? {
+            let reason = "a file is damaged, and what only this replica has besides is older than gc_grace_seconds: what has \
+                          deleted it may have been in the file. Put the file back, or have it given up by `helenus admin \
+                          scrub --skip-corrupted`";
+            return Err(failed(mended_member, reason));
+        }
+    }
+    Ok(())
 }
 
 /// The versions that a replica has, with what compaction may have purged.
@@ -122,10 +166,10 @@ async fn versions(
     context: &Rc<ShardContext>,
     run: &RepairRun,
     member: &Member,
-    request: &RepairRequest,
+    request: ReadRequest,
 ) -> Result<ReplicaVersions, RangeError> {
     let RepairResponse::Versions(ReadAnswer::Data { partitions, resume }) =
-        ask_repair(context, run, member, request).await?
+        ask_repair(context, run, member, &RepairRequest::Versions(request)).await?
     else {
         return Err(failed(member, "not the versions that were asked for"));
     };

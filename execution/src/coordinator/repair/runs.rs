@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use helenus_config::Config;
 use helenus_engine::io::RateLimiter;
 use helenus_observe::RepairRanges;
+use helenus_ring::HostId;
+use helenus_ring::member::Member;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::context::NodeShared;
@@ -39,6 +41,15 @@ pub struct RepairScope {
     pub and_this_node: bool,
     /// Whether ranges are repaired among the replicas that are alive, if some are down.
     pub without_dead: bool,
+}
+
+impl RepairScope {
+    /// Whether a replica takes part. `own`: this node.
+    pub fn includes(&self, member: &Member, own: HostId) -> bool {
+        self.data_centers.is_empty()
+            || self.data_centers.contains(&member.data_center)
+            || self.and_this_node && member.host_id == own
+    }
 }
 
 /// Why a node repairs.
@@ -205,6 +216,7 @@ pub struct RepairRuns {
     runs: Mutex<VecDeque<Arc<RepairRun>>>,
     last_id: AtomicU64,
     pace: OnceLock<RateLimiter>,
+    run_of_program: OnceLock<u64>,
 }
 
 impl RepairRuns {
@@ -222,6 +234,11 @@ impl RepairRuns {
     pub fn pace(&self, config: &Config) -> RateLimiter {
         let rate = config.repair_throughput_bytes_per_second;
         self.pace.get_or_init(|| RateLimiter::new((rate > 0).then_some(rate))).clone()
+    }
+
+    /// A number that stands for this run of the program. `random` gives it when it is first asked for.
+    pub fn run_of_program(&self, random: impl FnOnce() -> u64) -> u64 {
+        *self.run_of_program.get_or_init(random)
     }
 
     /// Registers a repair that begins now.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes};
 use helenus_engine::key::{self, KeyRef};
 use helenus_engine::read::Purgeable;
+use helenus_engine::shard::Unopened;
 use helenus_engine::{DecodeError, Mutation, TableId, VersionLimit, VersionScanRequest, Versions};
 use helenus_internode::byte_string;
 use helenus_internode::service::Failure;
@@ -38,6 +39,8 @@ pub enum Wants {
     /// As `Data`, of a statement with BYPASS CACHE. Sent from the feature level [`helenus_ring::metadata::CHANGE_FEEDS`] on, as the next one.
     DataPastCache,
     DigestPastCache,
+    /// As `AllVersions`, without what files may hold that could not be opened. Sent from the feature level [`helenus_ring::metadata::MENDING`] on.
+    AllVersionsAroundDamage,
 }
 
 impl Wants {
@@ -48,8 +51,13 @@ impl Wants {
             Self::Data | Self::Digest | Self::DataPastCache | Self::DigestPastCache => {
                 Purgeable::LeftOutAfterGrace
             }
-            Self::AllVersions => Purgeable::Kept,
+            Self::AllVersions | Self::AllVersionsAroundDamage => Purgeable::Kept,
         }
+    }
+
+    /// What the read does about files that could not be opened.
+    fn unopened(self) -> Unopened {
+        if self == Self::AllVersionsAroundDamage { Unopened::LeftOut } else { Unopened::Refused }
     }
 
     /// Whether the answer is a digest.
@@ -197,7 +205,7 @@ fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Version
     // Checked in the turn in which the data is read: ownership may have changed while the request was on its way.
     epoch::refuse_stale(context, request.epoch)?;
     let (table, started) = (TableId(request.table_id.to_be_bytes()), context.clock.monotonic());
-    let versions = context.shard.scan_versions(&VersionScanRequest {
+    let scan = VersionScanRequest {
         table,
         start: &request.start,
         end: &request.end,
@@ -212,7 +220,8 @@ fn scan_in_turn(context: &ShardContext, request: &ReadRequest) -> Result<Version
             tombstones: request.tombstones,
             scanned_bytes: SCANNED_BYTES,
         },
-    });
+    };
+    let versions = context.shard.scan_versions_with(&scan, request.wants.unopened());
     let versions = versions.map_err(Failure::from)?;
     let met = (versions.live_rows, versions.tombstones);
     LocalWork::note_read(context, table, (&request.start, &request.end), started, met);

@@ -10,13 +10,15 @@
 //! * A stored hint is durable. It is deleted when the replica has acknowledged it, when its mutation was sent to the
 //!   partition's present replicas instead (the target has left or does not own the partition any more), or when it
 //!   must not be applied any more: its table was dropped or truncated, or nine tenths of the table's
-//!   `gc_grace_seconds` have passed. So no tombstone is purged before the data that it deletes is known everywhere.
+//!   `gc_grace_seconds` have passed since the mutation was written. So no tombstone is purged before the data that it deletes is known
+//!   everywhere. What is delivered to other replicas than those that have missed it keeps the time at which it was written, in the hints
+//!   for them as well: otherwise each delivery would put its end off.
 //! * Whether a truncation is later goes by the time at which this node has stored the hint, the timestamp of the row: the node notes its
 //!   truncations by the same clock. For a hint that another node has handed over, that is the time at which this one would have stored it.
 //! * Hints are bounded: in bytes for each target, and none are stored for a target that has been down for longer than
 //!   the window.
 //! * Nothing is delivered before the hints and truncations of the last run are known: without a truncation deleted rows would come back.
-//! * The hints of a target are delivered in the order in which they were stored, several at a time. A position is
+//! * The hints of a target are delivered in the order in which they were written, several at a time. A position is
 //!   never used twice.
 
 mod absence;
@@ -181,18 +183,20 @@ pub enum Stored {
     Failed,
 }
 
-/// Stores a hint for a mutation that was written at `begun_micros`.
+/// Stores a hint for a mutation. `times`: when it was written first, and since when this node has it.
 pub async fn store(
     context: &ShardContext,
     target: HostId,
     change: &PartitionMutation,
-    begun_micros: i64,
+    times: WrittenAt,
 ) -> Stored {
     let config = &context.node.config;
     let bytes = change.mutation.bytes().len() as u64;
     let limit = config.max_hints_bytes / context.node.shard_count() as u64;
     let hints = &context.replication().hints;
-    if context.has_bug(PlantedBug::SkipHint) || hints.is_truncated(&change.table.engine_id(), begun_micros) {
+    if context.has_bug(PlantedBug::SkipHint)
+        || hints.is_truncated(&change.table.engine_id(), times.kept_micros)
+    {
         return Stored::Kept;
     }
     let known = hints.target(target);
@@ -212,7 +216,7 @@ pub async fn store(
     let _writing = known.begin_writing();
     known.bytes.set(known.bytes.get() + bytes);
     context.metrics.hints_pending_bytes.add(bytes as i64);
-    match write_hint(context, target, &known, &change.mutation).await {
+    match write_hint(context, target, &known, &change.mutation, times.created_micros).await {
         Ok(()) => {
             context.metrics.hints_stored.increment();
             Stored::Kept
@@ -236,12 +240,12 @@ async fn write_hint(
     target: HostId,
     known: &HintTarget,
     mutation: &Mutation,
+    created_micros: i64,
 ) -> Result<()> {
     context.shard.admit_internal().await?;
-    let now_micros = context.next_timestamp();
-    let position = position_at(context, now_micros);
+    let position = position_at(context, created_micros);
     known.note_written(&position);
-    write_hint_at(context, target, &position, now_micros, mutation.bytes()).await
+    write_hint_at(context, target, &position, context.next_timestamp(), mutation.bytes()).await
 }
 
 /// An unused position for a hint of that time.

@@ -36,7 +36,7 @@ use tokio::sync::oneshot;
 
 use super::admission::reserve;
 use super::companions;
-use super::hints::{self, Stored};
+use super::hints::{self, Stored, WrittenAt};
 use super::latency::rings;
 use super::message::ReplicaRequest;
 use super::{epoch, only_here};
@@ -65,6 +65,8 @@ pub struct WriteOptions {
     /// Whether a replica that has been down for longer than hints are kept is left out, once others have the mutation. A hint for one replica that
     /// is sent to all would otherwise wait for the other, and be sent again and again. Never for batches: their parts belong together.
     pub excuses_absent: bool,
+    /// When its first coordinator wrote what is delivered late, in microseconds since the epoch; `None`: it is written now. Hints for it expire by that.
+    pub written_micros: Option<i64>,
 }
 
 impl WriteOptions {
@@ -84,6 +86,7 @@ impl WriteOptions {
             in_flight_until,
             is_applied_here: false,
             excuses_absent: false,
+            written_micros: None,
         }
     }
 }
@@ -239,11 +242,17 @@ fn start(
     Started { answer, settled }
 }
 
-/// Sends a mutation to all its replicas, with a hint for each that is down. False if neither was possible for some
+/// Sends a mutation that was written at that time to all its replicas, with a hint for each that is down. False if neither was possible for some
 /// replica. `excuses_absent`: see [`WriteOptions`].
-pub async fn deliver(context: &Rc<ShardContext>, change: PartitionMutation, excuses_absent: bool) -> bool {
+pub async fn deliver(
+    context: &Rc<ShardContext>,
+    change: PartitionMutation,
+    written_micros: i64,
+    excuses_absent: bool,
+) -> bool {
     let options = WriteOptions {
         excuses_absent,
+        written_micros: Some(written_micros),
         ..WriteOptions::new(context, Consistency::Any, WriteType::Simple, None)
     };
     match begin(context, vec![change], options) {
@@ -350,6 +359,12 @@ impl Write {
         caught_up.await
     }
 
+    /// The times of hints for it.
+    fn times(&self) -> WrittenAt {
+        let created_micros = self.options.written_micros.unwrap_or(self.begun_micros);
+        WrittenAt { created_micros, kept_micros: self.begun_micros }
+    }
+
     fn required(&self) -> u32 {
         replicas_of(&self.context, &self.change)
             .and_then(|(_, replicas)| {
@@ -363,7 +378,7 @@ impl Write {
         let Some((_, replicas)) = replicas_of(&self.context, &self.change) else { return false };
         let mut all = true;
         for member in replicas.all() {
-            let stored = hints::store(&self.context, member.host_id, &self.change, self.begun_micros).await;
+            let stored = hints::store(&self.context, member.host_id, &self.change, self.times()).await;
             all &= stored == Stored::Kept;
         }
         all
@@ -371,7 +386,7 @@ impl Write {
 
     /// Sends the mutation to the present replicas, and waits until each has answered or has a hint.
     async fn attempt(&self, answer: &mut ClientAnswer) -> Attempt {
-        let Self { context, change, options, begun_micros } = self;
+        let Self { context, change, options, .. } = self;
         let bytes = change.mutation.bytes();
         let Some((epoch, replicas)) = replicas_of(context, change) else {
             let outcome = apply_at_replica(context, None, bytes.clone()).await;
@@ -390,7 +405,7 @@ impl Write {
         let mut round = WriteRound {
             context,
             change,
-            begun_micros: *begun_micros,
+            times: self.times(),
             excuses_absent: options.excuses_absent,
             replicas: &replicas,
             demand,
@@ -433,7 +448,8 @@ struct WriteRound<'a> {
     excuses_absent: bool,
     context: &'a Rc<ShardContext>,
     change: &'a PartitionMutation,
-    begun_micros: i64,
+    /// The times of hints for it.
+    times: WrittenAt,
     replicas: &'a Replicas,
     demand: RequiredReplicas,
     acknowledged: SmallVec<[Arc<Member>; 4]>,
@@ -495,10 +511,10 @@ impl WriteRound<'_> {
     /// Stores a hint for a replica that lacks the mutation.
     fn hint(&self, member: &Arc<Member>) {
         let (context, change, member) = (self.context.clone(), self.change.clone(), member.clone());
-        let begun_micros = self.begun_micros;
+        let times = self.times;
         trace::note(&context, || format!("Keeping a hint for {}", member.internode_address));
         self.hinting.push(Box::pin(async move {
-            let stored = hints::store(&context, member.host_id, &change, begun_micros).await;
+            let stored = hints::store(&context, member.host_id, &change, times).await;
             (member, stored)
         }));
     }

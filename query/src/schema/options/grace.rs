@@ -32,6 +32,15 @@ impl TableOptions {
         held.map(|earlier| earlier.seconds).fold(self.delivery_seconds(), u32::min)
     }
 
+    /// Deletions from before this time may have been purged by some replica, in microseconds since the epoch.
+    pub fn purged_before_micros(&self, now_micros: i64) -> i64 {
+        let before = |now_micros: i64, seconds: u32| {
+            now_micros.saturating_sub(i64::from(seconds) * 1_000_000).saturating_add(CLOCKS_APART_MICROS)
+        };
+        let earlier = self.earlier_graces.iter().map(|earlier| before(earlier.until_micros, earlier.seconds));
+        earlier.fold(before(now_micros, self.delivery_seconds()), i64::max)
+    }
+
     /// Keeps the shorter times of these options of before, which are replaced now.
     pub fn keep_graces(&mut self, before: &Self, now_micros: i64) {
         let (old, new) = (before.delivery_seconds(), self.delivery_seconds());
@@ -86,6 +95,13 @@ mod tests {
         // Raised again: what is from before the first change falls under the time in between.
         let again = altered(&lowered, DAY, 2_000 * SECOND);
         assert_eq!(again.delivery_seconds_of(500 * SECOND), 60);
+    }
+
+    #[test]
+    fn deletions_may_have_been_purged_by_each_time_of_before() {
+        assert_eq!(of(60).purged_before_micros(1_000 * SECOND), 950 * SECOND);
+        let raised = altered(&of(60), DAY, 1_000 * SECOND);
+        assert_eq!(raised.purged_before_micros(2_000 * SECOND), 950 * SECOND);
     }
 
     #[test]

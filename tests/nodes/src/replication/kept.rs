@@ -25,9 +25,13 @@ async fn ask_keeper(cluster: &Cluster, request: &ReplicaRequest) {
 
 /// A batch of a coordinator whose clock is ahead by so much. It dies before it has applied the batch.
 async fn leave_batch(cluster: &Cluster, ahead_micros: i64) {
+    leave_batch_of(cluster, ahead_micros, INSERT).await;
+}
+
+async fn leave_batch_of(cluster: &Cluster, ahead_micros: i64, text: &str) {
     let context = &cluster.nodes[0][0];
     let id = BatchId { created_micros: context.next_timestamp() + ahead_micros, ..BatchId::new(context) };
-    let mutations = store::encode(&changes(cluster, &[INSERT]));
+    let mutations = store::encode(&changes(cluster, &[text]));
     ask_keeper(cluster, &ReplicaRequest::StoreBatch { id, mutations }).await;
 }
 
@@ -54,6 +58,25 @@ fn a_batch_that_precedes_a_truncation_is_not_replayed_though_its_coordinator_is_
             assert_eq!(cluster.stored(node, "three", "t"), BTreeMap::new(), "node {node}");
         }
         assert_eq!(cluster.logged_batches(), 0);
+    });
+}
+
+/// A deletion of its rows may be purged everywhere an hour after the write, which is the grace period of the table.
+#[test]
+fn the_hints_of_a_batch_that_is_replayed_late_expire_with_the_batch() {
+    with_cluster(3, &Config::default(), |cluster| async move {
+        cluster.set_alive(2, false);
+        let forty_minutes = Duration::from_mins(40);
+        let text = "INSERT INTO three.graced (k, v) VALUES (1, 10)";
+        leave_batch_of(&cluster, -(forty_minutes.as_micros() as i64), text).await;
+        cluster.pass(Duration::from_secs(30)).await;
+        assert_eq!(cluster.stored(1, "three", "graced"), row(1, 10));
+        assert!(cluster.hinted_bytes(1, 2) > 0);
+        cluster.pass(forty_minutes).await;
+        cluster.set_alive(2, true);
+        cluster.pass(Duration::from_secs(5)).await;
+        assert_eq!(cluster.hinted_bytes(1, 2), 0);
+        assert_eq!(cluster.stored(2, "three", "graced"), BTreeMap::new());
     });
 }
 

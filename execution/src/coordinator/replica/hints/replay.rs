@@ -335,7 +335,7 @@ async fn deliver(context: &Rc<ShardContext>, host_id: HostId, hint: &Hint) -> bo
         Some(Ok(ReplicaResponse::NotOwner)) | None => {
             // The target has left, or the partition belongs to other replicas or is about to: the mutation is sent to
             // all of them.
-            write::deliver(context, change, true).await
+            write::deliver(context, change, hint.age.created_micros, true).await
         }
         Some(Ok(_)) => true,
         Some(Err(error)) => {

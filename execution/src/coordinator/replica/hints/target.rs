@@ -38,7 +38,7 @@ impl HintTarget {
     }
 
     /// Records the position of a hint, in the turn in which the hint is written. The position may lie before others:
-    /// the hint was handed over by a member that left, or the clock has been set back since the last run.
+    /// its mutation was written earlier than theirs, the hint was handed over by a member that left, or the clock has been set back since the last run.
     pub(super) fn note_written(&self, position: &[u8]) {
         let mut cursor = self.cursor.borrow_mut();
         if cursor.as_slice() > position {
