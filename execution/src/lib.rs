@@ -7,6 +7,5 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests are the world that the code is handed"))]
 
 pub mod coordinator;
-pub mod files;
 pub mod planted;
 pub mod shard;

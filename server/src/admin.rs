@@ -254,7 +254,9 @@ impl NodeAdmin {
                 }));
             }
         }
-        let local = local_work::by_table(self).await?;
+        let local =
+            self.on_every_shard(|context| Box::pin(async move { Ok(local_work::of_shard(&context)) }));
+        let local = local_work::by_table(local.await?);
         for target in &targets {
             let known = reports.get_mut(&(target.keyspace.clone(), target.name.clone()));
             if let (Some(report), Some(local)) = (known, local.get(&target.engine_id())) {

@@ -58,13 +58,13 @@ use self::secure::OwnCertificates;
 use crate::node::error::StartError;
 use crate::session::encryption::{self, Certificates, OpenCertificates};
 use crate::session::request_logs::RequestLogs;
-use helenus_execution::files::at_rest::{AtRest, OpenAtRest};
-use helenus_execution::files::node_files::NodeFiles;
-use helenus_execution::files::{self as plain_files, DirectoryLock};
 use helenus_execution::shard::context::{
     self, Departure, FirstState, Message, NodeShared, ShardContext, ShardParts,
 };
 use helenus_execution::shard::status_table::ServingState;
+use helenus_node_files::at_rest::{AtRest, OpenAtRest};
+use helenus_node_files::small_files::NodeFiles;
+use helenus_node_files::{self as plain_files, DirectoryLock};
 
 /// Threads that read blocks from the disk for a shard: as many reads are on their way to the device at once.
 const READ_THREADS: usize = 16;

@@ -43,9 +43,9 @@ use super::last_snapshot::LastSnapshot;
 use super::layers::{NodeLayers, ShardLayers};
 use super::runtime_settings::RuntimeSettings;
 use super::status_table::{ServingState, StatusTable};
-use crate::files::node_files::NodeFiles;
 use crate::planted::PlantedBug;
 use helenus_fair_shares::{RoleShare, ShardShares};
+use helenus_node_files::small_files::NodeFiles;
 
 pub use helenus_ring::change_feed::IGNORE_MSB;
 /// Capacity of a shard's queue, in messages.

@@ -22,6 +22,7 @@ use helenus_ring::topology::Topology;
 
 use super::denylist::NamedPartition;
 use super::guardrails::PresentGuardrails;
+use super::local_work::latency;
 use super::{NodeAdmin, denylist, failed, partition_key, request_logs, roles};
 use crate::cluster::membership::{self, Consent};
 use crate::cluster::recovery::{self, RecoveryError};
@@ -32,19 +33,6 @@ use crate::session::request_logs::RequestLogs;
 
 type OfOperations = [HistogramSnapshot; Operation::ALL.len()];
 type TimingsOfOperations = [TimingsSnapshot; Operation::ALL.len()];
-
-pub(super) fn latency(snapshot: &HistogramSnapshot) -> LatencyReport {
-    LatencyReport {
-        count: snapshot.count,
-        sum_us: snapshot.sum_us,
-        p50_us: snapshot.quantile_us(0.5),
-        p75_us: snapshot.quantile_us(0.75),
-        p95_us: snapshot.quantile_us(0.95),
-        p98_us: snapshot.quantile_us(0.98),
-        p99_us: snapshot.quantile_us(0.99),
-        max_us: snapshot.quantile_us(1.0),
-    }
-}
 
 fn latencies(of_operations: &OfOperations) -> CoordinatorLatencies {
     let of = |operation: Operation| latency(&of_operations[operation as usize]);

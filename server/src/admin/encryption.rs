@@ -7,8 +7,8 @@
 use std::rc::Rc;
 
 use helenus_admin::encryption_keys::EncryptionKeysReport;
-use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::shard::context::ShardContext;
+use helenus_node_files::at_rest::OpenAtRest;
 
 use crate::cluster::own_files;
 

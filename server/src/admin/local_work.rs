@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use helenus_admin::reports::{CountReport, LocalWorkReport};
+use helenus_admin::reports::{CountReport, LatencyReport, LocalWorkReport};
 use helenus_engine::TableId;
 use helenus_execution::coordinator::local_work::{LocalKind, LocalWork, MetByReads};
-use helenus_observe::AdminError;
-use helenus_observe::metrics::{CountSnapshot, HistogramSnapshot};
-
-use super::NodeAdmin;
-use super::controls::latency;
+use helenus_execution::shard::context::ShardContext;
+use helenus_observe::metrics::{CountSnapshot, HistogramSnapshot, TimingsSnapshot};
 
 /// The work on a table, over all shards.
 #[derive(Debug, Default)]
@@ -33,6 +30,20 @@ impl OfTable {
     }
 }
 
+/// Durations as a report has them.
+pub(super) fn latency(snapshot: &HistogramSnapshot) -> LatencyReport {
+    LatencyReport {
+        count: snapshot.count,
+        sum_us: snapshot.sum_us,
+        p50_us: snapshot.quantile_us(0.5),
+        p75_us: snapshot.quantile_us(0.75),
+        p95_us: snapshot.quantile_us(0.95),
+        p98_us: snapshot.quantile_us(0.98),
+        p99_us: snapshot.quantile_us(0.99),
+        max_us: snapshot.quantile_us(1.0),
+    }
+}
+
 fn count(snapshot: &CountSnapshot) -> CountReport {
     CountReport {
         count: snapshot.recorded(),
@@ -42,21 +53,25 @@ fn count(snapshot: &CountSnapshot) -> CountReport {
     }
 }
 
-/// Tables without work are left out.
-pub(super) async fn by_table(admin: &NodeAdmin) -> Result<BTreeMap<TableId, OfTable>, AdminError> {
-    let shards = admin
-        .on_every_shard(|context| {
-            Box::pin(async move {
-                let kinds = [LocalKind::Read, LocalKind::Scan, LocalKind::Write];
-                let timings = kinds.map(|kind| (kind, LocalWork::timings(&context, kind)));
-                let met =
-                    [MetByReads::Rows, MetByReads::Tombstones].map(|what| LocalWork::met(&context, what));
-                Ok((timings, met))
-            })
-        })
-        .await?;
+/// What a shard has done.
+pub(super) struct OfShard {
+    timings: [(LocalKind, Vec<(TableId, TimingsSnapshot)>); 3],
+    /// Rows and tombstones.
+    met: [Vec<(TableId, CountSnapshot)>; 2],
+}
+
+pub(super) fn of_shard(context: &ShardContext) -> OfShard {
+    let kinds = [LocalKind::Read, LocalKind::Scan, LocalKind::Write];
+    OfShard {
+        timings: kinds.map(|kind| (kind, LocalWork::timings(context, kind))),
+        met: [MetByReads::Rows, MetByReads::Tombstones].map(|what| LocalWork::met(context, what)),
+    }
+}
+
+/// The work of all shards. Tables without work are left out.
+pub(super) fn by_table(shards: Vec<OfShard>) -> BTreeMap<TableId, OfTable> {
     let mut tables: BTreeMap<TableId, OfTable> = BTreeMap::new();
-    for (timings, [rows, tombstones]) in shards {
+    for OfShard { timings, met: [rows, tombstones] } in shards {
         for (kind, of_kind) in timings {
             for (id, more) in of_kind {
                 tables.entry(id).or_default().durations[kind as usize].add(&more.durations);
@@ -69,5 +84,5 @@ pub(super) async fn by_table(admin: &NodeAdmin) -> Result<BTreeMap<TableId, OfTa
             tables.entry(id).or_default().tombstones.add(&more);
         }
     }
-    Ok(tables)
+    tables
 }

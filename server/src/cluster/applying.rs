@@ -23,10 +23,10 @@ use helenus_ring::metadata::{ClusterState, Refusal};
 use helenus_ring::view::ClusterView;
 use helenus_roles::RolesStep;
 
-use helenus_execution::files::at_rest::OpenAtRest;
 use helenus_execution::shard::context::{ShardContext, on_every_shard};
 use helenus_execution::shard::engine_options::engine_options;
 use helenus_execution::shard::file_handling::FileHandling;
+use helenus_node_files::at_rest::OpenAtRest;
 
 /// The schema events for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use helenus_execution::files::node_files::{FileError, NodeFiles};
 use helenus_execution::shard::context::{Departure, ShardContext};
+use helenus_node_files::small_files::{FileError, NodeFiles};
 
 /// The file in the data directory that records it.
 pub const FILE: &str = "removed";

@@ -12,7 +12,7 @@ use helenus_at_rest::{Protection, StoredFile, look_at};
 use helenus_config::Config;
 use helenus_engine::io::{DirectDisk, DirectoryEntry, Disk, DiskError};
 use helenus_execution::coordinator::replica::hints;
-use helenus_execution::files::at_rest::AtRest;
+use helenus_node_files::at_rest::AtRest;
 
 use super::departure;
 use super::liveness::generation;

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drops::PendingDrop;
 use super::raft::types::{LogId, SnapshotMeta, StoredMembership};
-use helenus_execution::files::node_files::{FileError, NodeFiles};
+use helenus_node_files::small_files::{FileError, NodeFiles};
 
 /// The file of an applied state, catalog included.
 pub const CATALOG_FILE: &str = "catalog";

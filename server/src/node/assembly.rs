@@ -52,7 +52,6 @@ use crate::streaming::progress;
 use helenus_execution::coordinator::repair::{self, kept};
 use helenus_execution::coordinator::replica::{self, hints};
 use helenus_execution::coordinator::{batch_log, paxos, transaction_tokens};
-use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::shard::context::{
     Departure, FirstState, Message, NodeShared, QUEUE_LENGTH, ShardContext, ShardParts,
 };
@@ -64,6 +63,7 @@ use helenus_execution::shard::partition_guard::PartitionGuard;
 use helenus_execution::shard::runtime_settings::RuntimeSettings;
 use helenus_execution::shard::snapshots;
 use helenus_execution::shard::status_table::StatusTable;
+use helenus_node_files::small_files::NodeFiles;
 
 /// Capacity of the event channel: how many events a slow connection may fall behind.
 const EVENT_BACKLOG: usize = 1_024;

@@ -12,7 +12,7 @@ use helenus_tls::error::TlsError;
 use uuid::Uuid;
 
 use crate::cluster::stored::StoredError;
-use helenus_execution::files::node_files::FileError;
+use helenus_node_files::small_files::FileError;
 
 /// The reason why a node did not start.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use crate::cluster::liveness::generation;
 use crate::cluster::own_files::IDENTITY_FILE;
 use crate::cluster::stored::{CATALOG_FILE, CHANGES_FILE};
 use crate::node::error::StartError;
-use helenus_execution::files::node_files::NodeFiles;
+use helenus_node_files::small_files::NodeFiles;
 
 pub(super) const FILE: &str = IDENTITY_FILE;
 const FORMAT: u32 = 1;

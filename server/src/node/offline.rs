@@ -27,9 +27,9 @@ use super::identity::{self, Identity, shard_directory};
 use crate::cluster::own_files::{self, OwnFile};
 use crate::cluster::stored::{self, CATALOG_FILE, CHANGES_FILE, decode_files};
 use crate::node::error::StartError;
-use helenus_execution::files::DirectoryLock;
-use helenus_execution::files::at_rest::AtRest;
-use helenus_execution::files::node_files::NodeFiles;
+use helenus_node_files::DirectoryLock;
+use helenus_node_files::at_rest::AtRest;
+use helenus_node_files::small_files::NodeFiles;
 
 /// The findings in a data directory.
 #[derive(Debug, Default)]

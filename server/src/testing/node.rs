@@ -18,9 +18,9 @@ use crate::node::error::StartError;
 use crate::node::identity::Identity;
 use crate::node::serve::serve;
 use crate::node::user_functions;
-use helenus_execution::files::node_files::NodeFiles;
 use helenus_execution::planted::PlantedBug;
 use helenus_execution::shard::context::{ShardContext, ShardParts};
+use helenus_node_files::small_files::NodeFiles;
 
 /// The parts of a node, and the seed of its random numbers.
 pub struct NodeParts<'a> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use helenus_query::error::{RequestError, Result};
 use serde::{Deserialize, Serialize};
 
-use helenus_execution::files::node_files::NodeFiles;
+use helenus_node_files::small_files::NodeFiles;
 
 /// The file in the data directory.
 pub const FILE: &str = "generation";

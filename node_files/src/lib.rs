@@ -1,8 +1,9 @@
-//! Makes and locks the data directory. The only place outside the engine that accesses the disk directly.
+//! The files of a node beside those of its shards: its directory and who has locked it, its small files, and how files are encrypted. The only
+//! place outside the engine that accesses the disk directly.
 #![allow(clippy::disallowed_methods, reason = "the files that a start needs before it has a disk to hand on")]
 
 pub mod at_rest;
-pub mod node_files;
+pub mod small_files;
 mod table_scope;
 
 use std::io;
