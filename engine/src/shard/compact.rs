@@ -354,7 +354,10 @@ impl Shard {
             table.visit_old_partitions(newest, |prefix, oldest| old_partitions.add(prefix, oldest));
         }
         let files = table.files.borrow();
-        let others = files.iter().filter(|file| !merge.inputs.contains(&file.place.generation));
+        // Where nothing can be purged their filters need not be asked: these may be on the disk.
+        let mut of_inputs = inputs.iter().map(|file| file.reader.statistics());
+        let can_purge = of_inputs.any(|statistics| statistics.tombstones > 0 || statistics.expiring > 0);
+        let others = files.iter().filter(|file| can_purge && !merge.inputs.contains(&file.place.generation));
         CompactionTask {
             inputs: inputs.iter().map(|file| Arc::clone(&file.reader)).collect(),
             left_out: LeftOut::default(),
