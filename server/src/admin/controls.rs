@@ -7,8 +7,7 @@ use futures::future::{BoxFuture, FutureExt, LocalBoxFuture};
 use helenus_admin::feeds::FeedReport;
 use helenus_admin::reports::{
     ActivityReport, CoordinatorLatencies, DeniedPartitionReport, DenylistReport, EndpointReport,
-    EndpointsReport, LatencyReport, RequestLog, RequestLogReport, RuntimeSettings, StageReport,
-    TableLatencies,
+    EndpointsReport, RequestLog, RequestLogReport, RuntimeSettings, StageReport, TableLatencies,
 };
 use helenus_admin::top_partitions::TopPartition;
 use helenus_engine::TableId;
