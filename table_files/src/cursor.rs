@@ -265,6 +265,8 @@ impl TableCursor {
         if self.interval.is_empty() {
             if self.block.as_ref().is_some_and(|block| !block.data.is_whole()) {
                 let key = std::mem::take(&mut self.key);
+                // Also if the search meets a leaf of the index that is not in memory.
+                self.on_row = false;
                 return self.seek_before(&key);
             }
             return self.step_back_from(self.key_offset);

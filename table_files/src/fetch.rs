@@ -91,6 +91,9 @@ impl TableReader {
         count: usize,
         bytes_max: u64,
     ) -> Run {
+        if count <= 1 {
+            return (vec![missing.target], None);
+        }
         let mut run = vec![missing.target];
         let mut place = place;
         let mut bytes = u64::from(missing.target.length);

@@ -28,15 +28,9 @@ impl ResidentParts {
         Self { limit_bytes, used_bytes: Arc::default() }
     }
 
-    /// For tables that are read as a whole by one job.
+    /// For tables that are read as a whole by one job, and for those whose memory is in no budget.
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
-    }
-
-    /// The same memory, of which a table gets whatever it asks for.
-    #[must_use]
-    pub fn without_limit(&self) -> Self {
-        Self { limit_bytes: u64::MAX, ..self.clone() }
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -116,7 +110,6 @@ mod tests {
         assert_eq!(parts.used_bytes(), 105, "some tables have their parts in memory whatever the limit is");
         drop(second);
         assert!(first.grow(40) && !first.grow(1));
-        assert!(parts.without_limit().reserve().grow(1) && parts.used_bytes() == 100);
         drop(first);
         assert_eq!(parts.used_bytes(), 0);
     }

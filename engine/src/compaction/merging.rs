@@ -127,7 +127,8 @@ pub(super) struct Merge<O> {
     read_bytes: u64,
     /// The prefix of the current partition.
     prefix: Vec<u8>,
-    purpose: Purpose,
+    /// What may be purged of it. `None`: nobody has asked yet. To find out takes questions to the filters of other files.
+    purpose: Option<Purpose>,
     /// For each input the number of its first unwritten range tombstone.
     next_range_tombstone: Vec<usize>,
 }
@@ -171,7 +172,7 @@ impl<O: MergeOutput> Merge<O> {
             context,
             read_bytes: 0,
             prefix: Vec::new(),
-            purpose: Purpose::Keep,
+            purpose: None,
             sources,
         }
     }
@@ -266,7 +267,10 @@ impl<O: MergeOutput> Merge<O> {
         }
         merged.clear();
         let base = versions.first().map_or(0, |row| row.base);
-        if merge_rows(versions, shadow, self.purpose, base, merged)?.is_written {
+        // Of rows without deletions and expiries nothing is purged.
+        let has_mortal = versions.iter().any(|version| !version.is_plain());
+        let purpose = if has_mortal { self.purpose() } else { Purpose::Keep };
+        if merge_rows(versions, shadow, purpose, base, merged)?.is_written {
             self.write_row(key, RowRef::new(merged, base)).await?;
         }
         Ok(())
@@ -284,8 +288,14 @@ impl<O: MergeOutput> Merge<O> {
         self.prefix.extend_from_slice(&key[..length]);
         let prefix = self.prefix.clone();
         self.write_range_tombstones(Some(&prefix)).await?;
-        self.purpose = self.sources.purging.purpose_of(&prefix);
+        self.purpose = None;
         Ok(())
+    }
+
+    /// What may be purged of the current partition.
+    fn purpose(&mut self) -> Purpose {
+        let (purging, prefix) = (&self.sources.purging, &self.prefix);
+        *self.purpose.get_or_insert_with(|| purging.purpose_of(prefix))
     }
 
     async fn write_row(&mut self, key: &[u8], row: RowRef<'_>) -> Result<(), TableError> {

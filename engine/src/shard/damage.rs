@@ -71,16 +71,37 @@ impl TableState {
 }
 
 impl Shard {
+    /// Serves a file that could not be opened before. False: it is not damaged any more, or is gone. Nobody takes it out of the manifest
+    /// meanwhile: it would be served without being in it.
+    pub(super) async fn use_damaged(
+        &self,
+        table: &TableState,
+        file: &DamagedFile,
+        reader: Arc<TableReader>,
+    ) -> bool {
+        let _manifest = self.manifest.lock().await;
+        let is_used = table.take_into_use(file, reader);
+        if is_used {
+            self.signals.indexes_wanted.notify_one();
+        }
+        is_used
+    }
+
     /// Opens what can be opened again.
     pub(super) async fn reopen_damaged(&self) {
         for table in self.all_tables() {
             let damaged: Vec<DamagedFile> = table.damaged.borrow().clone();
             for file in damaged {
                 let (disk, generation) = (&*self.environment.disk, file.place.generation);
-                let opened =
-                    TableReader::open_file_within(disk, &file.path, generation, &table.resident).await;
-                if opened.is_ok_and(|reader| table.take_into_use(&file, reader)) {
-                    self.signals.indexes_wanted.notify_one();
+                // As a whole at first: read in parts, it would seem to be sound while nobody looks at the damaged part.
+                let opened = match TableReader::open_file(disk, &file.path, generation).await {
+                    Ok(_) => {
+                        TableReader::open_file_within(disk, &file.path, generation, &table.resident).await
+                    }
+                    Err(error) => Err(error),
+                };
+                let Ok(reader) = opened else { continue };
+                if self.use_damaged(&table, &file, reader).await {
                     self.look_at_backlog(&table, Change::Other);
                 }
             }

@@ -129,10 +129,13 @@ impl Shard {
         let finding = |reason: String, outcome| {
             Some(FileFinding { table: table.id, path: file.reader.path().to_path_buf(), reason, outcome })
         };
-        let is_live = || table.files.borrow().iter().any(|live| Rc::ptr_eq(live, file));
-        let error = match self.read_through(table, &file.place).await? {
-            // A compaction or a truncation may have removed it meanwhile.
-            Err(_) if !is_live() => return Ok(None),
+        let read = self.read_through(table, &file.place).await?;
+        // Another reader may have been put in its place, and a compaction or a truncation may have removed it meanwhile.
+        let generation = file.place.generation;
+        let live = || table.files.borrow().iter().find(|it| it.place.generation == generation).cloned();
+        let Some(file) = &live() else { return Ok(None) };
+        let is_live = || live().is_some();
+        let error = match read {
             Ok(reader) => {
                 let Some(reason) = file.damage.borrow().clone() else {
                     if examination != Examination::Verify {
@@ -262,9 +265,8 @@ impl Shard {
                 return Ok(finding(reason, FileOutcome::Damaged));
             }
             Ok(reader) => {
-                table.take_into_use(file, reader);
-                self.signals.indexes_wanted.notify_one();
-                return Ok(finding(String::new(), FileOutcome::Mended));
+                let is_used = self.use_damaged(table, file, reader).await;
+                return Ok(is_used.then(|| finding(String::new(), FileOutcome::Mended)).flatten());
             }
             Err(error) => error.to_string(),
         };

@@ -28,7 +28,7 @@ use crate::manifest::FileId;
 use crate::mutation::TableId;
 use crate::secondary_index::build::{IndexBuild, check_index};
 use crate::secondary_index::{IndexDefinition, IndexId};
-use crate::table::{TableError, TableReader};
+use crate::table::{ResidentParts, TableError, TableReader};
 
 /// Pause before an index that could not be made is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
@@ -268,8 +268,8 @@ impl Shard {
         // The number of a file is its key in the cache of blocks.
         let (path, number) = (path.to_owned(), self.new_generation());
         let table_file = Arc::clone(table_file);
-        // Searches are planned by it, which waits for no disk.
-        let resident = self.block_cache.resident().without_limit();
+        // Searches are planned by it, which waits for no disk. It takes nothing from the files of rows.
+        let resident = ResidentParts::unlimited();
         let opened = run_in_background(&*self.environment.background, JobKind::Soon, move |_| {
             Box::pin(async move {
                 let reader = Arc::new(TableReader::open_within(file, &path, number, &resident)?);

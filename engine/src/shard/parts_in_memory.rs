@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 
+use super::damaged_file::is_damage;
 use super::files::open_aside;
 use super::state::Shard;
 use super::table_state::LiveFile;
@@ -14,9 +15,13 @@ impl Shard {
         for table in self.all_tables() {
             let files: Vec<Rc<LiveFile>> = table.files.borrow().iter().map(Rc::clone).collect();
             for file in files {
-                // One that is damaged or that a compaction has failed on stays as it was found.
+                // One that is damaged or that a compaction has failed on stays as it was found. One that is being compacted will be gone.
                 let is_as_found = || file.damage.borrow().is_some() || file.failure.borrow().is_some();
-                if is_as_found() || !file.reader.has_room_for_parts(&table.resident) {
+                let is_live = || table.files.borrow().iter().any(|live| Rc::ptr_eq(live, &file));
+                if is_as_found() || file.is_busy.get() || !is_live() {
+                    continue;
+                }
+                if !file.reader.has_room_for_parts(&table.resident) {
                     continue;
                 }
                 match open_aside(&self.environment, &table, file.place.id()).await {
@@ -26,9 +31,13 @@ impl Shard {
                             self.signals.indexes_wanted.notify_one();
                         }
                     }
+                    Err(_) if !is_live() => {}
                     // Reads of the file go on as before, and meet what is wrong with it.
                     Err(error) => {
                         tracing::warn!(%error, "filters and index of a file are not taken into memory");
+                        if is_damage(&error) {
+                            file.damage.replace(Some(error.to_string()));
+                        }
                     }
                 }
             }

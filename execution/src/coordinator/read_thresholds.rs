@@ -22,6 +22,9 @@ use super::{Execution, Outcome, Request};
 use crate::shard::context::ShardContext;
 use crate::shard::receipt;
 
+/// Bytes of a statement that warnings and errors show.
+const SHOWN_BYTES_MAX: usize = 1 << 10;
+
 /// Whether the read can fail by a threshold.
 #[inline]
 fn may_fail(config: &Config, request: &Request<'_, SelectPlan>) -> bool {
@@ -43,7 +46,6 @@ pub fn check(
     }
     let above = |message: String, reason| {
         context.metrics.guardrail_failures.increment();
-        tracing::warn!("{message}");
         let view = context.cluster_view();
         let this_member = view.topology.member(&context.node.host_id);
         Err(RequestError::ReadAborted {
@@ -53,7 +55,7 @@ pub fn check(
             address: this_member.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |member| member.native_address.ip()),
         })
     };
-    let query = &request.statement.text;
+    let query = shown(&request.statement.text);
     if config.tombstone_failure_threshold > 0 && met.tombstones > config.tombstone_failure_threshold {
         let message = format!(
             "1 nodes scanned over {} tombstones and aborted the query {query} (see tombstone_failure_threshold)",
@@ -81,6 +83,11 @@ pub fn check(
         return above(message, FailureReason::ReadTooLarge);
     }
     Ok(())
+}
+
+/// The beginning of a statement, for a text.
+fn shown(statement: &str) -> &str {
+    &statement[..statement.floor_char_boundary(SHOWN_BYTES_MAX)]
 }
 
 fn is_above(bytes: u64, limit: Option<DataSize>) -> bool {
@@ -157,7 +164,7 @@ fn warn_of_page(
     if config.tombstone_warn_threshold > 0 && tombstones > config.tombstone_warn_threshold {
         warnings.push(format!(
             "1 nodes scanned up to {tombstones} tombstones and issued tombstone warnings for query {} (see tombstone_warn_threshold)",
-            statement.text
+            shown(&statement.text)
         ));
     }
     if !config.read_thresholds_enabled {
@@ -166,7 +173,7 @@ fn warn_of_page(
     if is_above(bytes, config.local_read_size_warn_threshold) {
         warnings.push(format!(
             "1 nodes loaded over {bytes} bytes and issued local read size warnings for query {} (see local_read_size_warn_threshold)",
-            statement.text
+            shown(&statement.text)
         ));
     }
     if let Some(DataSize(limit)) = config.coordinator_read_size_warn_threshold

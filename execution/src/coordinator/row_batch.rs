@@ -289,6 +289,7 @@ impl BatchReader<'_> {
                     }
                 }
                 Step::Exhausted => {
+                    *used = scan.used();
                     self.batch.resume = scan.resume_bound()?;
                     return Ok(());
                 }

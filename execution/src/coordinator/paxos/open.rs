@@ -12,7 +12,7 @@ use crate::shard::context::{ShardContext, from_every_shard};
 /// Rows that are read in one turn.
 const PART_ROWS: usize = 256;
 /// Most partitions in one answer.
-const ANSWER_PARTITIONS_MAX: usize = 1_024;
+pub const ANSWER_PARTITIONS_MAX: usize = 1_024;
 
 /// The partitions of a table on this node with open transactions of before that time: the first ones, none only if there are none. The ranges
 /// of tokens are sorted and disjoint.
@@ -47,7 +47,8 @@ async fn open_of_shard(
     while let Some(start) = next {
         let read = || store::load_part(&context.shard, &start, PART_ROWS);
         let part = context.shard.read_cold(read).await.map_err(failed)?;
-        let is_behind = part.states.last().is_some_and(|(name, _)| name.token > *last);
+        let last_token = part.states.last().map(|(name, _)| name.token);
+        let is_behind = last_token.is_some_and(|token| token > *last);
         for (name, registers) in part.states {
             let range = ranges.partition_point(|range| range.1 < name.token);
             let is_asked_for = ranges.get(range).is_some_and(|range| range.0 <= name.token);
@@ -58,7 +59,10 @@ async fn open_of_shard(
         if is_behind || found.len() >= ANSWER_PARTITIONS_MAX {
             break;
         }
-        next = part.resume;
+        // What lies between the ranges is passed over.
+        let behind = ranges.partition_point(|range| last_token.is_some_and(|token| range.1 < token));
+        let next_range = ranges.get(behind).map(|(first, last)| token_bounds(&(*first..=*last)).0);
+        next = part.resume.zip(next_range).map(|(resume, next_range)| resume.max(next_range));
         tokio::task::yield_now().await;
     }
     Ok(found)

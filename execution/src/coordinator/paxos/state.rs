@@ -157,7 +157,9 @@ impl Registers {
     /// Whether a write that was promised or accepted here before that time may still take effect.
     pub fn is_open_before(&self, before_micros: i64) -> bool {
         let accepted = self.accepted.as_ref().filter(|_| self.has_open_proposal());
-        let open = accepted.map(|accepted| &accepted.ballot).into_iter().chain(&self.promised_write);
+        // One that was proposed again under a later ballot is as old as it was.
+        let ballots = accepted.into_iter().flat_map(|accepted| [&accepted.ballot, &accepted.proposal.origin]);
+        let open = ballots.chain(&self.promised_write);
         !self.is_stable()
             && open.map(|ballot| ballot.micros).min().is_some_and(|micros| micros < before_micros)
     }

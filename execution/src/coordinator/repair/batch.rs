@@ -65,22 +65,15 @@ pub struct Batch {
     /// The replicas that take part.
     pub members: Vec<Arc<Member>>,
     pub now_seconds: u32,
-    /// What is done for a replica whose files are damaged; `None`: all replicas are made equal.
-    pub mending: Option<Mending>,
-}
-
-/// One replica cannot open some files: it gets what it lacks without them, and the others get nothing.
-#[derive(Debug, Clone, Copy)]
-pub struct Mending {
-    pub host_id: HostId,
-    /// Deletions from before this time, in microseconds since the epoch, may have been purged by the other replicas.
-    pub purged_before_micros: i64,
+    /// The replica that cannot open some files: it gets what it lacks without them, and the others get nothing. `None`: all replicas are
+    /// made equal.
+    pub mended: Option<HostId>,
 }
 
 impl Batch {
     /// Whether the damaged files of a replica are mended.
     pub fn mends(&self, member: &Member) -> bool {
-        self.mending.is_some_and(|mending| mending.host_id == member.host_id)
+        self.mended == Some(member.host_id)
     }
 }
 

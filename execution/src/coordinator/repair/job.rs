@@ -24,7 +24,7 @@ use helenus_ring::placement::{Placement, TokenRange};
 use helenus_ring::repair_groups::{fitting, grouped};
 use helenus_ring::view::ClusterView;
 
-use super::batch::{Batch, Mending, RangeError, ask};
+use super::batch::{Batch, RangeError, ask};
 use super::compare::{FIRST_PART_BYTES, Failed, repair_batch};
 use super::digests::PARTS_MAX;
 use super::history::RepairHistory;
@@ -77,7 +77,7 @@ struct Target {
     /// Its part of the whole repair, for the progress.
     weight: f64,
     /// What is done for a replica whose files are damaged.
-    mending: Option<Mending>,
+    mended: Option<HostId>,
 }
 
 /// What has become of the ranges of a table.
@@ -160,7 +160,7 @@ pub async fn repair_due(
     let run = RepairRuns::of(&context.node).begin(scope, Cause::Schedule, context.clock.now_micros());
     let ring_bytes = ring_bytes(context, &context.cluster(), table).await;
     let keyspace = table.keyspace.clone();
-    let target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0, mending: None };
+    let target = Target { keyspace, table: table.clone(), left: due, ring_bytes, weight: 1.0, mended: None };
     let repaired = repair_table(context, &run, target, (0.0, 1.0)).await;
     end(context, &run, repaired);
     run.report()
@@ -247,7 +247,7 @@ async fn targets(context: &Rc<ShardContext>, run: &RepairRun) -> Vec<Target> {
             let ring_bytes = ring_bytes(context, &view, table).await;
             let weight = (ring_bytes * share_of_ring(&tokens)).max(TABLE_WEIGHT_MIN);
             let (keyspace, table) = (name.clone(), table.clone());
-            targets.push(Target { keyspace, table, left, ring_bytes, weight, mending: None });
+            targets.push(Target { keyspace, table, left, ring_bytes, weight, mended: None });
         }
     }
     targets
@@ -347,8 +347,7 @@ async fn mend(
         Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
         _ => return Ok(false),
     };
-    let purged_before_micros = target.table.options.purged_before_micros(context.clock.now_micros());
-    let fetching = Target { mending: Some(Mending { host_id, purged_before_micros }), ..target.clone() };
+    let fetching = Target { mended: Some(host_id), ..target.clone() };
     let mut pass = Pass::default();
     repair_groups(context, run, &fetching, share, &mut pass).await?;
     let request = RepairRequest::GiveUp { table_id, files, fetched: ranges(&pass.fetched) };
@@ -416,7 +415,11 @@ async fn repair_groups(
                         batch.members.len() == group.members.len() && run.scope.data_centers.is_empty();
                     if is_whole {
                         let repaired = without(&tokens, &failed);
-                        pass.take(context, run, target, &batch, repaired).await?;
+                        if pass.take(context, run, target, &batch, repaired).await? == Taken::Moved {
+                            group.tokens = union(&group.tokens, &tokens);
+                            groups.push_front(group);
+                            continue;
+                        }
                     }
                     pass.note_failed(run, &name, failed);
                 }
@@ -451,6 +454,14 @@ impl Target {
     }
 }
 
+/// What became of tokens that were repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Done,
+    /// Others own some of them now: they are repaired among these.
+    Moved,
+}
+
 impl Pass {
     /// Takes tokens that were repaired among all of their replicas.
     async fn take(
@@ -460,20 +471,28 @@ impl Pass {
         target: &Target,
         batch: &Batch,
         repaired: Vec<RangeInclusive<i64>>,
-    ) -> Result<(), Cancelled> {
-        if target.mending.is_some() {
+    ) -> Result<Taken, Cancelled> {
+        if target.mended.is_some() {
             // A replica that is alone has got nothing back.
             let fetched = if batch.members.len() < 2 { Vec::new() } else { repaired };
             self.fetched = union(&self.fetched, &fetched);
-            return Ok(());
+            return Ok(Taken::Done);
         }
         match transactions::settle(context, run, &target.table, batch).await {
-            Ok(()) => self.own.add(context, run, batch, repaired).await,
+            Ok(open) => {
+                if !open.is_empty() {
+                    let partitions = format!("{} partitions", open.len());
+                    note_failure(run, &target.name(), &RangeError::Unsettled(partitions));
+                }
+                let open = open.iter().fold(Vec::new(), |open, token| union(&open, &[*token..=*token]));
+                self.own.add(context, run, batch, difference(&repaired, &open)).await;
+            }
+            Err(RangeError::RingChanged) => return Ok(Taken::Moved),
             Err(RangeError::Cancelled(cancelled)) => return Err(cancelled),
             Err(_) if target.is_dropped(context) => {}
             Err(error) => note_failure(run, &target.name(), &error),
         }
-        Ok(())
+        Ok(Taken::Done)
     }
 
     fn note_failed(&mut self, run: &RepairRun, table: &str, failed: Vec<Failed>) {
@@ -538,7 +557,7 @@ fn batch_of(
         parts: (largest / FIRST_PART_BYTES as f64).ceil().clamp(1.0, parts_max) as u32,
         members: members.iter().filter(|member| view.is_alive(&member.host_id)).cloned().collect(),
         now_seconds: context.now_seconds(),
-        mending: target.mending,
+        mended: target.mended,
     }
 }
 

@@ -119,9 +119,9 @@ async fn make_equal(
     if context.has_bug(PlantedBug::DropRepair) {
         return Ok(merged.resume);
     }
-    refuse_doubtful(batch, &versions)?;
+    refuse_doubtful(context, batch, &versions)?;
     let writes = batch.members.iter().zip(&merged.lacking).map(|(member, lacking)| async move {
-        let is_written = batch.mending.is_none() || batch.mends(member);
+        let is_written = batch.mended.is_none() || batch.mends(member);
         let lacking = lacking.iter().filter(|_| is_written);
         let writes = lacking.map(|mutation| write(context, run, batch, member, mutation, read_micros));
         futures::stream::iter(writes).buffer_unordered(WRITES_AT_A_TIME).try_collect::<()>().await
@@ -130,9 +130,16 @@ async fn make_equal(
     Ok(merged.resume)
 }
 
-/// Refuses what only a replica has that is being mended, and that is older than the other replicas keep deletions.
-fn refuse_doubtful(batch: &Batch, versions: &[ReplicaVersions]) -> Result<(), RangeError> {
-    let Some(mending) = batch.mending else { return Ok(()) };
+/// Refuses what only a replica has that is being mended, and that is older than the other replicas keep deletions: by now, and by the options
+/// that the table has now. What they had when they were read has come with their versions.
+fn refuse_doubtful(
+    context: &ShardContext,
+    batch: &Batch,
+    versions: &[ReplicaVersions],
+) -> Result<(), RangeError> {
+    if batch.mended.is_none() {
+        return Ok(());
+    }
     let Some(mended) = batch.members.iter().position(|member| batch.mends(member)) else { return Ok(()) };
     let mended_member = &batch.members[mended];
     let resume = versions[mended].resume.as_deref();
@@ -147,10 +154,12 @@ fn refuse_doubtful(batch: &Batch, versions: &[ReplicaVersions]) -> Result<(), Ra
         let mut lacking = merged.map_err(|error| failed(mended_member, error))?.lacking;
         alone = lacking.swap_remove(0);
     }
+    let view = context.catalog_view();
+    let table = view.table(batch.table).ok_or_else(|| failed(mended_member, "the table was dropped"))?;
+    let purged_before_micros = table.options.purged_before_micros(context.clock.now_micros());
     for mutation in &alone {
-        let sets_early = mutation
-            .view()
-            .and_then(|view| view.sets_before(mending.purged_before_micros, batch.now_seconds));
+        let sets_early =
+            mutation.view().and_then(|view| view.sets_before(purged_before_micros, batch.now_seconds));
         if sets_early.map_err(|error| failed(mended_member, error))? {
             let reason = "a file is damaged, and what only this replica has besides is older than gc_grace_seconds: what has \
                           deleted it may have been in the file. Put the file back, or have it given up by `helenus admin \
