@@ -8,6 +8,7 @@ use super::damaged_file::is_damage;
 use super::files::open_aside;
 use super::state::Shard;
 use super::table_state::LiveFile;
+use crate::error::EngineError;
 
 impl Shard {
     /// Opens files anew whose filters and indexes have room in memory now.
@@ -35,7 +36,7 @@ impl Shard {
                     // Reads of the file go on as before, and meet what is wrong with it.
                     Err(error) => {
                         tracing::warn!(%error, "filters and index of a file are not taken into memory");
-                        if is_damage(&error) {
+                        if matches!(&error, EngineError::Table(error) if is_damage(error)) {
                             file.damage.replace(Some(error.to_string()));
                         }
                     }

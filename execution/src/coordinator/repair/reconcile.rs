@@ -62,7 +62,7 @@ pub async fn reconcile(
             tombstones: u64::MAX,
             wants: Wants::Data,
         };
-        if batch.mending.is_some() {
+        if batch.mended.is_some() {
             match make_equal(context, run, batch, &request).await? {
                 Some(resume) => start = resume,
                 None => return Ok(()),
