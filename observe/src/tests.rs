@@ -16,8 +16,8 @@ use helenus_admin::encryption_keys::EncryptionKeysReport;
 use helenus_admin::reports::uploads::{DownloadReport, RemovalReport, UploadReport, UploadsReport};
 use helenus_admin::reports::{
     Check, CheckProgress, CheckedFile, CheckedFileState, ClusterDescription, ClusterSnapshots, ClusterStatus,
-    CompactionsReport, NodeReport, RepairReport, RepairsReport, ReplayReport, ReplayedTable, RestoredTable,
-    RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
+    CompactionsReport, LocalWorkReport, NodeReport, RepairReport, RepairsReport, ReplayReport, ReplayedTable,
+    RestoredTable, RingReport, SnapshotReport, StreamingReport, TableReport, TokenReport, UnknownTableReport,
 };
 use helenus_engine::compaction::Granularity;
 use helenus_query::schema::selection::TableSelection;
@@ -741,8 +741,9 @@ async fn statistics_of_tables_are_json() {
     let reply = ask(&server, "GET", "/admin/tablestats?keyspace=shop").await;
     let table = json!({
         "keyspace": "shop", "table": "orders", "file_count": 2, "disk_bytes": 8192, "memtable_bytes": 0,
-        "filter_index_bytes": 0, "resident_bytes": 0, "row_versions": 0, "partition_versions": 0, "tombstones": 0, "damaged_files": 0, "missing_indexes": 0, "pending_compactions": 0,
-        "failed_compactions": [],
+        "filter_index_bytes": 0, "resident_bytes": 0, "row_versions": 0, "partition_versions": 0, "tombstones": 0,
+        "damaged_files": 0, "missing_indexes": 0, "pending_compactions": 0, "failed_compactions": [],
+        "local": LocalWorkReport::default(),
     });
     assert_eq!((reply.status, reply.json()), (200, json!({ "tables": [table] })));
     assert_eq!(ask(&server, "GET", "/admin/tablestats?keyspace=x").await.status, 400);

@@ -123,3 +123,21 @@ def test_use_can_be_prohibited():
         refused = client.ask(QUERY, wire.query("USE system"))
         assert refused.opcode == ERROR and "USE statements prohibited" in refused.message
         assert client.ask(QUERY, wire.query("SELECT key FROM system.local")).opcode == RESULT
+
+
+def test_pages_that_end_by_their_tombstones_count_them_on_every_shard():
+    """Such a page has no row behind the tombstones by which the shard could see how far it has come."""
+    settings = {"max_page_tombstones": 1000, "tombstone_warn_threshold": 900}
+    with new_node(settings=settings) as node, driver_session(node) as session:
+        session.execute("CREATE TABLE t (k int, c int, PRIMARY KEY (k, c))")
+        for k in range(4):
+            for first in range(0, 1200, 100):
+                deletions = "".join(f"DELETE FROM t WHERE k = {k} AND c = {c};" for c in range(first, first + 100))
+                session.execute(f"BEGIN UNLOGGED BATCH {deletions} APPLY BATCH")
+            session.execute(f"INSERT INTO t (k, c) VALUES ({k}, 5000)")
+        for k in range(4):
+            text = f"SELECT c FROM t WHERE k = {k}"
+            future = session.execute_async(SimpleStatement(text, fetch_size=100))
+            result = future.result()
+            assert future.warnings and "tombstone_warn_threshold" in future.warnings[0], k
+            assert [row.c for row in result] == [5000]
