@@ -185,7 +185,8 @@ def test_an_upgrade(three_nodes, connect):
             section.start(node)
             section.admin(node, "status")
             until("all are up", lambda: all(all_normal(other, 3) for other in three_nodes.nodes))
-            write(session, insert, range(ROWS, ROWS + 10))
+            # The driver may use the connection that the node has closed once more before it notices.
+            until("rows are written", lambda: write(session, insert, range(ROWS, ROWS + 10)) is None)
         section.admin(first, "upgradesstables")
         section.admin(first, "clearsnapshot")
     check(session, ROWS + 10)
