@@ -1,5 +1,5 @@
-//! The files of a node beside those of its shards: its directory and who has locked it, its small files, and how files are encrypted. The only
-//! place outside the engine that accesses the disk directly.
+//! The files of a node outside of its shards: the lock of the data directory, the small files, and encryption at rest. The only place
+//! outside of the engine that accesses the disk directly.
 #![allow(clippy::disallowed_methods, reason = "the files that a start needs before it has a disk to hand on")]
 
 pub mod at_rest;

@@ -80,7 +80,7 @@ fn writes_of(report: &TableReport) -> (u64, u64) {
     (report.local.write.count, report.local.write.sum_us)
 }
 
-/// The mean of so many durations with this sum in microseconds, as Java prints it.
+/// The mean latency in milliseconds, as nodetool prints it: NaN without requests. `sum_us`: of the latencies of all `count` requests.
 fn mean((count, sum_us): (u64, u64)) -> String {
     if count == 0 { "NaN ms".to_owned() } else { format!("{:.3} ms", sum_us as f64 / count as f64 / 1_000.0) }
 }

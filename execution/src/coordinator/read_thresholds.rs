@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * The coordinator counts for a page: it sees every row of the answers that it merges. Of several replicas the one counts that has met most.
-//! * A row or an answer is looked into only if it has so many bytes that it may pass a threshold.
+//! * Tombstones are counted only in rows and answers with more bytes than the lowest threshold of tombstones: each takes a byte at least.
 //! * What the node itself reads is held to nothing, nor are reads of virtual tables: drivers could not connect any more.
 //!
 //! DIFFERS: Cassandra counts on each replica, and tells a client of the tombstones of other nodes only with `read_thresholds_enabled`.

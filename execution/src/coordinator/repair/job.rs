@@ -308,8 +308,9 @@ async fn repair_table(
     repaired?;
     let mut by_replica: BTreeMap<HostId, Vec<Failed>> = BTreeMap::new();
     for failed in pass.failed.into_iter().flatten() {
-        if let RangeError::Replica { host_id, .. } = &failed.1 {
-            by_replica.entry(*host_id).or_default().push(failed);
+        match &failed.1 {
+            RangeError::Replica { host_id, .. } => by_replica.entry(*host_id).or_default().push(failed),
+            error => note_failure(run, &target.name(), error),
         }
     }
     for (host_id, failed) in by_replica {

@@ -68,6 +68,11 @@ pub async fn give_up(
             "the node was started again since its damaged files were named".to_owned(),
         ));
     }
+    if files.generations.len() != context.node.shard_count() {
+        return Err(Failure::Malformed(
+            "damaged files are named by shard, and shards are missing".to_owned(),
+        ));
+    }
     let table = TableId(table_id.to_be_bytes());
     let not_owned = {
         let view = context.cluster_view();
@@ -80,8 +85,7 @@ pub async fn give_up(
     };
     let known = union(&intervals(fetched), &not_owned);
     let given_up = from_every_shard(context, move |context| -> LocalBoxFuture<'static, _> {
-        let (files, known) =
-            (files.generations.get(context.index).cloned().unwrap_or_default(), known.clone());
+        let (files, known) = (files.generations[context.index].clone(), known.clone());
         Box::pin(async move { Ok(context.shard.give_up_mended(table, &files, &known).await?) })
     });
     given_up.await.map(|counts| counts.into_iter().sum()).map_err(|error| failed(&error))
