@@ -38,6 +38,12 @@ def session_of(node, port, name):
         driver.shutdown()
 
 
+def create_root(node):
+    """The superuser `root`, whose password is its name."""
+    command = [str(node.program), "admin", "--data-dir", str(node.data_dir), "create-superuser", "root"]
+    subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+
+
 def is_refused(session, statement):
     try:
         session.execute(statement)
@@ -49,8 +55,7 @@ def is_refused(session, statement):
 def test_roles_are_on_every_node_and_what_is_revoked_is_revoked_everywhere():
     with Cluster(3, PROGRAM, settings=SETTINGS) as cluster:
         first, second, third = cluster.nodes
-        command = [str(first.program), "admin", "--data-dir", str(first.data_dir), "create-superuser", "root"]
-        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        create_root(first)
         with session_of(second, cluster.port, "root") as root:
             root.execute("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}")
             root.execute("CREATE TABLE k.t (k int PRIMARY KEY, v int)")
@@ -78,8 +83,7 @@ def test_a_role_that_is_noisy_at_one_node_takes_turns_at_the_others():
     """It has no connection to the other node: what that reads for it as a replica counts for it all the same."""
     with Cluster(2, PROGRAM, settings=SETTINGS) as cluster:
         first, second = cluster.nodes
-        command = [str(first.program), "admin", "--data-dir", str(first.data_dir), "create-superuser", "root"]
-        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        create_root(first)
         with session_of(first, cluster.port, "root") as root:
             root.execute("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}")
             root.execute("CREATE TABLE k.t (k int, c int, v text, PRIMARY KEY (k, c))")
@@ -106,8 +110,7 @@ def test_a_role_works_in_its_own_data_centers_only():
     settings = SETTINGS | {"network_authorizer": "CassandraNetworkAuthorizer"}
     with TwoCenters(2, PROGRAM, settings=settings) as cluster:
         east, west = cluster.nodes
-        command = [str(east.program), "admin", "--data-dir", str(east.data_dir), "create-superuser", "root"]
-        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        create_root(east)
         with session_of(east, cluster.port, "root") as root:
             root.execute("CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'east': 1, 'west': 1}")
             root.execute("CREATE TABLE k.t (k int PRIMARY KEY, v int)")
@@ -170,8 +173,7 @@ def test_a_node_that_is_cut_off_refuses_clients_until_it_knows_the_newest_roles(
     settings = SETTINGS | {"unconfirmed_roles_limit_ms": 10_000}
     with Cluster(3, PROGRAM, settings=settings) as cluster:
         first, second, third = cluster.nodes
-        command = [str(first.program), "admin", "--data-dir", str(first.data_dir), "create-superuser", "root"]
-        subprocess.run(command, input="root\n", text=True, check=True, env=clean_environment(), timeout=60)
+        create_root(first)
         with session_of(third, cluster.port, "root") as root:
             cluster.kill(first)
             assert root.execute("SELECT key FROM system.local").one(), "two of three are a majority"
